@@ -224,13 +224,17 @@ class MatchWriter:
 
     # --- hops -------------------------------------------------------------------------------------
 
-    def _hop(self, names: Names, left: str | None = None) -> list[Clause]:
+    def _hop(
+        self, names: Names, left: str | None = None, *, may_close: bool = True
+    ) -> list[Clause]:
         left = left or self._pick(names.nodes)
         left_type = names.nodes[left]
         word = self._pick(word for word, ends in ENDS.items() if left_type in ends)
         source, target = ENDS[word]
         right_type = target if left_type == source else source
-        known = [name for name, type_name in names.nodes.items() if type_name == right_type]
+        known = [
+            name for name, type_name in names.nodes.items() if may_close and type_name == right_type
+        ]
         right = self._draw(st.sampled_from([*known[:3], "new", "new", "_"]))
         bindings: list[Clause] = []
         if right == "new":
@@ -352,9 +356,9 @@ class TailWriter:
         self._draw = draw
         self._names = names
 
-    def tail(self) -> tuple[str, str]:
+    def tail(self, kind: str | None = None) -> tuple[str, str]:
         """The text from `return` on, and the limit."""
-        kind = self._draw(st.sampled_from(["rows", "rows", "groups", "rank"]))
+        kind = kind or self._draw(st.sampled_from(["rows", "rows", "groups", "rank"]))
         ranked = [name for name, type_name in self._names.readable.items()]
         if kind == "groups":
             items, keys = self._groups()
@@ -462,6 +466,32 @@ class TailWriter:
             (f"rrf({near}, nearest(${name}.vec, [0, 1]))", True),
         ]
         return self._draw(st.sampled_from(options))
+
+
+class TreeWriter(MatchWriter):
+    """Draws matches whose hops form a tree, with conditions mostly on single variables."""
+
+    def match(self) -> tuple[list[Clause], Names]:
+        names = Names()
+        clauses = [self._binding(names)]
+        for _ in range(self._draw(st.integers(1, 4))):
+            clauses += self._hop(names, may_close=False)
+        for _ in range(self._draw(st.integers(0, 3))):
+            kind = self._draw(st.sampled_from(["filter", "filter", "filter", "not", "any", "hop"]))
+            if kind == "filter":
+                clauses.append(Clause(self._filter(names), needs=frozenset(names.all)))
+            elif kind == "hop":
+                clauses += self._hop(names)
+            else:
+                clauses += self._block(kind, names, 1)
+        return clauses, names
+
+
+@st.composite
+def tree_queries(draw: st.DrawFn) -> Query:
+    """A valid query over `SCHEMA` that groups the solutions of a tree."""
+    clauses, names = TreeWriter(draw).match()
+    return Query(tuple(clauses), *TailWriter(draw, names).tail("groups"))
 
 
 @st.composite

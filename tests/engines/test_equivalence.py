@@ -23,14 +23,22 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import omnigraph as og
-from omnigraph.engines.local import last_hop
+from omnigraph.engines.local import last_hop, trees
 from omnigraph.engines.local.text_index import tokens
 from omnigraph.model.result import Result
 from omnigraph.query.compile import compile_query
 from omnigraph.query.plan import ReadPlan
 from omnigraph.schema.compile import compile_schema
 from tests.cases.format import all_cases
-from tests.engines.strategies import SCHEMA, WORDS, Query, queries, records, reordered
+from tests.engines.strategies import (
+    SCHEMA,
+    WORDS,
+    Query,
+    queries,
+    records,
+    reordered,
+    tree_queries,
+)
 from tests.support.budgets import FEW, MANY
 from tests.support.reference import Reference, Tables
 from tests.support.reference.analyser import tokens as plain_tokens
@@ -81,6 +89,14 @@ def in_small_blocks(query: Callable[[str], Result], text: str) -> Result:
     """Run a query that groups solutions as if a few were many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(last_hop, "BLOCK_ROWS", 2)
+        patch.setattr(trees, "BLOCK_ROWS", 2)
+        return query(text)
+
+
+def counted(query: Callable[[str], Result], text: str) -> Result:
+    """Run a query that counts solutions along a tree as if a few were many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trees, "ROWS_WORTH_COUNTING", 0)
         return query(text)
 
 
@@ -128,6 +144,8 @@ class Library:
                 graph = og.Graph(mixed._kernel)
                 graph.query("query q() { match { $p knows $o } return { count(*) } }")
                 ways[mode] = graph.query
+        ways["counted"] = partial(counted, ways["csr"])
+        ways["counted in small blocks"] = partial(in_small_blocks, ways["counted"])
         return Stored(tables_of(plain, CATALOG), ways, mixed)
 
     def _new(self, name: str) -> og.Graph:
@@ -265,6 +283,22 @@ def test_c_qry_078_every_way_to_run_a_query_gives_its_answer(
         document = run(query.text()).to_dict()
         assert document["columns"] == columns
         rows = [[row[name] for name in columns] for row in document["rows"]]
+        assert_answers(query, stored.tables, rows)
+
+
+@pytest.mark.slow
+@given(tree_queries(), st.sampled_from(range(1, GRAPHS)))
+@EXAMPLES
+def test_c_qry_053_groups_over_trees_are_the_same_counted_and_by_rows(
+    library: Library, query: Query, number: int
+):
+    stored = library.graph(number)
+    columns = [column.name for column in plan_of(query.text()).columns]
+    for way in ("csr", "counted", "counted in small blocks"):
+        note(f"graph {number}, {way}")
+        result = stored.ways[way](query.text())
+        assert result.to_arrow().schema == stored.ways["no index"](query.text()).to_arrow().schema
+        rows = [[row[name] for name in columns] for row in result.to_dict()["rows"]]
         assert_answers(query, stored.tables, rows)
 
 

@@ -72,6 +72,16 @@ class Adjacency:
         loops = bool((sources == targets).any())
         return cls(_pointers(keys, nodes), _shrunk_to_low_half(keys), False, loops)
 
+    def without_parallels(self) -> Adjacency:
+        """The same with every pair once."""
+        degrees = np.diff(self.pointers)
+        owners = np.repeat(np.arange(len(degrees)), degrees)
+        first = np.ones(len(owners), np.bool_)
+        first[1:] = (self.neighbours[1:] != self.neighbours[:-1]) | (owners[1:] != owners[:-1])
+        pointers = np.zeros(len(self.pointers), np.int64)
+        np.cumsum(np.bincount(owners[first], minlength=len(degrees)), out=pointers[1:])
+        return Adjacency(pointers, self.neighbours[first], False, self.has_loops)
+
     def between_types(self) -> Adjacency:
         """The same for ends of different types, where equal slots are no loops."""
         return replace(self, has_loops=False)

@@ -312,6 +312,18 @@ class _CachedNeighbours:
         return self.adjacency.gather(slots)
 
 
+@dataclass(frozen=True, slots=True)
+class _Existence:
+    """Whether the nodes that edges lead to all exist in a version of their type."""
+
+    view: RowView
+    everywhere: bool
+
+    @property
+    def nbytes(self) -> int:
+        return 64
+
+
 class CachedEdges:
     """Edges whose ends are cached in memory."""
 
@@ -333,6 +345,25 @@ class CachedEdges:
     def adjacency(self, direction: Direction) -> Adjacency:
         """The sorted edges of this version, built once."""
         return self.view.keep(self._key(direction), lambda: self._build(direction))
+
+    def links(self, direction: Direction) -> Adjacency:
+        """The sorted edges of this version, parallel ones as one."""
+        adjacency = self.adjacency(direction)
+        if not adjacency.has_parallels:
+            return adjacency
+        return self.view.keep(("links", *self._key(direction)), adjacency.without_parallels)
+
+    def leads_to_nodes(self, direction: Direction, nodes: CachedNodes) -> bool:
+        """Whether every neighbour exists."""
+        if nodes.view.count == len(nodes.space):
+            return True
+
+        def make() -> _Existence:
+            neighbours = self.adjacency(direction).neighbours
+            return _Existence(nodes.view, nodes.present(neighbours) is None)
+
+        # The entry refers to the view: while it is kept, no other view can have its `id`.
+        return self.view.keep(("exist", *self._key(direction), id(nodes.view)), make).everywhere
 
     def contains(self, direction: Direction, sources: Slots, targets: Slots) -> Mask:
         """For each pair, whether an edge leads from the one to the other."""

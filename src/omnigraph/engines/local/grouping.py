@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
@@ -24,6 +24,7 @@ from omnigraph.engines.local.sorting import (
     rows_by_part,
     sorted_distinct,
 )
+from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import current
 from omnigraph.model.hashing import StringHash, first_words
@@ -315,6 +316,11 @@ def _spelled(value: list[object] | None) -> str:
 # --- groups and aggregates ------------------------------------------------------------------------
 
 
+_EXACT_FLOATS = 2**53
+"""Up to here sums of floats are exact, and quicker to add up than integers."""
+_COUNTS_MAX = 2**63 * (1 - 1e-9)
+"""Sums of floats below this are below the largest count."""
+
 Groups = npt.NDArray[np.integer]
 Times = npt.NDArray[np.int64]
 
@@ -359,11 +365,12 @@ def part_of(
     *,
     times: Times | None = None,
     rows_in_all: int | None = None,
+    by_row: Mapping[str, Total] | None = None,
 ) -> Part:
     """Group some rows.
 
     ``times`` says how many solutions each row stands for; ``rows_in_all`` how many rows there are
-    in this and all other parts.
+    in this and all other parts. ``by_row`` has aggregates that are known for each row, by name.
     """
     many = values.frame.count if rows_in_all is None else rows_in_all
     groups = _groups(values, by, many)
@@ -371,7 +378,13 @@ def part_of(
     if by.items:
         leaders = values.taken(groups.first)
         items = {name: leaders.column(item) for name, item in by.items}
-    totals = {entry.name: _total(entry.value, values, groups, times) for entry in by.aggregates}
+    known = by_row or {}
+    totals = {
+        entry.name: _merged_total(entry.value, [known[entry.name]], groups)
+        if entry.name in known
+        else _total(entry.value, values, groups, times)
+        for entry in by.aggregates
+    }
     return Part(groups.count, items, totals)
 
 
@@ -434,7 +447,19 @@ def _added_floats(
 def _counted(group: Groups, times: Times | None, count: int) -> npt.NDArray[np.int64]:
     """How many solutions are in each group."""
     found = np.bincount(group, times, count)
-    return found if times is None else found.astype(np.int64)
+    if times is None or not len(found):
+        return found.astype(np.int64, copy=False)
+    largest = float(found.max())
+    if largest < _EXACT_FLOATS:
+        return found.astype(np.int64)
+    if largest >= _COUNTS_MAX:
+        raise InputError(
+            f"a count of this query is about {largest:.3g}, and a count has 63 bits",
+            hint="count fewer solutions: add a condition, or group by more",
+        )
+    exact = np.zeros(count, np.int64)
+    np.add.at(exact, group, times)
+    return exact
 
 
 def _groups(values: BindingValues, by: plan.GroupBy, rows_in_all: int) -> Grouping:

@@ -23,20 +23,23 @@ from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.match import PatternMatcher
 from omnigraph.engines.local.prepare import LastHop
 from omnigraph.engines.local.tables import Session
+from omnigraph.engines.local.trees import OPPOSITE, tree_groups
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression
 from omnigraph.query.explain import explain_step
-from omnigraph.query.plan import Direction
 
 BLOCK_ROWS = 1 << 19
 """Solutions grouped at a time."""
 
-_OPPOSITE: dict[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
-
 
 def groups_of(session: Session, by: plan.GroupBy) -> tuple[dict[str, pa.Array], int]:
     """The columns of the grouped solutions by name, and how many groups there are."""
+    tree = session.prepared.tree
+    if tree is not None:
+        counted = tree_groups(session, tree, by)
+        if counted is not None:
+            return counted
     matcher = PatternMatcher(session)
     last = session.prepared.last_hop
     if last is None:
@@ -97,7 +100,7 @@ class _Hop:
         if not isinstance(edges, CachedEdges):
             return None
         ahead = unless.source == self.last.step.source
-        excluded = edges.adjacency(unless.direction if ahead else _OPPOSITE[unless.direction])
+        excluded = edges.adjacency(unless.direction if ahead else OPPOSITE[unless.direction])
         if excluded.has_parallels or excluded.degrees(sources).sum() > degrees.sum():
             return None
         # There are fewer excluding edges than followed ones: intersect from the excluding side.

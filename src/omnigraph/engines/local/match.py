@@ -178,7 +178,7 @@ class PatternMatcher:
         if step.target_is_bound:
             mask = self._is_linked(step, frame, edges, targets)
             return frame.only(needed).filter(mask), f"{strategy}, membership"
-        neighbours = self._neighbours(step, edges, targets)
+        neighbours = self.neighbours(step, edges, targets)
         if step.maximum == 1 and not neighbours.has_parallels and not step.predicates:
             found, counts = neighbours.gather(sources)
             if targets.present(found) is None:
@@ -204,7 +204,7 @@ class PatternMatcher:
         sources, wanted = frame.bound[step.source], frame.bound[step.target]
         if step.maximum == 1:
             return edges.contains(step.direction, sources, wanted)
-        neighbours = self._neighbours(step, edges, targets)
+        neighbours = self.neighbours(step, edges, targets)
         return reaches(neighbours, sources, wanted, step.minimum, step.maximum)
 
     def _with_ends(self, step: plan.Expand, frame: BindingTable) -> BindingTable:
@@ -216,7 +216,8 @@ class PatternMatcher:
                 frame = frame.filter(frame.bound[name] >= 0)
         return frame
 
-    def _neighbours(self, step: plan.Expand, edges: EdgeTable, targets: NodeTable) -> Neighbours:
+    def neighbours(self, step: plan.Expand, edges: EdgeTable, targets: NodeTable) -> Neighbours:
+        """The neighbours that a hop searches."""
         neighbours = edges.neighbours(step.direction)
         # A search of several hops must not pass through deleted nodes.
         return _PresentOnly(neighbours, targets) if step.maximum > 1 else neighbours

@@ -7,7 +7,7 @@ replaced in expressions by columns that are computed separately.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -70,6 +70,40 @@ class LastHop:
 
 
 @dataclass(frozen=True, slots=True)
+class TreeHop:
+    """A hop of a tree-shaped pattern, walked away from the root."""
+
+    step: plan.Expand
+    """With the conditions on its target alone."""
+    prepared: PreparedStep
+    """The hop with all of its conditions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A pattern whose hops form a tree and whose solutions are grouped.
+
+    Rows are needed for the ``core`` alone: the variables that groups or conditions read together,
+    and those between them. The rest of the tree hangs at the core, and is counted.
+    """
+
+    root: PreparedStep
+    """The scan that binds the root."""
+    hops: Mapping[str, TreeHop]
+    """By target, in the order they run."""
+    tests: Mapping[str, PreparedPattern]
+    """The tests of a single variable outside the core, by variable."""
+    core: tuple[str, ...]
+    """In the order they are bound, so that the first is nearest to the root."""
+    core_pattern: PreparedPattern
+    """The hops and tests between variables of the core."""
+    carried: Mapping[str, str]
+    """The aggregates whose argument is outside the core: the variable it reads, by name."""
+    splits: bool
+    """Whether aggregates can be merged from parts of the core's rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Anchor:
     """`property = value` or `property in values`, where the value is the same for all rows."""
 
@@ -100,6 +134,8 @@ class PreparedRead:
     """Variables whose ids break ties; none where output columns do, or nothing is ordered."""
     last_hop: LastHop | None
     """The last hop of a match whose aggregates can be merged from parts."""
+    tree: Tree | None
+    """The shape of a match whose aggregates need no row for each solution."""
 
 
 def prepare(compiled: plan.ReadPlan) -> PreparedRead:
@@ -164,6 +200,7 @@ class _Preparation:
             order,
             ties,
             None if group_by is None or compiled.rank else _last_hop(pattern, group_by),
+            None if group_by is None or compiled.rank else self._tree(pattern, group_by),
         )
 
     # --- expressions ------------------------------------------------------------------------------
@@ -314,6 +351,125 @@ class _Preparation:
                 for pattern in one.patterns:
                     read |= pattern.reads
         return frozenset(read)
+
+    # --- trees ------------------------------------------------------------------------------------
+
+    def _tree(self, pattern: PreparedPattern, by: plan.GroupBy) -> Tree | None:
+        """The tree that the hops of a pattern form, if it has variables that need no rows."""
+        steps = pattern.steps
+        if len(steps) < 2 or not isinstance(steps[0].step, plan.Scan):
+            return None
+        root = steps[0].step.variable
+        hops: dict[str, TreeHop] = {}
+        tests: list[tuple[PreparedStep, frozenset[str]]] = []
+        nodes_of = {root: frozenset([root])}
+        required: set[str] = set()
+        for one in steps[1:]:
+            step = one.step
+            if isinstance(step, plan.Scan | plan.Extend):
+                return None
+            if not isinstance(step, plan.Expand):
+                tests.append((one, self._step_reads(one)))
+                continue
+            ends = frozenset([step.source, step.target])
+            if step.target_is_bound:
+                tests.append((one, self._step_reads(one)))
+                for name in (step.edge_variable, step.path_variable):
+                    if name is not None:
+                        # Not only a test: several edges make several rows.
+                        nodes_of[name] = ends
+                        required |= ends
+                continue
+            if step.path_variable is not None or step.maximum < step.minimum:
+                return None
+            nodes_of[step.target] = frozenset([step.target])
+            hops[step.target] = TreeHop(step, one)
+            if step.edge_variable is not None:
+                nodes_of[step.edge_variable] = ends
+                of_edge = any(step.edge_variable in self._reads(p) for p in step.predicates)
+                if of_edge or step.direction == "both":
+                    required |= ends
+
+        def nodes(names: Iterable[str]) -> frozenset[str]:
+            return frozenset().union(*(nodes_of[name] for name in names))
+
+        for _, item in by.items:
+            required |= nodes(self._reads(item))
+        carried: dict[str, str] = {}
+        for entry in by.aggregates:
+            argument = entry.value.argument
+            if entry.value.function == "collect":
+                return None
+            if argument is not None:
+                read = self._reads(argument)
+                name = next(iter(read), None)
+                if entry.value.distinct or len(read) != 1 or nodes_of[name or ""] != {name}:
+                    required |= nodes(read)
+                elif name is not None:
+                    carried[entry.name] = name
+        for _, read in tests:
+            if len(nodes(read)) != 1:
+                required |= nodes(read)
+        core = _connected(required, hops) or {_hub(steps[0], hops, [read for _, read in tests])}
+        if len(core) > len(hops):
+            return None
+        between = [
+            one for one in steps[1:] if nodes(self._step_reads(one) | _introduced(one.step)) <= core
+        ]
+        return Tree(
+            steps[0],
+            hops,
+            {
+                name: PreparedPattern(
+                    tuple(one for one, read in tests if nodes(read) == {name}), frozenset([name])
+                )
+                for name in (root, *hops)
+                if name not in core
+            },
+            tuple(name for name in (root, *hops) if name in core),
+            PreparedPattern(tuple(between), pattern.reads),
+            {name: read for name, read in carried.items() if read not in core},
+            not any(entry.value.distinct for entry in by.aggregates),
+        )
+
+
+def _connected(names: Iterable[str], hops: Mapping[str, TreeHop]) -> set[str]:
+    """The variables of a tree between some of them, those included."""
+    paths = []
+    for name in names:
+        path = [name]
+        while path[0] in hops:
+            path.insert(0, hops[path[0]].step.source)
+        paths.append(path)
+    shared = 0
+    while paths and all(
+        p[shared + 1 : shared + 2] == paths[0][shared + 1 :][:1] != [] for p in paths
+    ):
+        shared += 1
+    return {name for path in paths for name in path[shared:]}
+
+
+def _hub(root: PreparedStep, hops: Mapping[str, TreeHop], tested: Iterable[frozenset[str]]) -> str:
+    """The variable to count at if none has to be: the one that is next to most simple leaves.
+
+    The number of solutions at a leaf without conditions is a degree, so its hop is not followed.
+    """
+    assert isinstance(root.step, plan.Scan)
+    start = root.step.variable
+    if root.anchors or root.step.entity_id is not None:
+        return start  # few nodes to start from
+    filtered = {name for names in tested for name in names}
+    filtered |= {name for name, hop in hops.items() if hop.step.predicates}
+    filtered |= {start} if root.step.predicates else set()
+    beside: dict[str, list[str]] = {name: [] for name in (start, *hops)}
+    for name, hop in hops.items():
+        beside[name].append(hop.step.source)
+        beside[hop.step.source].append(name)
+
+    def simple_leaves(name: str) -> int:
+        return sum(len(beside[other]) == 1 and other not in filtered for other in beside[name])
+
+    return max(beside, key=simple_leaves)
 
 
 def _last_hop(pattern: PreparedPattern, by: plan.GroupBy) -> LastHop | None:

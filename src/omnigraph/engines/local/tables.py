@@ -246,6 +246,10 @@ class SnapshotTables:
         """How many nodes of a type there are."""
         return self._entry("node", type_name).row_count
 
+    def edge_count(self, type_name: str) -> int:
+        """How many edges of a type there are."""
+        return self._entry("edge", type_name).row_count
+
     def has_in_memory(self, type_name: str) -> bool:
         """Whether the nodes of a type are cached, or will be."""
         if type_name in self._nodes:

@@ -1,0 +1,172 @@
+"""Numbers of solutions, one for each node of a type, and how they go along edges.
+
+Counts are integers and exact: what could exceed 62 bits is not counted here. Sums are floats, and
+extremes are ranks of the values they stand for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.engines.local.adjacency import BLOCK_ROWS, Adjacency, blocks
+from omnigraph.engines.local.grouping import sorted_rows
+from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.rows import taken
+from omnigraph.model.governor import current
+from omnigraph.query import expressions as ex
+
+Values: TypeAlias = npt.NDArray[Any]
+"""A number for each of some nodes."""
+
+_COUNT_MAX = 2**62
+"""Larger numbers of solutions are not counted here, so that no product overflows."""
+
+
+class NotCounted(Exception):
+    """The solutions are few, or too many for 64 bits, or their tables are not in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSet:
+    """Some nodes of a type, or all of them in the order of their slots."""
+
+    slots: Slots
+    is_whole: bool
+
+    def at(self, values: Values, wanted: Slots) -> Values:
+        """The numbers of some of the nodes."""
+        return values.take(wanted if self.is_whole else np.searchsorted(self.slots, wanted))
+
+
+@dataclass(slots=True)
+class CarriedAggregate:
+    """An aggregate whose argument is outside the core, on its way there."""
+
+    value: ex.AggregateValue
+    variable: str
+    counts: bool = False
+    """Whether the values that are not null are counted, instead of aggregated."""
+    column: pa.Array | None = None
+    """The values of the argument at its nodes, and whether some are null."""
+    has_nulls: bool = False
+
+    @property
+    def function(self) -> str:
+        """What becomes of the values."""
+        return "count" if self.counts else self.value.function
+
+    @property
+    def nothing(self) -> int:
+        """The number that stands for no solution."""
+        return {"min": np.iinfo(np.int64).max, "max": -1}.get(self.function, 0)
+
+    @property
+    def joins(self) -> np.ufunc:
+        """How the numbers of several solutions become one."""
+        return {"min": np.minimum, "max": np.maximum}.get(self.function, np.add)
+
+    def start(self, column: pa.Array) -> Values:
+        """The numbers at the nodes of the argument; those of extremes are ranks."""
+        self.has_nulls = column.null_count > 0
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        if self.function == "count":
+            return np.asarray(valid, np.int64)
+        if self.function in ("sum", "avg"):
+            filled = column.fill_null(0) if self.has_nulls else column
+            return np.asarray(filled.to_numpy(zero_copy_only=False), np.float64)
+        self.column = column
+        order = sorted_rows([(column, "ascending", "at_start")])
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        ranks[~valid] = self.nothing
+        self._order = order
+        return ranks
+
+    def scaled(self, values: Values, times: Values | None) -> Values:
+        """The numbers, each for so many times as many solutions."""
+        if times is None:
+            return values
+        if self.function in ("min", "max"):
+            return np.where(times > 0, values, self.nothing)
+        if self.function == "count":
+            return _product(values, times)
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities are values here
+            return np.where(times > 0, values * times, 0.0)
+
+    def extremes(self, ranks: Values) -> pa.Array:
+        """The values of some ranks; null for no solution."""
+        assert self.column is not None
+        rows = np.where(ranks == self.nothing, -1, ranks)
+        if len(self._order):
+            rows = np.where(rows < 0, -1, self._order.take(np.maximum(rows, 0)))
+        return taken(self.column, rows)
+
+    _order: Values = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def wide_type(values: Values | None) -> type[np.int64] | type[np.float64]:
+    """The type in which numbers are added up; without numbers, solutions are counted."""
+    return np.float64 if values is not None and values.dtype.kind == "f" else np.int64
+
+
+def product_of(left: Values | None, right: Values | None) -> Values | None:
+    """Numbers of solutions of two parts together; None is one for all."""
+    if left is None or right is None:
+        return right if left is None else left
+    return _product(left, right)
+
+
+def _product(left: Values, right: Values) -> Values:
+    are_counts = len(left) > 0 and left.dtype == right.dtype == np.int64
+    if are_counts and int(left.max()) * int(right.max()) >= _COUNT_MAX:
+        # Of the same node they may be smaller.
+        require_countable((left.astype(np.float64) * right).max())
+    return left * right
+
+
+def require_countable(count: float) -> None:
+    """Raise if a number of solutions is too large to be counted here."""
+    if count >= _COUNT_MAX:
+        raise NotCounted
+
+
+def reduced(joins: np.ufunc, values: Values, firsts: Values, dtype: Any) -> Values:
+    """One number for each run of values that begins at ``firsts``."""
+    if values.dtype == np.bool_:
+        values = values.view(np.int8)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found: Values = joins.reduceat(values, firsts, dtype=dtype)
+    return found
+
+
+def added_along(
+    adjacency: Adjacency,
+    slots: Slots,
+    domain: NodeSet,
+    values: Values,
+    carried: CarriedAggregate | None,
+) -> Values:
+    """For each node, the numbers of all of its neighbours as one."""
+    counts = adjacency.degrees(slots)
+    joins = np.add if carried is None else carried.joins
+    nothing = 0 if carried is None else carried.nothing
+    found = np.full(len(slots), nothing, wide_type(values))
+    exact = joins is np.add and values.dtype == np.int64 and len(values) and len(counts)
+    near_limit = exact and int(values.max()) * int(counts.max()) >= _COUNT_MAX
+    for start, stop in blocks(counts, BLOCK_ROWS):
+        current().check()
+        neighbours, some = adjacency.gather(slots[start:stop])
+        filled = np.flatnonzero(some)
+        if not len(filled):
+            continue
+        firsts = (np.cumsum(some) - some)[filled]
+        given = domain.at(values, neighbours)
+        if near_limit:
+            require_countable(reduced(joins, given.astype(np.float64), firsts, None).max())
+        found[start + filled] = reduced(joins, given, firsts, found.dtype)
+    return found

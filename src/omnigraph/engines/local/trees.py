@@ -1,0 +1,592 @@
+"""Aggregates over tree-shaped patterns, without a row for each solution.
+
+The number of solutions below a node is the product, over the hops that leave it, of the sums over
+its neighbours. So a vector with one number for each node goes through every hop, from the leaves
+towards the variables that groups are made of, and a hop costs as much as it has edges, however many
+paths lead over it. A leaf without conditions is not even read: the sum of ones is a degree.
+
+Sums, extremes and counts of an argument at another node go the same way: the vector begins there
+with the values of the argument, and is multiplied by numbers of solutions on its way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engines.base import StepReport
+from omnigraph.engines.local.adjacency import BLOCK_ROWS, Adjacency, blocks
+from omnigraph.engines.local.bindings import BindingTable, BindingValues
+from omnigraph.engines.local.entities import CachedEdges, CachedNodes
+from omnigraph.engines.local.grouping import (
+    GroupValues,
+    Part,
+    Sizes,
+    Sums,
+    Total,
+    part_of,
+    united,
+)
+from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.match import PatternMatcher
+from omnigraph.engines.local.node_numbers import (
+    CarriedAggregate,
+    NodeSet,
+    NotCounted,
+    Values,
+    added_along,
+    product_of,
+    require_countable,
+    wide_type,
+)
+from omnigraph.engines.local.prepare import Tree, TreeHop
+from omnigraph.engines.local.reach import reach
+from omnigraph.engines.local.rows import Mask
+from omnigraph.engines.local.scan import masked_nodes, scanned
+from omnigraph.engines.local.sorting import sorted_distinct
+from omnigraph.engines.local.tables import Session
+from omnigraph.errors import InputError
+from omnigraph.query import plan
+from omnigraph.query.explain import explain_step
+from omnigraph.query.plan import Direction
+
+ROWS_WORTH_COUNTING = 4_096
+"""Fewer expected solutions are made as rows."""
+
+_DENSE_SHARE = 4
+"""From this share of all nodes on, a vector has a number for each of them."""
+
+OPPOSITE: dict[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
+
+
+def tree_groups(
+    session: Session, tree: Tree, by: plan.GroupBy
+) -> tuple[dict[str, pa.Array], int] | None:
+    """The columns of the groups by name, and how many there are; None if rows have to be made."""
+    trace = session.run.trace
+    mark = 0 if trace is None else len(trace.steps)
+    parts: list[Part] = []
+    rows = _TreeCount(session, PatternMatcher(session), tree, by).rows()
+    while True:
+        try:
+            some = next(rows, None)
+        except (NotCounted, InputError):
+            # A value that cannot be computed may belong to a node that no solution has.
+            if trace is not None:
+                del trace.steps[mark:]
+            return None
+        if some is None:
+            return united(parts, by)
+        values = BindingValues(session, some.frame)
+        parts.append(part_of(values, by, times=some.times, by_row=some.by_row))
+
+
+@dataclass(slots=True)
+class _Factor:
+    """What the part of the tree that hangs at a variable of the core adds to its rows."""
+
+    variable: str
+    domain: NodeSet
+    values: Values | None
+    """The number of solutions of each node; None if it is one for all."""
+
+    def of(self, frame: BindingTable) -> Values | None:
+        """By row."""
+        if self.values is None:
+            return None
+        bound = frame.bound[self.variable]
+        if bound is self.domain.slots:
+            return self.values
+        return self.domain.at(self.values, bound)
+
+
+@dataclass(frozen=True, slots=True)
+class _CoreRows:
+    """Rows of the core, how many solutions each stands for, and their carried aggregates."""
+
+    frame: BindingTable
+    times: Values
+    by_row: dict[str, Total]
+
+
+@dataclass(slots=True)
+class _TreeCount:
+    session: Session
+    matcher: PatternMatcher
+    tree: Tree
+    by: plan.GroupBy
+    _root: NodeSet | None = None
+    _strategy: str = ""
+    _masks: dict[str, Mask | None] = field(default_factory=dict)
+    _whole: dict[str, Values | None] = field(default_factory=dict)
+    """Numbers of solutions that were needed for all nodes of a variable, by variable."""
+    _arrived: dict[tuple[str, bool], tuple[CarriedAggregate, _Factor]] = field(default_factory=dict)
+    """Aggregates that were carried from the root, by name and whether they are counts."""
+    _solutions_found: float = 0.0
+
+    def rows(self) -> Iterator[_CoreRows]:
+        """The rows of the core, at least one part of them."""
+        expected = self._expected(1)
+        if self._scan.entity_id is not None and expected < ROWS_WORTH_COUNTING:
+            raise NotCounted
+        began = time.perf_counter()
+        slots, self._strategy = scanned(self.session, self.tree.root)
+        if len(slots) * expected < ROWS_WORTH_COUNTING:
+            raise NotCounted
+        top = self.tree.core[0]
+        above: Values | None = None
+        if top == self._scan.variable:
+            frame = BindingTable(len(slots), {top: slots})
+        else:
+            self._root = self._root_domain(slots)
+            domain, above = self._from_root(None)
+            some = np.flatnonzero(above)
+            above = above.take(some)
+            frame = BindingTable(len(some), {top: domain.slots.take(some)})
+        for part, times in self._frames(frame, above):
+            yield self._core_rows(part, times)
+        self._report(len(slots), time.perf_counter() - began)
+
+    # --- tables -----------------------------------------------------------------------------------
+
+    @property
+    def _scan(self) -> plan.Scan:
+        assert isinstance(self.tree.root.step, plan.Scan)
+        return self.tree.root.step
+
+    def _expected(self, start: int) -> float:
+        """About how many solutions so many nodes of the root have."""
+        tables = self.session.tables
+        rows = float(start)
+        for hop in self.tree.hops.values():
+            nodes = max(tables.node_count(hop.step.source_type), 1)
+            rows *= max(tables.edge_count(hop.step.edge_type) / nodes, 1) ** hop.step.maximum
+        return rows
+
+    def _nodes(self, variable: str) -> CachedNodes:
+        hop = self.tree.hops.get(variable)
+        type_name = self._scan.type_name if hop is None else hop.step.target_type
+        nodes = self.session.tables.nodes(type_name, whole=True)
+        if not isinstance(nodes, CachedNodes):
+            raise NotCounted
+        return nodes
+
+    def _edges(self, hop: TreeHop) -> CachedEdges:
+        edges = self.session.tables.edges(hop.step, ROWS_WORTH_COUNTING)
+        if not isinstance(edges, CachedEdges):
+            raise NotCounted
+        return edges
+
+    def _adjacency(self, hop: TreeHop, *, backwards: bool = False) -> Adjacency:
+        direction = OPPOSITE[hop.step.direction] if backwards else hop.step.direction
+        edges = self._edges(hop)
+        # An edge variable has every stored edge; a hop without one has every neighbour once.
+        if hop.step.edge_variable is not None:
+            return edges.adjacency(direction)
+        return edges.links(direction)
+
+    def _all(self, variable: str) -> NodeSet:
+        size = len(self._nodes(variable).space)
+        self.session.governor.reserve(24 * size)
+        return NodeSet(np.arange(size, dtype=np.int32), True)
+
+    def _root_domain(self, slots: Slots) -> NodeSet:
+        variable = self._scan.variable
+        whole = self._all(variable)
+        if len(slots) * _DENSE_SHARE <= len(whole.slots):
+            return NodeSet(sorted_distinct(slots.copy()), False)
+        mask: Mask | None = None
+        if len(slots) < len(whole.slots):
+            mask = np.zeros(len(whole.slots), np.bool_)
+            mask[slots] = True
+        self._masks[variable] = mask
+        return whole
+
+    # --- numbers of solutions ---------------------------------------------------------------------
+
+    def _children(self, variable: str) -> Iterator[str]:
+        """The targets of hops from a variable that are counted."""
+        for name, hop in self.tree.hops.items():
+            if hop.step.source == variable and name not in self.tree.core:
+                yield name
+
+    def _holds(self, variable: str, carried: CarriedAggregate | None) -> bool:
+        """Whether an argument is at this variable or further from the root."""
+        if carried is None:
+            return False
+        name = carried.variable
+        while name != variable and name in self.tree.hops:
+            name = self.tree.hops[name].step.source
+        return name == variable
+
+    def _solutions(
+        self,
+        variable: str,
+        domain: NodeSet,
+        carried: CarriedAggregate | None,
+        skipped: str | None = None,
+    ) -> Values | None:
+        """The solutions at and below each node; None if there is one for each.
+
+        ``skipped`` names a hop whose solutions are left out.
+        """
+        simple = carried is None and domain.is_whole and skipped is None
+        if simple and variable in self._whole:
+            return self._whole[variable]
+        mask = self._mask(variable, domain)
+        below = self._below(variable, domain, mask, carried, skipped)
+        if simple:
+            self._whole[variable] = below
+        return below
+
+    def _below(
+        self,
+        variable: str,
+        domain: NodeSet,
+        mask: Mask | None,
+        carried: CarriedAggregate | None,
+        skipped: str | None = None,
+    ) -> Values | None:
+        """The solutions below the nodes that a mask leaves."""
+        children = [name for name in self._children(variable) if name != skipped]
+        here = carried is not None and carried.variable == variable
+        if not children and not here:
+            return mask
+        slots, kept = domain.slots, None
+        if mask is not None:
+            kept = np.flatnonzero(mask)
+            slots = slots.take(kept)
+        times: Values | None = None
+        values: Values | None = None
+        for child in children:
+            if self._holds(child, carried):
+                values = self._through(child, slots, carried)
+            else:
+                times = product_of(times, self._through(child, slots, None))
+        if carried is not None and (here or values is not None):
+            if here:
+                frame = BindingTable(len(slots), {variable: slots})
+                assert carried.value.argument is not None
+                column = BindingValues(self.session, frame).column(carried.value.argument)
+                values = carried.start(column)
+            assert values is not None
+            times = carried.scaled(values, times)
+        assert times is not None
+        if kept is None:
+            return times
+        nothing = 0 if carried is None or not (here or values is not None) else carried.nothing
+        spread = np.full(len(domain.slots), nothing, times.dtype)
+        spread[kept] = times
+        return spread
+
+    def _mask(self, variable: str, domain: NodeSet) -> Mask | None:
+        """Which nodes exist and satisfy the conditions on them alone; None if all do."""
+        if domain.is_whole and variable in self._masks:
+            return self._masks[variable]
+        hop = self.tree.hops.get(variable)
+        nodes = self._nodes(variable)
+        slots = domain.slots
+        kept: Slots | None = None
+        if domain.is_whole:
+            if nodes.view.count < len(nodes.space):
+                slots = kept = nodes.every()
+        else:
+            present = nodes.present(slots)
+            if present is not None:
+                slots = kept = slots[present]
+        if hop is not None:
+            mask = masked_nodes(self.session, hop.step, nodes, slots)
+            if mask is not None:
+                slots = kept = slots[mask]
+        tests = self.tree.tests.get(variable)
+        if tests is not None and tests.steps:
+            frame = BindingTable(len(slots), {variable: slots})
+            slots = kept = self.matcher.run(tests, frame, frozenset([variable])).bound[variable]
+        found: Mask | None = None
+        if kept is not None:
+            found = np.zeros(len(domain.slots), np.bool_)
+            found[kept if domain.is_whole else np.searchsorted(domain.slots, kept)] = True
+        if domain.is_whole:
+            self._masks[variable] = found
+        return found
+
+    def _through(self, child: str, slots: Slots, carried: CarriedAggregate | None) -> Values:
+        """For each of some nodes, the solutions of a hop and of everything below its target."""
+        hop = self.tree.hops[child]
+        if (hop.step.minimum, hop.step.maximum) != (1, 1):
+            return self._through_reach(hop, slots, carried)
+        adjacency = self._adjacency(hop)
+        counts = adjacency.degrees(slots)
+        if carried is None and self._is_simple(hop):
+            return counts
+        whole = self._all(child)
+        if int(counts.sum()) * _DENSE_SHARE > len(whole.slots):
+            domain = whole
+        else:
+            domain = NodeSet(sorted_distinct(adjacency.gather(slots)[0].copy()), False)
+        values = self._solutions(child, domain, carried)
+        return counts if values is None else added_along(adjacency, slots, domain, values, carried)
+
+    def _is_simple(self, hop: TreeHop) -> bool:
+        """Whether every neighbour along a hop is one solution."""
+        child = hop.step.target
+        tests = self.tree.tests.get(child)
+        if hop.step.predicates or (tests is not None and tests.steps):
+            return False
+        if next(self._children(child), None) is not None:
+            return False
+        return self._edges(hop).leads_to_nodes(hop.step.direction, self._nodes(child))
+
+    def _through_reach(
+        self, hop: TreeHop, slots: Slots, carried: CarriedAggregate | None
+    ) -> Values:
+        """The same along a hop with bounds: every node is searched from once."""
+        domain = self._all(hop.step.target)
+        values = self._solutions(hop.step.target, domain, carried)
+        found = _Scattered(len(slots), wide_type(values), carried)
+        for start, rows, reached in self._reached(hop, slots):
+            found.add(rows + start, None if values is None else values.take(reached))
+        return found.values
+
+    def _reached(self, hop: TreeHop, slots: Slots) -> Iterator[tuple[int, Values, Slots]]:
+        """The destinations of some sources at a time: the first source, places after it, nodes."""
+        step = hop.step
+        neighbours = self.matcher.neighbours(step, self._edges(hop), self._nodes(step.target))
+        nodes = max(neighbours.node_count, 1)
+        degree = neighbours.expected(np.arange(nodes, dtype=np.int32)) / nodes
+        at_once = max(int(BLOCK_ROWS / max(degree, 1) ** step.maximum), 1)
+        for start in range(0, len(slots), at_once):
+            self.session.governor.check()
+            rows, found = reach(
+                neighbours, slots[start : start + at_once], step.minimum, step.maximum
+            )
+            yield start, rows, found
+
+    # --- from the root to the core ----------------------------------------------------------------
+
+    def _from_root(self, carried: CarriedAggregate | None) -> tuple[NodeSet, Values]:
+        """The solutions above and at each node of the first variable of the core."""
+        path = [self.tree.core[0]]
+        while path[0] in self.tree.hops:
+            path.insert(0, self.tree.hops[path[0]].step.source)
+        assert self._root is not None
+        domain = self._root
+        mask = self._masks.get(path[0]) if domain.is_whole else None
+        values = self._below(path[0], domain, mask, carried, path[1])
+        arrived = carried is not None and self._is_beside(carried, path[0], path[1])
+        for at in range(1, len(path)):
+            target = path[at]
+            domain, values = self._along(
+                self.tree.hops[target], domain, values, carried if arrived else None
+            )
+            last = at + 1 == len(path)
+            own = carried if not last and carried is not None and not arrived else None
+            here = own is not None and self._is_beside(own, target, path[at + 1])
+            side = (
+                self._mask(target, domain)
+                if last
+                else self._solutions(target, domain, own if here else None, path[at + 1])
+            )
+            if arrived:
+                assert carried is not None
+                values = carried.scaled(values, side)
+            elif here:
+                assert own is not None and side is not None
+                values, arrived = own.scaled(side, values), True
+            else:
+                product = product_of(values, side)
+                assert product is not None
+                values = product
+        assert values is not None
+        return domain, values
+
+    def _is_beside(self, carried: CarriedAggregate, variable: str, following: str) -> bool:
+        """Whether an argument is at a variable or below it, but not below the next one."""
+        return self._holds(variable, carried) and not self._holds(following, carried)
+
+    def _along(
+        self, hop: TreeHop, domain: NodeSet, values: Values | None, carried: CarriedAggregate | None
+    ) -> tuple[NodeSet, Values]:
+        """The solutions at the sources of a hop as those at its targets."""
+        whole = self._all(hop.step.target)
+        if (hop.step.minimum, hop.step.maximum) == (1, 1) and domain.is_whole:
+            backwards = self._adjacency(hop, backwards=True)
+            if values is None:
+                return whole, backwards.degrees(whole.slots)
+            return whole, added_along(backwards, whole.slots, domain, values, carried)
+        found = _Scattered(len(whole.slots), wide_type(values), carried)
+        if (hop.step.minimum, hop.step.maximum) != (1, 1):
+            for start, rows, reached in self._reached(hop, domain.slots):
+                found.add(reached, None if values is None else values.take(rows + start))
+            return whole, found.values
+        reached, counts = self._adjacency(hop).gather(domain.slots)
+        self.session.governor.reserve(24 * len(reached))
+        found.add(reached, None if values is None else np.repeat(values, counts))
+        if len(reached) * _DENSE_SHARE > len(whole.slots):
+            return whole, found.values
+        distinct = sorted_distinct(reached.copy())
+        return NodeSet(distinct, False), found.values.take(distinct)
+
+    # --- rows of the core -------------------------------------------------------------------------
+
+    def _frames(
+        self, frame: BindingTable, above: Values | None
+    ) -> Iterator[tuple[BindingTable, Values | None]]:
+        """The first rows of the core, some at a time if its first hop makes many of them."""
+        first = next(
+            (
+                one.step
+                for one in self.tree.core_pattern.steps
+                if isinstance(one.step, plan.Expand) and not one.step.target_is_bound
+            ),
+            None,
+        )
+        bounds = [(0, frame.count)]
+        if first is not None and self.tree.splits and frame.count:
+            hop = self.tree.hops[first.target]
+            degrees = self._adjacency(hop).degrees(frame.bound[first.source])
+            bounds = blocks(degrees, BLOCK_ROWS)
+        for start, stop in bounds:
+            self.session.governor.check()
+            yield frame.part(start, stop), None if above is None else above[start:stop]
+
+    def _core_rows(self, frame: BindingTable, above: Values | None) -> _CoreRows:
+        core, top = self.tree.core, self.tree.core[0]
+        # The nodes of the first variable come once each, and ascending below the root.
+        first = NodeSet(frame.bound[top], False)
+        if self.tree.core_pattern.steps:
+            frame = self.matcher.run(self.tree.core_pattern, frame, frozenset(core))
+        factors = [self._factor(name, frame, None) for name in core]
+        if above is not None:
+            factors.append(_Factor(top, first, above))
+        times: Values | None = None
+        for factor in factors:
+            times = product_of(times, factor.of(frame))
+        if times is None:
+            times = np.ones(frame.count, np.int64)
+        times = times.astype(np.int64, copy=False)
+        some = times > 0
+        if self.session.run.trace is not None:
+            self._solutions_found += float(times.sum(dtype=np.float64))
+        by_row = {
+            entry.name: self._carried_total(entry, frame, factors, times)
+            for entry in self.by.aggregates
+            if entry.name in self.tree.carried
+        }
+        return _CoreRows(
+            frame.filter(some),
+            times[some],
+            {name: _filtered(total, some) for name, total in by_row.items()},
+        )
+
+    def _factor(
+        self, variable: str, frame: BindingTable, carried: CarriedAggregate | None
+    ) -> _Factor:
+        bound = frame.bound[variable]
+        if next(self._children(variable), None) is None:
+            return _Factor(variable, NodeSet(bound, False), None)
+        if len(self.tree.core) == 1:
+            domain = NodeSet(bound, False)
+        else:
+            whole = self._all(variable)
+            few = len(bound) * _DENSE_SHARE <= len(whole.slots)
+            domain = NodeSet(sorted_distinct(bound.copy()), False) if few else whole
+        return _Factor(variable, domain, self._below(variable, domain, None, carried))
+
+    def _carried_total(
+        self,
+        entry: plan.NamedAggregate,
+        frame: BindingTable,
+        factors: list[_Factor],
+        times: Values,
+    ) -> Total:
+        """An aggregate of every row of the core, over the solutions it stands for."""
+        carried, values = self._carried_rows(entry, frame, factors, counts=False)
+        match carried.function:
+            case "count":
+                return Sizes(values)
+            case "sum" | "avg":
+                if not carried.has_nulls:
+                    return Sums(values, times)
+                _, counts = self._carried_rows(entry, frame, factors, counts=True)
+                return Sums(values, counts)
+        return GroupValues(carried.extremes(values))
+
+    def _carried_rows(
+        self,
+        entry: plan.NamedAggregate,
+        frame: BindingTable,
+        factors: list[_Factor],
+        *,
+        counts: bool,
+    ) -> tuple[CarriedAggregate, Values]:
+        """The numbers of an aggregate by row."""
+        carried = CarriedAggregate(entry.value, self.tree.carried[entry.name], counts)
+        owner = next((name for name in self.tree.core[::-1] if self._holds(name, carried)), None)
+        if owner is not None:
+            chosen = self._factor(owner, frame, carried)
+        elif (entry.name, counts) in self._arrived:
+            carried, chosen = self._arrived[entry.name, counts]
+        else:
+            chosen = _Factor(self.tree.core[0], *self._from_root(carried))
+            self._arrived[entry.name, counts] = carried, chosen
+        times: Values | None = None
+        for at, factor in enumerate(factors):
+            below = at < len(self.tree.core)
+            if factor.variable == owner if below else owner is None:
+                continue  # it is part of the chosen one
+            times = product_of(times, factor.of(frame))
+        found = chosen.of(frame)
+        assert found is not None
+        return carried, carried.scaled(found, times)
+
+    def _report(self, scanned_nodes: int, seconds: float) -> None:
+        trace = self.session.run.trace
+        if trace is None:
+            return
+        root = StepReport(explain_step(self._scan), self._strategy, scanned_nodes, 0.0)
+        trace.steps.insert(0, root)
+        for name, hop in self.tree.hops.items():
+            if name not in self.tree.core or hop.step.source not in self.tree.core:
+                strategy = "adjacency, counted"
+                rows = int(self._solutions_found)
+                trace.steps.append(
+                    StepReport(explain_step(hop.prepared.step), strategy, rows, seconds)
+                )
+                seconds = 0.0
+
+
+class _Scattered:
+    """Numbers that are added at places in any order."""
+
+    def __init__(
+        self, count: int, dtype: type[np.generic], carried: CarriedAggregate | None
+    ) -> None:
+        self._joins = np.add if carried is None else carried.joins
+        self._is_count = carried is None or carried.function == "count"
+        self._total = 0.0
+        nothing = 0 if carried is None else carried.nothing
+        self.values: Values = np.full(count, nothing, dtype) if nothing else np.zeros(count, dtype)
+
+    def add(self, places: Values, given: Values | None) -> None:
+        """Add a number at each place; one if none is given."""
+        if self._is_count:
+            self._total += len(places) if given is None else float(given.sum(dtype=np.float64))
+            require_countable(self._total)
+        with np.errstate(invalid="ignore", over="ignore"):
+            self._joins.at(self.values, places, 1 if given is None else given)
+
+
+def _filtered(total: Total, rows: Mask) -> Total:
+    """The aggregates of some of the rows."""
+    match total:
+        case Sizes():
+            return Sizes(total.counts[rows])
+        case Sums():
+            return Sums(total.sums[rows], total.counts[rows])
+        case GroupValues():
+            return GroupValues(total.values.filter(pa.array(rows)))

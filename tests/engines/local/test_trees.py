@@ -1,0 +1,158 @@
+"""Aggregates over trees: what is counted without rows, within which limits, and how it is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph as og
+from omnigraph.engines.local import trees
+from omnigraph.engines.local.prepare import prepare
+from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.model.governor import Governor
+from omnigraph.query.compile import compile_query
+from omnigraph.query.plan import ReadPlan
+from omnigraph.schema.compile import compile_schema
+from tests.engines.local.graphs import SCHEMA, knows, load, new_graph, person, rows, with_engine
+
+CATALOG = compile_schema(SCHEMA).catalog
+PEOPLE = 40
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
+    """Everybody knows everybody, themselves included: n hops are 40 to the power of n + 1 paths."""
+    graph = new_graph(tmp_path_factory.mktemp("trees"))
+    names = [f"p{n:02}" for n in range(PEOPLE)]
+    load(
+        graph,
+        *(person(name, age=n % 4 or None, bio=f"b{n % 3}") for n, name in enumerate(names)),
+        *(knows(source, target) for source in names for target in names),
+    )
+    return graph
+
+
+@pytest.fixture
+def graph(stored: og.Graph) -> og.Graph:
+    return with_engine(stored, "csr")[0]
+
+
+def path(hops: int) -> str:
+    """A match of so many hops after `$v0`."""
+    return "  ".join(["$v0: Person", *(f"$v{n} knows $v{n + 1}" for n in range(hops))])
+
+
+def core(text: str) -> tuple[str, ...] | None:
+    """The variables of a query that need rows; None if all do."""
+    compiled = compile_query(f"query q() {{ {text} }}", CATALOG)
+    assert isinstance(compiled, ReadPlan)
+    tree = prepare(compiled).tree
+    return None if tree is None else tree.core
+
+
+def strategies(graph: og.Graph, query: str) -> list[tuple[str, int]]:
+    explained = graph.query(f"query q() {{ {query} }}", explain=True).explain
+    assert explained is not None and explained.run is not None
+    return [(step.strategy, step.rows) for step in explained.run.steps]
+
+
+@pytest.mark.parametrize("hops", [2, 6, 10])
+def test_numbers_of_paths_are_exact_far_beyond_what_has_rows(graph: og.Graph, hops: int):
+    assert rows(graph, f"match {{ {path(hops)} }} return {{ count(*) as n }}") == [
+        (PEOPLE ** (hops + 1),)
+    ]
+
+
+def test_sums_and_extremes_come_from_any_node_of_a_path_that_has_no_rows(graph: og.Graph):
+    asked = "sum($v0.age) as s, count($v3.age) as n, min($v5.age) as l, max($v1.bio) as g"
+    each = PEOPLE**5
+    ages = [n % 4 for n in range(PEOPLE) if n % 4]
+    assert rows(graph, f"match {{ {path(5)} }} return {{ {asked} }}") == [
+        (float(sum(ages) * each), len(ages) * each, 1, "b2")
+    ]
+
+
+def test_a_count_beyond_64_bits_is_refused(graph: og.Graph):
+    with pytest.raises(OmnigraphError) as refused:
+        text = f"query q() {{ match {{ {path(13)} }} return {{ count(*) as n }} }}"
+        graph.query(text, governor=Governor(memory_bytes=16 << 20)).to_pylist()
+    assert "rows" in str(refused.value) or "memory" in str(refused.value)
+
+
+def test_a_sum_of_groups_beyond_64_bits_is_refused_by_name(graph: og.Graph):
+    # The paths to each node fit, those to all of them do not.
+    with pytest.raises(InputError, match="a count of this query is about"):
+        rows(graph, f"match {{ {path(11)} }} return {{ count(*) as n }}")
+
+
+def test_what_is_too_many_rows_is_counted_within_little_memory(graph: og.Graph):
+    little = Governor(memory_bytes=1 << 20)
+    text = f"query q() {{ match {{ {path(4)} }} return {{ $v4.bio as b, count(*) as n }} }}"
+    found = graph.query(text, governor=little).to_pylist()
+    assert sum(row["n"] for row in found) == PEOPLE**5
+
+
+CORES = {
+    "match { $a knows $b  $b knows $c } return { count(*) as n }": ("b",),
+    "match { $a knows $b  $b knows $c  $c.age > 1 } return { count(*) as n }": ("b",),
+    "match { $a knows $b  $b knows $c } return { $c.bio as b, count(*) as n }": ("c",),
+    "match { $a knows $b  $b knows $c } return { $a.bio as b, sum($c.age) as n }": ("a",),
+    "match { $a knows $b  $b knows $c } return { $a.bio as a, $b.bio as b, count(*) as n }": (
+        "a",
+        "b",
+    ),
+    "match { $a knows $b  $b knows $c  not { $c livesIn $_ } } return { count(*) as n }": ("b",),
+    "match { $a knows $b  $b knows $c  $a.age < $b.age } return { count(*) as n }": ("a", "b"),
+    "match { $a knows $b  $b knows $c  $a knows $c } return { count(*) as n }": None,
+    "match { $a knows $b  $b knows $c  $a.age < $c.age } return { count(*) as n }": None,
+    "match { $a knows $b } return { count(distinct $b) as n }": ("b",),
+    "match { $a knows $b } return { $a.bio as b, count(distinct $b) as n }": None,
+    "match { $a knows $b } return { collect($a.age) as n }": None,
+    "match { $a knows{1,3} $b  $b knows $c } return { count(*) as n }": ("b",),
+    'match { $a: Person { name: "x" }  $a knows $b  $b knows $c } return { count(*) as n }': ("a",),
+    "match { $a knows $b  optional { $b livesIn $c } } return { count(*) as n }": None,
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), CORES.items())
+def test_rows_are_made_of_what_groups_and_conditions_read_together(
+    text: str, wanted: tuple[str, ...] | None
+):
+    assert core(text) == wanted
+
+
+def test_explain_names_the_hops_that_were_counted(graph: og.Graph):
+    found = strategies(graph, f"match {{ {path(2)} }} return {{ count(*) as n }}")
+    assert found[:3] == [
+        ("all nodes", PEOPLE),
+        ("adjacency, counted", PEOPLE**3),
+        ("adjacency, counted", PEOPLE**3),
+    ]
+
+
+def test_few_solutions_are_made_as_rows(graph: og.Graph, monkeypatch: pytest.MonkeyPatch):
+    start = 'match { $a: Person { name: "p00" }  $a knows $b  $b knows $c } '
+    text = f"{start} return {{ $b.bio as b, count(*) as n }}"
+    by_rows: list[Any] = rows(graph, text)
+    assert ("adjacency", PEOPLE) in strategies(graph, text)
+    monkeypatch.setattr(trees, "ROWS_WORTH_COUNTING", 0)
+    assert ("adjacency, counted", PEOPLE**2) in strategies(graph, text)
+    assert rows(graph, text) == by_rows
+
+
+def test_a_value_that_no_solution_has_does_not_end_a_query(tmp_path: Path):
+    """Integers overflow at a person nobody knows, whom the rows of the query never meet."""
+    graph = new_graph(tmp_path)
+    names = [f"p{n:02}" for n in range(PEOPLE)]
+    load(
+        graph,
+        *(person(name, age=n) for n, name in enumerate(names)),
+        person("far", age=2**31 - 1),
+        *(knows(source, target) for source in names for target in names),
+    )
+    handle = with_engine(graph, "csr")[0]
+    condition = "$a.age >= 0  $c.age * 4294967296 * 2 >= 0"
+    text = f"match {{ $a knows $b  $b knows $c  {condition} }} return {{ count(*) as n }}"
+    assert rows(handle, text) == [(PEOPLE**3,)]

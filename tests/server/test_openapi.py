@@ -120,6 +120,26 @@ def test_every_reference_of_the_description_resolves():
     assert named <= document["components"]["schemas"].keys()
 
 
+def test_statuses_and_headers_that_only_some_operations_have_are_declared():
+    document = openapi()
+    found = {operation["operationId"]: operation for _, _, operation in operations(document)}
+    # A commit that the caller may not read looks unknown.
+    changes = found["cluster_getCommitChanges"]["responses"]
+    assert "404" in changes and "403" not in changes
+    writes = ("mutate", "change", "load", "loadNdjson", "ingest", "invoke_query")
+    assert all("424" in found[f"cluster_{name}"]["responses"] for name in writes)
+    for name in ("getBlob", "headBlob"):
+        blob = found[f"cluster_{name}"]
+        sent = {each["name"] for each in blob["parameters"] if each["in"] == "header"}
+        assert {"If-Match", "If-None-Match"} <= sent
+        assert {"ETag", "Accept-Ranges", "Omnigraph-Snapshot-Id"} <= blob["responses"]["200"][
+            "headers"
+        ].keys()
+        assert "Location" in blob["responses"]["302"]["headers"]
+    schemas = document["components"]["schemas"]
+    assert "graph_commit_id" not in schemas["LegacyReadAnswer"]["properties"]
+
+
 # --- against a running server ---------------------------------------------------------------------
 
 CHECKS = [

@@ -40,7 +40,7 @@ from omnigraph.storage.publisher import publish
 
 
 class TableExecution(Protocol):
-    """What stands behind the effects on one table: the open dataset and its transactions."""
+    """The open dataset and the transactions that carry out the effects on one table."""
 
     @property
     def effects(self) -> TableEffects:
@@ -59,7 +59,7 @@ class TableExecution(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SchemaExecution:
-    """What stands behind a change of schema."""
+    """The staged contract and the new tables of a change of schema."""
 
     replaced: AcceptedSchema
     contract: SchemaContract
@@ -68,7 +68,7 @@ class SchemaExecution:
 
 
 class OperationFailpoints(NamedTuple):
-    """What one kind of operation passes in the executor."""
+    """The failpoints that one kind of operation passes in the executor."""
 
     after_sidecar: Failpoint
     after_table: Failpoint
@@ -119,7 +119,7 @@ class Executor:
         self._branch = branch
         self._lease = lease
         self._has_started = False
-        """Whether an effect of the plan may be there."""
+        """Whether an effect of the plan may have been committed."""
         self._sidecar_digest: str | None = None
         """Of the sidecar that this executor wrote; every transaction of the plan carries it."""
 
@@ -174,7 +174,7 @@ class Executor:
             )
 
     def publish(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:
-        """The compare-and-swap that makes the plan visible, with its tables where they stand."""
+        """Make the plan visible by one compare-and-swap, with the new version of each table."""
         pins = [
             VersionRow(
                 work.effects.identity, at.version, work.effects.ref, row_count(at, at.version)
@@ -256,7 +256,7 @@ class Executor:
     # --- a change of schema -----------------------------------------------------------------------
 
     def _stage_schema(self, plan: CommitPlan, schema: SchemaExecution) -> None:
-        """Lay the new contract beside the accepted one, and create the tables of new types."""
+        """Write the new contract under staging names, and create the tables of new types."""
         assert plan.schema is not None
         hit(Failpoint.SCHEMA_APPLY_BEFORE_STAGING_WRITE)
         keep_past(self._kernel.store, schema.replaced)
@@ -270,7 +270,7 @@ class Executor:
             hit(Failpoint.SCHEMA_APPLY_POST_TABLE_COMMIT)
 
     def _promote(self, plan: CommitPlan) -> None:
-        """The change is visible; what is left is to put its contract in place."""
+        """The change is visible; move its staged contract over the accepted one."""
         assert plan.schema is not None
         try:
             hit(Failpoint.SCHEMA_APPLY_AFTER_MANIFEST_COMMIT)

@@ -1,8 +1,8 @@
-"""Blobs that live elsewhere: which may be named in an input, and what becomes of them.
+"""Blobs outside of the graph: which URIs an input may name, and whether their bytes are copied.
 
-A table that is replaced keeps the reference: it holds the URI, and a reader of the value is sent
-there. Every other write copies the bytes, so that an entity which is changed bit by bit does not
-come to depend on objects that others may remove.
+A table that is replaced keeps the reference: it stores the URI, and a reader of the value is
+redirected there. Every other write copies the bytes, so that an entity that is edited later does
+not depend on objects that others may remove.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ExternalBlobs:
         )
 
     def on_spark(self, mode: LoadMode) -> ExternalBlobs:
-        """What of it a load on Spark takes: references that are kept, and nothing to be copied."""
+        """The policy of a load on Spark: references are kept, no bytes are copied."""
         return ExternalBlobs(self.allow) if mode == "overwrite" else NOT_ON_SPARK
 
     def refused(self, column: pa.StructArray) -> list[tuple[int, str]]:
@@ -115,7 +115,7 @@ NOT_ON_SPARK = ExternalBlobs(
     hint="give the bytes as base64: data; a load on Spark copies no objects, so for those use"
     " engine local, or overwrite to keep references"
 )
-"""Many machines fetching objects, each with its own way to them, is more than a load promises."""
+"""Why a load on Spark copies no bytes: every worker would need access to the objects."""
 
 
 def denial(uri: str) -> str:

@@ -45,7 +45,7 @@ from omnigraph.storage.reader import SnapshotReader
 
 
 class SharedGate:
-    """A lock many may share, or one may have alone. Waiting for alone keeps new sharers out."""
+    """A lock with shared and exclusive holders; a waiting exclusive one keeps new sharers out."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -146,7 +146,7 @@ class Forks:
     store: ObjectStore
 
     def state(self, where: DatasetRef) -> ForkState:
-        """What there is of a fork."""
+        """Whether a fork exists, and how much of it."""
         is_listed = where.ref in self.lance.refs(where)
         try:
             self.lance.open(where)
@@ -178,13 +178,13 @@ class Forks:
     def _make_again(
         self, where: DatasetRef, from_ref: str | None, version: int, failure: StorageError
     ) -> Handle:
-        """Something is in the way that no pending operation claims; else the failure stands."""
+        """Clear the place of a new fork, unless a pending operation claims it, and fork again."""
         assert where.ref is not None
         state = self.state(where)
         if state == "absent":
             raise failure
         if state == "made":
-            # Left by an owner that was too late to commit anything to it: as good as a new one.
+            # Left by an owner that lost its lease before its first commit: usable.
             handle = self.lance.open(where)
             if handle.version == version:
                 return handle
@@ -200,7 +200,7 @@ class Forks:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The world as one attempt saw it, read once."""
+    """The branch, its snapshot and its schema as one attempt read them, once."""
 
     branch: ManifestBranch
     snapshot: Snapshot
@@ -413,7 +413,7 @@ class Kernel:
         return f"{self.root.uri}/{location}"
 
     def fence_if_taken_over(self, branch: ManifestBranch, lease: Lease) -> None:
-        """Shut a dead owner out before anything of its is touched."""
+        """Fence a dead owner before its tables or its sidecars are changed."""
         if lease.was_taken_over:
             fence(branch, lease.epoch)
 
@@ -438,16 +438,17 @@ class Kernel:
         ):
             self._continue_epochs(branch, lease)
             if lease.was_taken_over:
-                # Until the fence stood, the former owner may have acted on: look again.
+                # The former owner may have written until the fence was published: read again.
                 fence(branch, lease.epoch)
                 beside()
             with self._noting_published(branch, lease):
                 yield lease
 
     def _continue_epochs(self, branch: ManifestBranch, lease: Lease) -> None:
-        """Where the record of a lease was lost, go on with epochs that the head row does not know.
+        """If the record of a lease was lost, continue with an epoch above that of the head row.
 
-        And before anything is written: the manifest still has what former owners published.
+        Before anything is written, also check that the manifest still has what former owners
+        published.
         """
         branch.require_published(lease.published)
         if lease.is_new and lease.epoch <= branch.state.head.fence_epoch:
@@ -468,9 +469,9 @@ class Kernel:
     ) -> Iterator[Mapping[str, Lease]]:
         """Keep every writer out, and wait for those that are on their way to some branches.
 
-        ``branches`` says which, asked when no new writer can come. A writer that was waited out is
-        fenced: it cannot be told of a success on a branch that is gone. Yields the leases by
-        their scopes.
+        ``branches`` says which, asked when no new writer can come. A writer that did not end in
+        time is fenced: it cannot report a success on a deleted branch. Yields the leases by their
+        scopes.
         """
         with ExitStack() as locks:
             locks.enter_context(self.gates.whole_graph())
@@ -489,5 +490,5 @@ class Kernel:
 
     @property
     def forks(self) -> Forks:
-        """The tables that branches have of their own."""
+        """The forks of tables that branches have."""
         return Forks(self.lance, self.store)

@@ -1,4 +1,4 @@
-"""Durable leases: the promise of the gates, across processes.
+"""Durable leases: one writer per branch, across processes, as the gates are within one process.
 
 A lease record is changed only by compare-and-swap and never deleted, so its epoch only grows. The
 epoch goes into the branch's head row with every publish: an owner that was taken over holds a lower
@@ -38,20 +38,20 @@ POLL_SECONDS = 0.02
 QUEUE_WAIT_MS = 1_000
 """How long a writer waits in the queue before it continues without."""
 QUEUE_SKIPPED = 16
-"""Writes that skip a queue that was too slow: a writer in it takes long, or is stopped."""
+"""How many writes skip a queue in which a writer took long or was stopped."""
 CATCH_UP_MS = 100
 CATCH_UP_PAUSE_MS = 1
 """How long and how often the next writer looks whether its predecessor has published."""
 TAKEOVER_GRACE = 1.2
-"""How many TTLs a record of a remote owner must stand still before it counts as dead."""
+"""After how many TTLs without a change of its record a remote owner counts as dead."""
 SILENCE = 0.5
-"""How many TTLs without a beat make an owner suspect: it should have beaten by then."""
+"""After how many TTLs without a heartbeat an owner is suspected to be dead."""
 
 UNANSWERED = (FailureClass.UNKNOWN, FailureClass.TRANSIENT)
 """Failures of a conditional write that may have landed."""
 
 Health = Literal["live", "silent", "dead"]
-"""What the record of a remote owner shows an observer so far."""
+"""What an observer knows of a remote owner from its record."""
 
 
 def branch_scope(branch: str) -> str:
@@ -92,7 +92,7 @@ class WriteSettings:
     """What the environment says about writes, read once when a graph is opened."""
 
     ttl_ms: int = 30_000
-    """How long a lease lives without a beat."""
+    """How long a lease is valid without a heartbeat."""
     wait_ms: int = 30_000
     """How long a writer waits for a lease."""
     retries: int = 5
@@ -146,7 +146,7 @@ class Lease:
         self.epoch = record.epoch
         self.owner_id = record.owner_id
         self.was_taken_over = False
-        """Whether its former owner never released it: its sidecars are ours to settle."""
+        """Whether its former owner never released it: this owner recovers its sidecars."""
         self.is_new = False
         """Whether there was no record: it is the first of its scope, or the record was lost."""
         self._leases = leases
@@ -203,8 +203,8 @@ class Lease:
     def release(self) -> None:
         """Give the lease back; a record that another owner took over is left alone.
 
-        What the lease was for is done or has failed, and that is what the caller has to hear about.
-        A record that cannot be given back is taken over like that of an owner that died.
+        A failure to release is not raised: the caller gets the result of the work itself. A record
+        that stays is taken over like that of an owner that died.
         """
         with self._guard:
             if self._timer is not None:
@@ -233,7 +233,7 @@ class Lease:
             try:
                 self._token = self._leases.swap(self.scope, record, self._token)
             except StorageError:
-                # The next beat tries again; `require_valid` stops the owner if none succeeds.
+                # The next heartbeat tries again; `require_valid` stops the owner if none succeeds.
                 self._schedule()
                 return
             if self._token is not None:
@@ -255,8 +255,8 @@ class Leases:
         self._locks = locks
         """On local disk, the directory of the OS locks, which show whether owners are alive."""
         self._watched: dict[str, tuple[Token, float]] = {}
-        """Per scope, the record of another owner and when it was first seen like that. It is kept
-        between attempts: an owner may take longer to die than anyone is willing to wait at once."""
+        """Per scope, the record of another owner and when it was first seen unchanged. Kept between
+        attempts, because declaring an owner dead may take longer than one attempt waits."""
         self._given_back: dict[str, tuple[LeaseRecord, Token]] = {}
         """The records this process released last; one that is unchanged need not be read again."""
         self._slow_queues: dict[str, int] = {}
@@ -333,7 +333,7 @@ class Leases:
         return self._acquire(scope, attempt_id, None)
 
     def hold_unless_alive(self, scope: str, attempt_id: str) -> Lease | None:
-        """A lease, waiting until its owner is known to be dead; None at its first sign of life.
+        """A lease, waiting until its owner is known to be dead; None as soon as its record changes.
 
         On local disk that is known at once. On an object store it takes the owner's time to live,
         and a third of that for one which is alive.
@@ -367,7 +367,7 @@ class Leases:
     def last_published(self, branch: str) -> Published | None:
         """The manifest version that the last owner of a branch left; None if it is not known.
 
-        A record that cannot be read keeps only writers from their work.
+        A record that cannot be read is an error for writers only.
         """
         name = _object_name(branch_scope(branch))
         content = self._store.read_if_exists(name)
@@ -379,7 +379,7 @@ class Leases:
     def swap(self, scope: str, record: LeaseRecord, token: Token) -> Token | None:
         """Replace a record; the new token, or None if it had changed.
 
-        No two writes of a record are the same, so after a lost answer the record itself tells.
+        Every write of a record has other content, so after a lost reply the record shows who won.
         """
         try:
             return self._store.write_if_match(_object_name(scope), orjson.dumps(record), token)
@@ -416,7 +416,7 @@ class Leases:
         return None if health == "dead" else (record.owner_id, health)
 
     def _health(self, scope: str, record: LeaseRecord, token: Token) -> Health:
-        """How long a held record has stood still, by this process's own clock."""
+        """How long a held record has not changed, by this process's own clock."""
         now = monotonic_seconds()
         seen, since = self._watched.get(scope, (None, now))
         if seen != token:
@@ -452,7 +452,8 @@ class Leases:
                 lease, health = self._attempt(scope, attempt_id, os_lock)
                 if lease is not None or wait_ms is None:
                     break
-                # Only a live writer is given up on. One that has fallen silent is waited out.
+                # Give up only on a live writer. If the owner sends no heartbeat, wait until it
+                # counts as dead.
                 if time.monotonic() >= deadline and health == "live":
                     raise self._busy(scope)
                 time.sleep(POLL_SECONDS)
@@ -464,7 +465,7 @@ class Leases:
     def _attempt(
         self, scope: str, attempt_id: str, os_lock: OsLock | None
     ) -> tuple[Lease | None, Health]:
-        """The lease if it can be had now; else what its owner shows."""
+        """The lease if it is free now; else what is known of its owner."""
         found = self._recorded(scope)
         if found is None:
             return self._create(scope, attempt_id, os_lock), "live"

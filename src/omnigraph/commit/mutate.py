@@ -60,7 +60,7 @@ def mutate(
     as far as ``external`` allows it; their bytes are copied.
     """
     plan, parameters = _bound(compile_for, accepted.catalog, params)
-    # One instant and the same new ids per request, however often it is prepared again.
+    # All attempts of a request use the same time and the same new ids.
     now: dt.datetime = datetime_from_ms(kernel.clock.wall_us() // 1000)
     minted: list[str] = []
 
@@ -138,7 +138,7 @@ _IDS_ONLY = pa.schema([node_schema([]).field(ID)])
 
 @dataclass(frozen=True, slots=True)
 class MutationOutcome:
-    """What a mutation wants to write, and what its receipt will say."""
+    """The change set of a mutation, and the counts for its receipt."""
 
     change_set: ChangeSet
     affected_nodes: int

@@ -41,7 +41,7 @@ from omnigraph.storage.reader import SnapshotReader
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a caller brings: bound parameters, the instant of `now()`, and the reach of its URIs."""
+    """Inputs of a mutation: bound parameters, the time of `now()`, the policy for blob URIs."""
 
     parameters: Mapping[str, Value | None]
     now: dt.datetime
@@ -235,8 +235,8 @@ _TEXT = ValueType(Scalar.STRING)
 class PendingTable:
     """Complete rows, one per id, the last write to each.
 
-    A blob that stays as it is committed is not read until everything else is known: its row holds
-    a null and says so in a column of its own, which goes along wherever the row goes.
+    A blob that does not change is not read until all other values are known: its row holds a null,
+    and an extra column of the row marks it.
     """
 
     def __init__(self, type: TableType, limits: WriteLimits) -> None:
@@ -297,7 +297,7 @@ class PendingTable:
         """``rows`` with each of ``values`` in every row."""
         for name, value in values.items():
             one = column_from_values([value], self._types[name])
-            # A long text or a blob takes its room once per row; better known before than after.
+            # A long text or a blob is copied into every row: charge the budget before that.
             self._charge(bytes=one.nbytes * rows.num_rows)
             column = one.take(pa.array(np.zeros(rows.num_rows, np.int64)))
             rows = _replaced(rows, name, column)

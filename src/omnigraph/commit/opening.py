@@ -88,7 +88,7 @@ def open_for_writing(kernel: Kernel, *, settle: bool = True) -> None:
     require_unmoved(recorded_roots(state.branches.values()), kernel.root)
     if settle:
         Recoverer(kernel).run("full")
-        # Only now: a schema change that was interrupted between two objects is whole again.
+        # After recovery: a schema change that was interrupted between two objects is complete then.
         kernel.accepted_schema()
 
 
@@ -96,7 +96,7 @@ def open_for_reading(kernel: Kernel) -> None:
     """See that a graph can be read, and write nothing at all.
 
     Operations in flight are left alone: what they have not published is not there. Raises
-    `RecoveryRequired` only where the schema that belongs to the data cannot be told.
+    `RecoveryRequired` only if no schema matches the data.
     """
     is_current(_manifest(kernel))
     _require_source(kernel)
@@ -136,7 +136,7 @@ def _migrate(kernel: Kernel) -> None:
 def _require_promoted(kernel: Kernel, state: ManifestState) -> None:
     """The accepted schema is the one the newest commit was made with.
 
-    A change of schema may be about to be completed beside us: it is looked for more than once.
+    Another process may be completing a change of schema: it is read more than once.
     """
     looks = 0
     while (obstacle := _promotion_obstacle(kernel, state)) is not None:
@@ -229,8 +229,8 @@ def initialize(
 def _claim(kernel: Kernel) -> Iterator[None]:
     """Hold the root for one `init`.
 
-    The graph lease tells a running `init` from a dead one: the holder of the lease may replace a
-    claim that was left behind, and the schema objects it covers.
+    A running `init` holds the graph lease, a dead one does not: the holder of the lease may replace
+    a claim that was left behind, and the schema objects that belong to it.
     """
     operation_id = kernel.ids.ulid()
     lease = kernel.leases.hold_unless_alive(GRAPH_SCOPE, operation_id)
@@ -252,7 +252,7 @@ def _claim(kernel: Kernel) -> Iterator[None]:
 
 
 def _undo(kernel: Kernel, what: str, undo: Callable[[Kernel], None]) -> None:
-    """Take something back after a failure, which is what the caller has to hear about."""
+    """Undo a step after a failure; an error in doing so does not replace that failure."""
     try:
         undo(kernel)
     except Exception:

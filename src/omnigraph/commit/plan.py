@@ -1,4 +1,4 @@
-"""A write as data: the rows it changes, who writes them and why, and the commit that follows.
+"""A write as data: the rows it changes, its actor and conditions, and the commit.
 
 A `ChangeSet` says what changes, table by table, before anything is staged; `WriteLimits` how much
 of it may be held in memory. A `CommitPlan` is built before the first effect by every operation that
@@ -31,15 +31,15 @@ from omnigraph.storage.written import Deletions
 ChangeKind: TypeAlias = Literal["append", "upsert", "delete", "replace", "exchange", "upkeep"]
 
 UPKEEP_KINDS: frozenset[ChangeKind] = frozenset({"upkeep"})
-"""Kinds that change how a table lies in storage, and nothing of its content."""
+"""Kinds that change how a table is stored, not its content."""
 
 NO_ROWS = pa.table({"id": pa.array([], pa.string())})
-"""What a change of such a kind carries."""
+"""The steps of such a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:
-    """Rows that lie in data files of their table's ref, which no version lists yet.
+    """Rows in data files of their table's ref that no version lists yet.
 
     Fragments are in the JSON form of Lance. An upsert also says what becomes of the fragments that
     held the former rows: ``updated`` lost some of their rows, ``removed`` all of them. For a table
@@ -175,7 +175,7 @@ FIRST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Who writes, why, and under which conditions."""
+    """The actor, kind, message and conditions of a write."""
 
     writer_kind: WriterKind
     commit_kind: CommitKind

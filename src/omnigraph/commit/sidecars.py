@@ -164,7 +164,7 @@ class Sidecars:
                 yield plan
 
     def forget(self, operation_id: str) -> None:
-        """Phase D of an operation that is visible: it is done whatever happens here.
+        """Phase D of an operation that is visible; a failure to remove the sidecar is not raised.
 
         A sidecar left behind only costs the next barrier.
         """
@@ -174,7 +174,7 @@ class Sidecars:
             log.warning("sidecar %s was left behind", operation_id, exc_info=True)
 
     def set_aside(self, refused: UnreadableSidecar) -> str:
-        """Take a sidecar that will never be settled out of the way; the object that has its bytes.
+        """Move a sidecar that cannot be settled aside; returns the object that has its bytes.
 
         The name has a digest of the content: repeating it after an interruption finds the same
         object, and another sidecar with the same id is kept beside it.
@@ -215,7 +215,7 @@ class RefusedSidecar:
     place: str
     """The object that has its bytes."""
     operation_id: str
-    """What its name said; nothing in it is believed."""
+    """From its name; its content is not used."""
     problem: str
 
 

@@ -1,7 +1,7 @@
-"""Rows that a write would replace by themselves.
+"""Rows of a write that equal the committed rows they would replace.
 
-Leaving them out keeps the versions of untouched rows, the change feed and the receipt honest: a
-load that is repeated changes nothing.
+Leaving them out keeps the versions of untouched rows, the change feed and the receipt correct: a
+repeated load changes nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def same_values(left: pa.ChunkedArray, right: pa.ChunkedArray) -> npt.NDArray[np
 def _same_vectors(
     left: pa.FixedSizeListArray, right: pa.FixedSizeListArray
 ) -> npt.NDArray[np.bool_]:
-    """Compared as bits; what lies under a null is compared as well, and overruled."""
+    """Compared as bits; values under a null are compared too, and the result is overwritten."""
     width = left.type.list_size
     sides = [
         side.values.slice(side.offset * width, len(side) * width).view(pa.int32())

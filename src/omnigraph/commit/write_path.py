@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Prepared(Generic[T]):
-    """What one attempt wants to write, and what its receipt will say."""
+    """The change set of one attempt, and the content of its receipt."""
 
     changes: ChangeSet
     result: T
@@ -213,7 +213,7 @@ class WritePath:
         prepare: Prepare[T],
         captured: list[Capture],
     ) -> tuple[Capture, Prepared[T]]:
-        """Build the change on the world as it was just read from live storage."""
+        """Build the change on the snapshot and schema that were just read from storage."""
         state = manifest.state
         # Before the condition: a repeated conditional write has moved the head itself.
         refuse_repetition(state, request.operation_id, request.actor_id, request.kind)
@@ -234,7 +234,7 @@ class WritePath:
             require_head(capture.branch.refresh(), expected_head)
 
     def _moved_on(self, captured: list[Capture]) -> ReadSetChanged | None:
-        """What to say if the branch is not any more where this attempt found it."""
+        """The error if the branch has moved since this attempt captured it; None if it has not."""
         if not captured:
             return None
         before = captured[-1].snapshot.commit_id
@@ -256,7 +256,7 @@ class WritePath:
 
 
 class AlreadyWritten(Exception):
-    """The operation a request names was carried out before; its commit says what it did."""
+    """The operation of this key has been committed before; its commit has the receipt."""
 
     def __init__(self, commit: CommitRow) -> None:
         super().__init__(commit.commit_id)

@@ -117,7 +117,7 @@ class WriteAttempt:
         """
         # A table that the branch still shares is staged once it is forked.
         due = [table for table in self._tables if table.effects.first_touch is None]
-        finished = count(1)  # taken from by several threads, each number once
+        finished = count(1)  # shared by several threads: each takes the next number
 
         def stage(table: StagedTable) -> None:
             self._stage_table(table)
@@ -132,14 +132,14 @@ class WriteAttempt:
         hit(Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE)
 
     def owned_branch(self) -> AbstractContextManager[Lease]:
-        """Step 8: own the branch, and look at it."""
+        """Step 8: own the branch, and read its state."""
         branch = self._capture.branch
         return self._kernel.own_branch(
             branch, self._attempt_id, self._look, self._queue, branch.refresh
         )
 
     def commit(self, lease: Lease) -> CommitRow:
-        """Step 9 to 14. A branch that has moved is told before the first effect."""
+        """Steps 9 to 14. Raises before the first effect if the branch has moved."""
         self._require_unchanged()
         plan = self._kernel.plan(
             self._capture,
@@ -156,7 +156,7 @@ class WriteAttempt:
         return commit
 
     def _look(self) -> None:
-        """Read, under the lease and at once, all that the decision to go on depends on."""
+        """Read concurrently, under the lease, all that decides whether to continue."""
         kernel = self._kernel
         opened = [(table, table.handle) for table in self._tables if table.handle is not None]
         branch, pending, *heads = concurrently(
@@ -169,7 +169,7 @@ class WriteAttempt:
         self._seen = _Seen(pending, branch, list(zip(tables, heads, strict=True)))
 
     def _require_unchanged(self) -> None:
-        """Step 9: the captured world is still the world, and every table stands at its pin."""
+        """Step 9: the branch has not moved since it was captured, and every table is at its pin."""
         capture, seen = self._capture, self._seen
         assert seen is not None
         self._require_nothing_pending(seen.pending)

@@ -82,7 +82,7 @@ class Recoverer:
         self._settling = Settling(kernel, self._audit)
 
     def run(self, mode: Mode, *, force: bool = False) -> list[Settlement]:
-        """Settle what can be settled, oldest first; what cannot be believed is set aside."""
+        """Settle what can be settled, oldest first; set aside what contradicts the graph."""
         settled = [self._settle(name, mode, force) for name in self._kernel.sidecars.names()]
         if mode == "full":
             settled += self._complete()
@@ -169,7 +169,7 @@ class Recoverer:
             return self._refuse(refused)
 
     def _refuse(self, refused: UnreadableSidecar) -> Settlement:
-        """Do nothing that a sidecar says, and take it out of the way of all others.
+        """Move a sidecar aside without acting on it, so that it blocks no other operation.
 
         Its effects, if it had any, are versions beyond the pins: no reader sees them, and every
         writer proves before its first effect that its own tables have none. One of a newer version
@@ -215,7 +215,7 @@ class Recoverer:
     def _settle_owned(
         self, plan: CommitPlan, branch: ManifestBranch, lease: Lease, mode: Mode, force: bool
     ) -> Settlement:
-        # Before the fence, which writes: for a sidecar that lies nothing is written at all.
+        # Before the fence, which writes: a sidecar that contradicts the graph causes no write.
         self._require_believed(plan, branch.refresh())
         require_own_bytes(plan, self._kernel)
         if lease.was_taken_over or plan.lease.owner_id != lease.owner_id:
@@ -309,7 +309,7 @@ class Recoverer:
         return replace(plan, tables=tuple(tables), lineage=commit, authority=authority)
 
     def _discard(self, name: str, attempt_id: str) -> Settlement | None:
-        """Its branch is gone, and with it everything the operation could have changed."""
+        """Remove the sidecar of an operation whose branch was deleted with all its effects."""
         main = self._kernel.manifest.main
         try:
             with (
@@ -391,7 +391,7 @@ class Recoverer:
         )
 
     def _remove_abandoned_staging(self) -> None:
-        """Remove a staged contract that no operation answers for, unless it is the published one.
+        """Remove a staged contract that no sidecar names, unless it is the published one.
 
         Then the sidecar of its change was set aside: the head names the schema and proves it.
         """
@@ -447,7 +447,7 @@ class Recoverer:
 
 
 class LateEffects:
-    """Looks for them, on the tables where there may be some."""
+    """Finds tables that a commit of an undone operation has moved ahead of their pin."""
 
     def __init__(self, kernel: Kernel, audit: Iterable[RecoveryRow]) -> None:
         self._kernel = kernel

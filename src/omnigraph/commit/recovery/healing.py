@@ -1,9 +1,9 @@
 """Recovery by a handle that stays open, as a server's does.
 
-A dead neighbour, a full disk or a store that was away for a moment leaves a sidecar that only a
-full recovery settles. A handle that heals runs one by itself: at the barrier of the next write to
-the branch, and in the background, so that a branch is free before it is written to. Both act as
-any recovery does, as the owner of the branch; a live writer's sidecar is left alone.
+A process that died, a full disk or a store that was unreachable leaves a sidecar that only a full
+recovery settles. A handle that heals runs one: at the barrier of the next write to the branch, and
+in the background, so that the branch is unblocked before the next write. Both act as any recovery
+does, as the owner of the branch; a live writer's sidecar is left alone.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from omnigraph.model.upkeep import BlockedBranch
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 5.0
-"""Between two looks, each of which costs one list call while nothing is wrong."""
+"""Between two checks, each of which costs one list call while nothing is pending."""
 STOP_SECONDS = 30.0
-"""So long a run that has begun is waited for when its handle goes."""
+"""How long `stop` waits for a run that has begun."""
 
 
 class Healer:
@@ -34,19 +34,19 @@ class Healer:
         self._woken = threading.Event()
         self._is_stopped = False
         self.blocked: tuple[BlockedBranch, ...] = ()
-        """As of the last look; replaced as a whole."""
+        """As of the last check; replaced as a whole."""
         self._seen: frozenset[str] = frozenset()
-        """The sidecars of the last look."""
-        # A daemon: a program that ends does not wait, it only asks `stop` to be kind.
+        """The sidecars that the last check found."""
+        # A daemon thread: it does not keep the program from ending.
         self._thread = threading.Thread(target=self._watch, name="omnigraph-heal", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        """Look now, and recover what is there."""
+        """Check now, and recover what is pending."""
         self._woken.set()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Look no more, and wait for a look that has begun."""
+        """End the checks, and wait for one that has begun."""
         self._is_stopped = True
         self._woken.set()
         if self._thread is not threading.current_thread():
@@ -60,7 +60,7 @@ class Healer:
                 self._look(is_urgent)
 
     def _look(self, is_urgent: bool) -> None:
-        """Recover what was there at the last look already: a live writer is faster than that."""
+        """Recover sidecars that the last check found, too: a live writer would have finished."""
         try:
             names = self._kernel.sidecars.names()
             due = [name for name in names if is_urgent or name in self._seen]
@@ -68,7 +68,7 @@ class Healer:
             if due or self.blocked:
                 self.blocked = self._blocked_by(Recoverer(self._kernel).heal(due))
         except Exception:
-            # The store is away or full: writes fail and say so, and the next look may succeed.
+            # The store is unreachable or full: writes raise that, and the next check may succeed.
             log.warning("recovery in the background failed", exc_info=True)
 
     def _blocked_by(self, settled: list[Settlement]) -> tuple[BlockedBranch, ...]:

@@ -1,4 +1,4 @@
-"""The ends an interrupted operation can come to: finished, published after all, or undone.
+"""How recovery settles an interrupted operation: finish it, publish it, or undo it.
 
 Every step can be repeated by any process at any time, and the last one removes the sidecar: until
 then the next recovery finds what is left to do.
@@ -42,7 +42,7 @@ RECOVERY_ACTOR = "omnigraph:recovery"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One sidecar under examination: what it says, what is there, and the right to act."""
+    """One sidecar under examination: its plan, the state of its tables, and the lease."""
 
     plan: CommitPlan
     branch: ManifestBranch
@@ -53,7 +53,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What became of one sidecar."""
+    """How one sidecar was settled, or why it was not."""
 
     operation_id: str
     outcome: Literal[
@@ -75,19 +75,19 @@ class Settlement:
 
     @property
     def needs_nothing_now(self) -> bool:
-        """Whether a write may go on: settled, its writer's own affair, or out of the way."""
+        """Whether a write may continue: it is settled, set aside, or its writer is alive."""
         return self.is_settled or self.outcome in ("live", "set_aside")
 
 
 class Settling:
-    """Brings interrupted operations to their end, as the owner of their branch."""
+    """Finishes, publishes or undoes interrupted operations, as the owner of their branch."""
 
     def __init__(self, kernel: Kernel, audit: RecoveryAudit) -> None:
         self._kernel = kernel
         self._audit = audit
 
     def schema(self, plan: CommitPlan) -> SchemaRecovery | None:
-        """What only a change of the contract has left; None for any other operation."""
+        """Contract and new tables of a change of schema; None for any other operation."""
         if plan.schema is None or not plan.changes_contract:
             return None
         return SchemaRecovery(self._kernel, plan.schema)
@@ -207,7 +207,7 @@ class Settling:
 
 @dataclass(slots=True)
 class _Landed:
-    """The work behind an examined table: none, as it stands where it should, or its restore."""
+    """The execution for an examined table: none if it is at its pin, else its restore."""
 
     effects: TableEffects
     handle: Handle | None

@@ -1,9 +1,9 @@
-"""Whether a sidecar tells the truth about the graph it lies in.
+"""Checks a sidecar against the graph before recovery acts on it.
 
-A sidecar is a file that anyone with access to the root may have written. So recovery takes no place
-from it: a table's location is the one `__manifest` registers for its identity, a new table's the
-one its identity leads to, and a ref is that of the branch. A commit that settles it must be the one
-it describes. `UnreadableSidecar` names the first contradiction.
+A sidecar is a file that anyone with access to the root may have written. So recovery uses no path
+from it: the location of a table is the one that `__manifest` registers for its identity, that of a
+new table follows from its identity, and a ref is that of the branch. A commit that settles it must
+be the one it describes. `UnreadableSidecar` names the first contradiction.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Changing the schema of a live graph, as one commit.
 
-It happens on main, which is owned meanwhile, and with it the set of branches. What has to be
-computed is staged first, then the sidecar claims every effect, the new contract is laid beside the
-old one, the tables change, and one publish makes it all visible. Only then does the new contract
-become the accepted one. Recovery undoes or publishes an apply that was interrupted before the
-publish, and completes one that was interrupted after it.
+It happens on main, which is owned meanwhile, and with it the set of branches. Computed columns are
+staged first. Then the sidecar names every effect, the new contract is written under staging names,
+the tables change, and one publish makes all of it visible. Only then does the new contract become
+the accepted one. Recovery undoes or publishes an apply that was interrupted before the publish, and
+completes one that was interrupted after it.
 
 Other branches keep the schema of their head, and their writers do not wait: `rebase` brings a
 branch forward.

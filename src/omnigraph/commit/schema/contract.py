@@ -1,8 +1,8 @@
 """Reading and writing the accepted schema contract of a root.
 
-A change of schema lays the three objects of the new contract beside the old ones, and moves them
-over these once the change is published. While they are moved, the new contract is what is moved
-already together with what is still to be moved, so that readers never have to wait.
+A change of schema writes the three objects of the new contract under staging names, and moves them
+over the old ones once the change is published. Meanwhile readers put the new contract together from
+the objects that were moved and those that were not, so they never wait.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class SchemaPath:
 
 @dataclass(frozen=True, slots=True)
 class RebasedSchema:
-    """The way a branch was brought, and the commit that did it; None if nothing was to be done."""
+    """The schemas a branch was brought through, and the commit; None if none was needed."""
 
     steps: tuple[Mapping[str, Any], ...]
     dropped: tuple[str, ...]
@@ -227,7 +227,7 @@ class _Rebase:
         return schema_change(self.path.start.catalog, self.path.catalog, self.capture.snapshot)
 
     def result(self, commit: CommitRow | None) -> RebasedSchema:
-        """What is told of it."""
+        """The result that the caller gets."""
         version = (
             self.capture.snapshot.manifest_version if commit is None else commit.manifest_version
         )

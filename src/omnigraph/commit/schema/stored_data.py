@@ -44,7 +44,7 @@ from omnigraph.storage.reader import SnapshotReader
 PROBLEMS_MAX = 20
 """Violations that an error lists; all of them are counted."""
 TOLD_MAX = 3
-"""Those of them that its message tells."""
+"""Violations that its message names."""
 
 SUSPECTS_MAX = 1_000_000
 """Rows that may share keys and are compared at a time; the first such part with a violation ends

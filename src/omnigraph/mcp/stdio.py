@@ -41,7 +41,7 @@ def server_of(tools: Iterable[Tool]) -> Server[Any]:
     ) -> types.CallToolResult:
         tool = by_name.get(params.name)
         if tool is None:
-            # What is not allowed is not there either.
+            # A tool that is not allowed is unknown.
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         arguments = params.arguments or {}
         try:

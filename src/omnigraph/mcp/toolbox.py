@@ -25,7 +25,7 @@ _BELOW = "/*"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which branches may be written to, and whether queries may be made up.
+    """Which branches may be written to, and whether ad-hoc queries may run.
 
     By default everything is read-only, and only stored queries run.
     """
@@ -123,7 +123,7 @@ class OfCommit(Arguments):
 
 
 class AdhocQuery(OnBranch):
-    """A query that was made up."""
+    """The text and parameters of an ad-hoc query."""
 
     query: str = Field(description="a query in the language of this graph")
     params: dict[str, Any] = Field(default_factory=dict, description="its parameters by name")

@@ -102,7 +102,7 @@ def stored_at(handle: LanceDataset, column: str, positions: pa.Array) -> pa.Arra
 def _payloads(
     handle: LanceDataset, column: str, *, ids: Sequence[int] = (), addresses: Sequence[int] = ()
 ) -> Iterator[bytes | None]:
-    """The bytes of some rows, all at once; of none, without asking."""
+    """The bytes of some rows, read at once; without rows nothing is read."""
     if not ids and not addresses:
         return iter(())
     count_lance("read_blobs", handle.uri)
@@ -135,7 +135,7 @@ class ManagedBlob:
 
     size: int
     tag: str
-    """Stands for the bytes; see `_tag`."""
+    """Identifies the bytes; see `_tag`."""
     _handle: LanceDataset = field(repr=False)
     _column: str = field(repr=False)
     _address: int = field(repr=False)
@@ -183,17 +183,17 @@ def cell(handle: LanceDataset, column: str, id: str) -> BlobCell | None:
 
 def _opened(handle: LanceDataset, column: str, **which: list[int]) -> BlobFile:
     with lance_errors(handle, "read_blobs"):
-        # Without a buffer of its own: what is asked for is all that is read.
+        # Without read-ahead: only the requested bytes are read.
         (blob,) = handle.take_blobs(column, **which, buffer_size=0)
     assert blob is not None
     return blob
 
 
 def _tag(handle: LanceDataset, column: str, fragment_id: int, descriptor: Mapping[str, Any]) -> str:
-    """A text that no other bytes can have: the place they lie in, shortened.
+    """A text that identifies the bytes: a digest of the place where they are stored.
 
     Data files have names that are never given twice, and are never written again. So the name of
-    the file and the place in it or beside it stand for the bytes, on every branch and at every
+    the file and the place in it or beside it identify the bytes, on every branch and at every
     commit that shares the file. Rewriting the row, as updates and compaction do, makes another tag
     for the same bytes.
     """

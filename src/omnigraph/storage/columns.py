@@ -62,7 +62,7 @@ class ColumnsChange:
             return self._staged(handle, uuids)
 
     def _emptied(self, handle: LanceDataset, uuid: str) -> Transaction:
-        """Without rows there is nothing to keep but the place."""
+        """A table without rows is replaced by an empty one with the new columns."""
         schema = pa.schema([column.field for column in self.columns])
         return Transaction(handle.version, LanceOperation.Overwrite(schema, []), uuid=uuid)
 

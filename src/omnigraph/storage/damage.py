@@ -1,8 +1,9 @@
-"""Finding the file that is to blame: missing, cut off or undecodable files of Lance on local disk.
+"""Finds the file that made a read fail: missing, truncated or undecodable files of Lance on local
+disk.
 
-Messages of Lance often name no file, or one that was never there. So after a failure the files
-behind a table are examined one by one, the cheapest look first. Lance keeps no checksums: a changed
-byte inside a value decodes to another value, and is not found.
+Messages of Lance often name no file, or one that was never there. So after a failure the files of a
+table are examined one by one, the cheapest check first. Lance keeps no checksums: a changed byte
+inside a value decodes to another value, and is not found.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _BLOB = b"lance-encoding:blob"
 _BESIDE = (1, 2)
 """Kinds of blobs that lie in files beside the data file: several in one, and one in each."""
 DECODED_BYTES_MAX = 256 << 20
-"""How much is decoded in search of the file that cannot be."""
+"""The most bytes that are decoded to find a file that cannot be decoded."""
 _VERSIONS_MAX = 1_000
 _NAMED = re.compile(r"((?:/[\w.+=@-]+)+\.[a-z]+)")
 
@@ -62,7 +63,7 @@ def damage_behind(handle: LanceDataset, message: str) -> DamagedFile | None:
     named = _named_files(root, message)
     versions = _version_files(Path(handle.uri) / "_versions")
     files = chain(named, _files_of(handle, root), versions, root.glob("_refs/*/*"))
-    # All of them are looked at briefly before the first is decoded.
+    # The ends of all of them are checked before the first is decoded.
     known = list(dict.fromkeys(files))
     for file in known:
         problem = "it is missing" if not file.exists() else cut_off(file)
@@ -120,7 +121,7 @@ def _error(file: Path, advice: str = _ADVICE) -> DamagedFile | None:
 
 
 def cut_off(file: Path) -> str | None:
-    """What a look at the end of a file shows."""
+    """The error that the last bytes of a file show, if any."""
     if file.suffix not in (".lance", ".manifest", ".idx"):
         return None
     try:
@@ -133,7 +134,7 @@ def cut_off(file: Path) -> str | None:
 
 
 def _undecoded(file: Path) -> str | None:
-    """What reading a whole file shows."""
+    """The error that decoding a whole file shows, if any."""
     check = _CHECKS.get(file.suffix)
     if check is None or _works(lambda: check(file)):
         return None
@@ -152,7 +153,7 @@ def _works(attempt: Callable[[], object]) -> bool:
 
 
 def _decode(file: Path) -> None:
-    """Read a file; behind its first column of blobs the reader of files does not find its way.
+    """Decode a file up to its first column of blobs, which the file reader cannot pass.
 
     `_damaged_blobs` reads the rest, as a part of its table.
     """

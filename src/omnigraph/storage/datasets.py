@@ -100,7 +100,7 @@ class CommitNotOwned(OmnigraphError):
 
 
 class CommitOutcomeUnknown(OmnigraphError):
-    """The store did not say whether a commit landed."""
+    """The reply of the store was lost: the commit may have landed."""
 
 
 @dataclass(slots=True)
@@ -274,7 +274,7 @@ class LanceStore:
     ) -> OmnigraphError:
         if not is_missing(error):
             failure = lance_failure(where.address, error)
-            # The OS or the store is to blame before a file is.
+            # Errors of the OS or the store are recognised first, before a file is examined.
             if hint_of(error) is not None or not self.root.is_local:
                 return failure
             return damaged_version(where.address, version) or failure
@@ -395,8 +395,8 @@ def transactions_since(handle: LanceDataset, version: int) -> list[str | None]:
 def commit_strict(handle: LanceDataset, transaction: Transaction) -> LanceDataset:
     """Commit a staged transaction as exactly the next version, and prove that it is ours.
 
-    Lance rebases a stale transaction silently, and a failing call may still have landed. So the
-    result is only believed when the version after the one it was staged on carries its uuid.
+    Lance rebases a stale transaction silently, and a failing call may still have landed. So a
+    commit counts only if the version after the one it was staged on carries its uuid.
 
     Raises `CommitLost` when it certainly had no effect, `CommitNotOwned` when it landed on top of
     foreign versions, `CommitOutcomeUnknown` when the store cannot be asked.
@@ -463,9 +463,9 @@ def _new_fragments(transaction: Transaction) -> Iterator[Any]:
 def _require_whole(address: str, transaction: Transaction) -> None:
     """Raise `CommitLost`, with the full disk as its cause, if a new file is not all there.
 
-    Lance hands the last bytes of a local file to a thread and does not wait for what becomes of
-    them: on a disk that is full by then, the file is cut and the write counts as done. The files
-    of blobs it compares itself, as it writes them.
+    Lance writes the last bytes of a local file in a thread and ignores its result: on a full disk
+    the file is truncated and the write succeeds all the same. Lance itself checks the lengths of
+    blob files.
     """
     for fragment in _new_fragments(transaction):
         for file in fragment.files:

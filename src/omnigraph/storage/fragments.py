@@ -120,7 +120,7 @@ def deleted_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArra
     if fragment.deletions is None:
         return np.zeros(0, np.int64)
     uri, name = str(handle.uri), fragment.deletions
-    # A file that cannot be read is left to Lance, which says what is wrong with the table.
+    # If the file cannot be read, Lance is asked, which reports what is wrong with the table.
     with suppress(ValueError):
         found = _listed_deletions(uri, name) if name.endswith(".arrow") else _marked(uri, name)
         if found is not None:

@@ -26,7 +26,7 @@ from omnigraph.storage.upkeep_tasks import (
 )
 
 PARTS_AT_ONCE_MAX = 4
-"""Parts that an index is built in by several workers: every search looks into all of them."""
+"""The most parts that several workers build an index in: every search reads all parts."""
 PART_ROWS_MIN = 1_000_000
 
 
@@ -159,7 +159,7 @@ def _parts(
     """The tasks that build an index over some fragments, one for each part of it."""
     fragments = sorted(fragment_ids)
     groups = [tuple(fragments)]
-    if parts_max > 1 and spec.kind != "vector":  # whose parts would each divide space anew
+    if parts_max > 1 and spec.kind != "vector":  # each part would train its own partitions
         groups = list(divided(handle, fragments, parts_max, PART_ROWS_MIN))
     name = index_name(handle, spec)
     return [BuildIndexPart(spec, name, group, part_of) for group in groups]
@@ -180,7 +180,7 @@ def is_named_by_us(handle: LanceDataset, index: TableIndex) -> bool:
 
 
 def _spec_of(described: Any) -> IndexSpec | None:
-    """What an index of Lance is to us; None for kinds we do not build."""
+    """The spec of an index of Lance; None for kinds that this product does not build."""
     kind = _kind_of(described.index_type)
     if kind is None or len(described.field_names) != 1:
         return None

@@ -1,4 +1,4 @@
-"""Where things lie under a graph root."""
+"""Names of the datasets and objects under a graph root."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ RUN_PREFIX = "__run__"
 UNLISTED_TYPE_ID = 2**63
 """From here on come the ids of tables that only history knows.
 
-The identity counter of a schema starts at 1 and counts up, so it never meets them.
+The identity counter of a schema starts at 1 and counts up, so the two never collide.
 """
 
 _TABLE_TYPES = ("table", "table_version", "table_tombstone")

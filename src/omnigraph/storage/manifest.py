@@ -77,7 +77,7 @@ class Snapshot:
     tables: Mapping[str, TableEntry]
     """By table key, sorted."""
     head_schema: str
-    """Hash of the schema that the branch has now; an older commit is shown in its words."""
+    """Hash of the schema that the branch has now; an older commit is shown with its names."""
     commit_id: str = field(init=False)
     """The public id of this snapshot."""
 
@@ -320,7 +320,7 @@ class Published:
 
 
 LastPublished = Callable[[str], Published | None]
-"""By branch, what a place outside the manifest knows to be published."""
+"""By branch, the version that a record outside the manifest (the lease) says was published."""
 
 
 ROWS_OF_A_COMMIT = 16
@@ -477,7 +477,7 @@ class ManifestBranch:
     def _following(
         self, handle: LanceDataset, state: ManifestState, moved: LanceDataset
     ) -> ManifestState:
-        """The state at a newer version, from the rows that changed if they can be told."""
+        """The state at a newer version, from the changed rows alone if these can be identified."""
         if not (is_current(handle) and is_current(moved) and moved.has_stable_row_ids):
             # Only stable row ids carry the version a row was changed at. Without them, which is how
             # some older graphs were made, the filter below would find nothing.

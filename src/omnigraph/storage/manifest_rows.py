@@ -1,8 +1,8 @@
-"""The rows of `__manifest`: what each kind means, how it lies in the columns, and their stamp.
+"""The rows of `__manifest`: what each kind means, how it is encoded in columns, and their stamp.
 
-Rows are decoded from their columns and `object_type`. The text of `object_id` is a key and is
-never parsed. The stamp of the internal schema lies in the schema metadata, so it is known before a
-single row is decoded. What it says is believed only as far as the columns agree.
+Rows are decoded from their columns and `object_type`. The text of `object_id` is a key and is never
+parsed. The stamp of the internal schema lies in the schema metadata, so it is known before a single
+row is decoded. A stamp that contradicts the columns is refused.
 """
 
 from __future__ import annotations

@@ -51,10 +51,10 @@ from omnigraph.storage.manifest_rows import (
 KEY_COLUMN = "object_id"
 _KEY_METADATA = "lance-schema:unenforced-primary-key"
 _ATTEMPTS_MAX = 10
-"""More than the commits of a whole migration: losing this often has another cause."""
+"""More than the commits of a whole migration: losing all of them has another cause."""
 
 _Stage: TypeAlias = Callable[[LanceDataset], Transaction | None]
-"""A change of the manifest it is shown; None when there is nothing left to change."""
+"""Computes a change of the manifest it gets; None when nothing is left to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class Migration:
                 if not lost.details.get("conflict"):
                     raise
             except (CommitNotOwned, CommitOutcomeUnknown):
-                # Landed or not: the next look at the manifest tells.
+                # Whether it landed shows when the manifest is read again.
                 continue
             else:
                 return

@@ -91,7 +91,7 @@ PUBLISHER_RETRY_BUDGET = 5
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """One graph-visible change, and everything it assumes about the world."""
+    """One graph-visible change, and the state of the graph that it assumes."""
 
     commit: CommitRow
     """The fixed commit; its position, and that of the other rows, is filled in when it lands."""
@@ -332,7 +332,7 @@ def _publish_registry(
             return
         require_unfenced(state, epoch)
         # The head row is rewritten: a publish on main and a registry change then contend for one
-        # row, and neither can slip under the other unseen, or past a takeover.
+        # row, so that neither can miss the other or a takeover.
         head = replace(state.head, fence_epoch=epoch)
         changed = [*rows, RegistryRow(state.registry_changes + 1), head]
         forgotten: list[BranchOperationRow] = []
@@ -391,7 +391,7 @@ def swapped_head_address(landed: LanceDataset, rows: pa.Table) -> int:
 log = logging.getLogger(__name__)
 
 VERSIONS_KEPT = 32
-"""Enough for readers that opened an older version a moment ago, while others write on."""
+"""Versions kept while others write: enough for readers that have just opened an older one."""
 VERSIONS_KEPT_MIN = 4
 """The same while there are no writers."""
 

@@ -5,10 +5,10 @@ indexes are built. Lance rewrites only fragments together that the same parts of
 cover, and drops rewritten ones from ordered indexes. So ordered parts come back after a rewrite;
 those of words and vectors are built before it, and a rewritten fragment stays in them.
 
-What is large stays as it is while what came since is small: a fragment that outweighs its
-neighbours is not rewritten for their sake, and a part of an index that outweighs the rest is not
-built anew. The work of a run then follows what was written, not the size of the table, and older
-versions share most of their files with the new one.
+Large files are kept while the new rows are few: a fragment much larger than the small ones is not
+rewritten together with them, and a large part of an index is not rebuilt. So the work of a run is
+proportional to what was written, not to the size of the table, and older versions share most of
+their files with the new one.
 
 Lance's own compaction commits twice, cannot be owned by uuid, and breaks indexes that a branch
 inherited. So its tasks are executed and their results put into a rewrite of our own, with fragment
@@ -117,7 +117,7 @@ def rewrite_everything(handle: LanceDataset) -> Rewrite:
 
 
 def _task(handle: LanceDataset, group: Sequence[int], options: object) -> RewriteFragments:
-    """A task of our own making: Lance's planner knows nothing of steps to come."""
+    """A task that is not planned by Lance, whose planner does not know the later steps."""
     fragments = [handle.get_fragment(each) for each in group]
     task = {
         "task": {"fragments": [each.metadata.to_json() for each in fragments if each is not None]},
@@ -140,7 +140,7 @@ INDEX_PARTS_MAX = 8
 DELETED_SHARE = 0.1
 """Large fragments are only rewritten to get rid of deleted rows when they have more of them."""
 ROUNDS_MAX = 8
-"""In which groups and indexes have to agree; two or three are usual."""
+"""The most rounds until groups and indexes agree; two or three are usual."""
 HOLES_ROWS_MAX = 100_000
 """Smaller fragments are rewritten by `optimize` for every deleted row."""
 
@@ -164,7 +164,7 @@ EVERYTHING = Extent(TARGET_ROWS_PER_FRAGMENT, is_bounded=False)
 RECENT = Extent(262_144)
 """What may be done in the background at any time: fractions of a second."""
 SMALL_WRITES = Extent(65_536, frozenset({"btree"}))
-"""What a write may do for those before it: lookups by id stay quick, and it takes milliseconds."""
+"""What a write compacts after itself: milliseconds of work that keep lookups by id quick."""
 
 
 class UpkeepStep(Protocol):
@@ -438,7 +438,7 @@ class _Planner:
         return found, pending
 
     def _is_ours_to_change(self, index: TableIndex) -> bool:
-        """Only an index of ours is known to be made as its parts would be."""
+        """Whether this product built the index: only then do new parts match its parameters."""
         if index.spec.kind not in self._extent.kinds:
             return False
         return not self._extent.is_bounded or index.name == index_name(self._handle, index.spec)
@@ -485,7 +485,7 @@ class _Planner:
     def _groups(self, parts: Sequence[frozenset[int]]) -> list[tuple[int, ...]]:
         """What is to be rewritten together; only what the same ``parts`` cover may be.
 
-        Where fragments lie is no matter: those that are rewritten become the last ones.
+        Their order does not matter: rewritten fragments become the last ones.
         """
         groups: dict[tuple[bool, ...], list[LanceFragment]] = {}
         for fragment in self._worth_it():

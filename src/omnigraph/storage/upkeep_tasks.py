@@ -32,7 +32,7 @@ class UpkeepTask(Protocol):
 
 
 class UpkeepWorkers(Protocol):
-    """Those who run tasks."""
+    """Runs tasks: in this process, or on several workers."""
 
     @property
     def spread(self) -> int:
@@ -120,7 +120,7 @@ class BuildIndexPart:
     name: str
     fragment_ids: tuple[int, ...]
     part_of: str | None = None
-    """The index whose division of space a part of a vector index takes over."""
+    """The index whose partitions a further part of a vector index uses."""
 
     def run(self, handle: LanceDataset) -> bytes:
         """The index as Lance knows it, pickled."""
@@ -133,7 +133,7 @@ class BuildIndexPart:
         return index
 
     def _build(self, handle: LanceDataset) -> Index:
-        # The name may be taken, by what is replaced or added to; Lance wants to be told.
+        # The name may be taken by the index that is replaced or extended: `replace` allows that.
         spec, fragments = self.spec, list(self.fragment_ids)
         shared: Any = {"name": self.name, "fragment_ids": fragments, "replace": True}
         match spec.kind:
@@ -141,13 +141,13 @@ class BuildIndexPart:
                 return handle.create_index_uncommitted(spec.column, "BTREE", **shared)
             case "inverted":
                 part = handle.create_index_uncommitted(spec.column, "INVERTED", **shared)
-                # A part as it comes could be committed, but not be searched.
+                # An unmerged part could be committed, but not searched.
                 return handle.merge_existing_index_segments([part])
             case "vector":
                 partitions = max(1, vector_count(handle, spec.column) // VECTORS_PER_PARTITION)
                 centroids = None
                 if self.part_of is not None:
-                    # All parts divide space alike, which also spares the training.
+                    # All parts use the same partitions, so only the first is trained.
                     centroids = handle.get_ivf_model(self.part_of).centroids
                     partitions = len(centroids)
                 return handle.create_index_uncommitted(

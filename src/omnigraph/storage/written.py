@@ -98,7 +98,7 @@ def write_rows(
             for batch in batches:
                 yield pa.RecordBatch.from_arrays([batch[name] for name in order], schema=schema)
         except BaseException as error:
-            # Lance would give it back as a text of its own.
+            # Lance would return it in its own spelling.
             failed.append(error)
             raise
 
@@ -125,7 +125,7 @@ def write_rows(
 
 
 def _encoded(column: pa.Field) -> pa.Field:
-    """A column with the encoding it is written in; the table itself is not told."""
+    """A column with the encoding it is written in; the schema of the table does not have it."""
     if column.name not in (ID, SRC, DST):
         return column
     return column.with_metadata({**(column.metadata or {}), **_ID_ENCODING})

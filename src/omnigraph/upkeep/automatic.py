@@ -1,10 +1,10 @@
 """Upkeep in the background of an open graph.
 
-After so many commits of a handle, what came since is compacted and brought into the indexes, by
-one thread of that handle and at most one run at a time. A run is prepared beside the writers and
-begins in a pause of theirs. If they go on and the branch moves, it is given up: no write is ever
-refused for its sake, and none waits longer than for another write. What fails is kept to be looked
-at, and undone here, so that no write has to.
+After so many commits of a handle, what came since is compacted and brought into the indexes, by one
+thread of that handle and at most one run at a time. A run is prepared beside the writers and begins
+in a pause of theirs. If the branch moves, the run is given up: it never makes a write fail, and no
+write waits longer for it than for another write. A failure is kept in `status`, and its effects are
+undone here, so that no write has to recover them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ usually happened, and the write need not."""
 PAUSE_SECONDS = 0.1
 """Writers pause if none of them has finished for so long."""
 PATIENCE_SECONDS = 2.0
-"""So long a pause is waited for; then a run begins all the same."""
+"""How long to wait for a pause; then a run begins all the same."""
 STOP_SECONDS = 30.0
-"""So long a run that has begun is waited for when its handle goes."""
+"""How long `stop` waits for a run that has begun."""
 
 NOT_NOW = (Conflict, Busy)
 """Another writer was at work."""
@@ -72,7 +72,7 @@ def _configured(text: str) -> bool | int:
 
 
 class AutoOptimizer:
-    """Looks after one open graph."""
+    """Compacts one open graph in the background."""
 
     def __init__(self, kernel: Kernel, every: int) -> None:
         self._kernel = kernel
@@ -100,12 +100,12 @@ class AutoOptimizer:
             self._changed.notify_all()
 
     def _start(self) -> None:
-        # A daemon: a program that ends does not wait, it only asks `stop` to be kind.
+        # A daemon thread: it does not keep the program from ending.
         thread = threading.Thread(target=self._watch, name="omnigraph-upkeep", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
-            # The process has no room for one more; maybe it has after some more commits.
+            # No thread could be started; the next commits try again.
             self._commits = 0
             self._note_failure(error)
         else:
@@ -141,7 +141,7 @@ class AutoOptimizer:
                     self._changed.notify_all()
 
     def _await_pause(self) -> bool:
-        """Wait until a run is due and no writer is at it; False when there is to be none."""
+        """Wait until a run is due and writers pause; False when this is stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_stopped or self._is_due)
             patience = PATIENCE_SECONDS

@@ -2,7 +2,8 @@
 
 Everything that is needed is known before anything goes: as the owner of the graph and of every
 branch, each branch is resolved and each table looked at. If that fails, nothing is removed. From
-then on every table is for itself: what fails is noted in its row, and another run continues there.
+then on tables are independent: a failure is noted in the row of its table, and the next run
+continues there.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def _require_no_schema_apply(kernel: Kernel) -> None:
 def plan_cleanup(
     kernel: Kernel, policy: CleanupPolicy, states: Mapping[str, ManifestState]
 ) -> CleanupPlan:
-    """What may go, given every live branch; raises if what they need cannot be told."""
+    """What may be removed, given every live branch; raises if what they need is unknown."""
     for state in states.values():
         _require_tables(kernel, state)
     looker = _Looker.of(kernel, policy, states)

@@ -13,7 +13,7 @@ from omnigraph.model.upkeep import PendingOperation
 
 
 def require_nothing_pending(kernel: Kernel, done: str) -> None:
-    """Upkeep interprets nothing: what was interrupted has to be settled first.
+    """Raise while an interrupted operation is pending: upkeep does not recover, and must not guess.
 
     ``done`` says what is not done until then. Raises `RecoveryRequired`.
     """

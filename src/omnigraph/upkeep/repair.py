@@ -95,7 +95,7 @@ class RepairPlan:
 
 
 def plan_repair(kernel: Kernel, capture: Capture) -> RepairPlan:
-    """How the tables of a branch stand to what it publishes."""
+    """How far each table of a branch is ahead of the version that the branch publishes."""
     entries = capture.snapshot.tables.values()
     work = [partial(_drift_of, kernel, capture, entry) for entry in entries]
     tables = list(concurrently(*work, threads=kernel.is_remote))
@@ -108,7 +108,7 @@ def plan_repair(kernel: Kernel, capture: Capture) -> RepairPlan:
 
 def _drift_of(kernel: Kernel, capture: Capture, entry: TableEntry) -> TableDrift:
     if entry.ref != capture.branch.where.ref:
-        # What the branch sees of a table it shares is fixed, wherever its owner goes.
+        # A shared table is pinned to a version, so later versions of its owner are no drift here.
         return TableDrift(entry, entry.version)
     handle = kernel.lance.open(capture.reader.where(entry))
     obstacle = None
@@ -121,7 +121,7 @@ def _drift_of(kernel: Kernel, capture: Capture, entry: TableEntry) -> TableDrift
 
 
 def _judged(table: TableDrift, retired: frozenset[str]) -> TableDrift:
-    """Commits of operations that were undone are known for what they are, and undone as well."""
+    """Mark versions of operations that recovery has undone: those are undone, not adopted."""
     uuids = {operation.uuid for operation in table.operations}
     if not uuids or None in uuids or not uuids <= retired:
         return table

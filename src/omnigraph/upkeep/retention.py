@@ -89,7 +89,7 @@ def _merge_bases(states: Mapping[str, ManifestState]) -> Iterator[Snapshot]:
 
 
 ABANDONED_DAYS = 7
-"""Nothing tells a load that is slow from one that was killed, but none takes a week."""
+"""A slow load cannot be told from a killed one, but no load takes a week."""
 
 
 def abandoned_scratch(store: ObjectStore, now_us: int) -> tuple[str, ...]:

@@ -46,10 +46,10 @@ FRAGMENTS_MANY = 16
 """Every lookup visits all fragments of a table. A few small ones may stay beside large ones."""
 DELETED_SHARE = 0.2
 DELETED_ROWS_FEW = 1_000
-"""So many deleted rows cost nothing worth a word."""
+"""Up to so many deleted rows are not reported."""
 UNCOVERED_SHARE = 0.1
 UNCOVERED_ROWS_MANY = 100_000
-"""An index helps less the more rows it does not cover; so many are felt in any table."""
+"""Rows that an index does not cover are scanned; from so many on, that is reported."""
 VERSIONS_MANY = 100
 
 
@@ -161,7 +161,7 @@ def abandoned(
 
 
 def refused_sidecars(kernel: Kernel) -> Iterator[UpkeepFinding]:
-    """Sidecars that recovery did not act on; what they are for is a question for a person."""
+    """Sidecars that recovery set aside; an operator decides about them."""
     for found in kernel.sidecars.refused():
         file = kernel.table_uri(found.place)
         remove = ("rm",) if kernel.root.is_local else ("aws", "s3", "rm")
@@ -257,14 +257,14 @@ def _on(branch: str, type_key: str) -> str:
 
 
 EVERYTHING = CleanupPolicy(keep=2**31)
-"""Calls no version old: only leftovers are looked for."""
+"""A policy by which no version is old: only leftovers are found."""
 
 GRAPH_WIDE: frozenset[FindingCode] = frozenset({"unsettled", "lease_abandoned", "sidecar_refused"})
-"""What the numbers of every branch tell again."""
+"""Findings that the statistics of every branch would repeat."""
 
 
 MENDED_FIRST: tuple[FindingCode, ...] = ("damaged", "unsettled", "sidecar_refused", "drift")
-"""In this order; before that, the commands for all others would be refused."""
+"""In this order: until these are resolved, the commands for all others are refused."""
 
 
 def unopened(root: Root, error: OmnigraphError) -> Diagnosis:
@@ -312,7 +312,7 @@ def _turn(finding: UpkeepFinding) -> int:
 
 @dataclass
 class _Visit:
-    """One examination on its way."""
+    """The state of one examination."""
 
     kernel: Kernel
     checks: list[DoctorCheck] = field(default_factory=list)
@@ -326,7 +326,7 @@ class _Visit:
             found = list(attempt())
         except OmnigraphError as error:
             found = [_damage(subject, self.kernel.root.uri, error)]
-        # What is broken is met on every way that leads there.
+        # The same damage is found by several checks: report it once.
         known = {(each.code, each.subject) for each in self.findings if each.code == "damaged"}
         self.findings += [
             each
@@ -341,7 +341,7 @@ class _Visit:
         return [MAIN_BRANCH, *sorted(names)]
 
     def types(self, branch: str) -> Sequence[NodeType | EdgeType]:
-        """The types of a branch; none if its schema cannot be read, as its numbers have told."""
+        """The types of a branch; none if its schema cannot be read, which `numbers` reports."""
         try:
             return self.kernel.accepted_on(branch).catalog.types
         except OmnigraphError:

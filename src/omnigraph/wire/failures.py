@@ -1,4 +1,4 @@
-"""Errors on the wire: which status each has, the envelope, and the way back to an error."""
+"""Errors on the wire: their statuses, their envelope, and making the error again in a client."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class AsyncRemoteGraph(AsyncHandle):
         return self._connection.address.base
 
     async def close(self) -> None:
-        """Let the connections go; the graph is not touched."""
+        """Close the connections; the graph is not touched."""
         await self._connection.close()
 
     async def __aenter__(self) -> Self:

@@ -32,7 +32,7 @@ KEEP_ALIVE_SECONDS = 30.0
 
 
 class Http:
-    """The part of an HTTP library that waits: on the event loop."""
+    """The calls of the HTTP library that wait, on the event loop."""
 
     def __init__(self, token: str | None, timeout: float | None) -> None:
         self._client: Any = httpx.AsyncClient(**_options(token, timeout))
@@ -97,7 +97,7 @@ class BlockingHttp(Http):
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
-        time.sleep(seconds)  # it is there to block
+        time.sleep(seconds)  # blocking is its purpose
 
     async def close(self) -> None:
         """Close the connections."""
@@ -133,7 +133,7 @@ class Connection:
         return ContentStream(self._http, response, exchange, self.address)
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._http.close()
 
     async def _open(self, exchange: Exchange[Any], *, stream: bool = False) -> httpx.Response:
@@ -166,7 +166,7 @@ class Connection:
 
 
 class ContentStream:
-    """Content as it comes. Close it, or read it to its end: a server keeps room for it."""
+    """Content as it comes. Close it, or read it to its end: it holds a stream of the server."""
 
     def __init__(
         self, http: Http, response: httpx.Response, exchange: Exchange[None], address: Address

@@ -266,7 +266,7 @@ def query_items(
 def checked_body(
     model: type[Body], fields: Mapping[str, Any], params: Mapping[str, Any] | None = None
 ) -> bytes:
-    """A request body, held against the very model that the server reads it with."""
+    """A request body, validated with the model that the server reads it with."""
     given = present(fields)
     read_document(model, given)
     if params is not None:

@@ -117,7 +117,7 @@ def _envelope(response: Response) -> dict[str, Any] | None:
 
 
 def _foreign(response: Response, exchange: Exchange[Any], address: Address) -> OmnigraphError:
-    """Whatever answered, it was not one of ours."""
+    """The error for an answer that does not come from a server of this product."""
     location = response.headers.get("location")
     if 300 <= response.status < 400 and location is not None:
         return UnexpectedAnswer(

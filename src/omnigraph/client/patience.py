@@ -27,7 +27,7 @@ class Patience:
     """The longest `Retry-After` that is waited for; a longer one becomes the caller's error."""
     first_wait_seconds: float = 0.05
     repeats_writes: bool = True
-    """Whether a write is ever repeated, be it as safe as it may."""
+    """Whether writes are repeated at all."""
 
     def after_failure(
         self, failure: httpx.TransportError, exchange: Exchange[Any], attempt: int

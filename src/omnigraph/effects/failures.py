@@ -21,7 +21,7 @@ class FailureClass(StrEnum):
     """Why a request to a store failed."""
 
     TRANSIENT = "Transient"
-    """Unreachable, overloaded or contended; it may go away by itself."""
+    """Unreachable, overloaded or contended: a later request may succeed."""
     CONFIGURATION = "Configuration"
     """Credentials, permissions, addresses or abilities of the store have to be put right."""
     NOT_FOUND = "NotFound"

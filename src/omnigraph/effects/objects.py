@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Token = NewType("Token", str)
-"""Stands for the bytes an object held when it was read.
+"""A token for the bytes an object held when it was read.
 
 Two reads with one token saw the same bytes. An object that was changed and changed back may show
 its old token again; a record for which that matters carries a counter, as leases carry epoch and

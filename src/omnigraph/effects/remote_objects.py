@@ -34,7 +34,7 @@ T = TypeVar("T")
 _RETRIES_MAX = 5
 _RETRY_TIMEOUT = timedelta(seconds=30)
 _CONDITIONAL_ATTEMPTS_MAX = 8
-"""With pauses that double, they outlast a store that is away for six seconds."""
+"""With pauses that double, they outlast an outage of the store of six seconds."""
 _CONDITIONAL_SECONDS_MAX = 10.0
 """No further attempt after so long: each may take a whole timeout."""
 _PROBES_MAX = 4
@@ -236,7 +236,8 @@ class RemoteObjects(ObjectStore):
                 case FailureClass.TRANSIENT:
                     may_have_landed = True
                 case FailureClass.PRECONDITION if reply.status == 409:
-                    # S3: another request on this name was under way, nothing was decided. Again.
+                    # S3: another request on this name was under way, and this one had no effect:
+                    # send it again.
                     failure = _contended(operation, target)
                 case FailureClass.PRECONDITION if may_have_landed:
                     raise _unattributed(operation, target)

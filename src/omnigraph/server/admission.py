@@ -72,7 +72,8 @@ class Admission:
             self._leave(name, size)
 
     def _enter(self, name: str, size: int) -> None:
-        # Both limits are looked at before either is taken from: a refusal costs nothing.
+        # Both limits are checked before either is charged: a refusal leaves the counts as they
+        # were.
         with self._guard:
             mine = self._actors.get(name) or _InFlight()
             if mine.requests >= self.inflight_max:
@@ -114,7 +115,7 @@ QUERIES_BYTES_VARIABLE = "OMNIGRAPH_SERVER_QUERY_BYTES"
 LONG_READS_RUNNING_MAX = max(1, (os.cpu_count() or 1) // 2)
 """Long reads of all actors that run at a time; the others wait for their turn."""
 SMALL_BYTES = 1024 * 1024
-"""What a point query needs."""
+"""The memory of a point query."""
 SMALL_RESERVE_BYTES = 64 * SMALL_BYTES
 """Kept for small queries when large ones use all of the memory."""
 

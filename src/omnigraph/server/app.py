@@ -239,7 +239,7 @@ class OperationEndpoint:
 
 
 class RequestRecord:
-    """One request and its answer, as the log sees them."""
+    """One request and its answer, with the facts that are logged and counted."""
 
     __slots__ = (
         "call",
@@ -260,7 +260,7 @@ class RequestRecord:
         given = self.headers.get(_REQUEST_ID, b"").decode("latin-1")
         self.request_id = given if is_request_id(given) else MINT.ulid()
         self.is_extra = IS_EXTRA in scope.get("extensions", ())
-        """Whether its connection is beyond those that there is room for."""
+        """Whether its connection is beyond the limit of connections."""
         self.call: Call | None = None
         self.is_abandoned = False
         """Whether the client disconnected before it had its answer."""
@@ -277,13 +277,13 @@ class RequestRecord:
         return self.call is not None and self.call.operation.is_public
 
     def abandon(self) -> None:
-        """The client is gone: nothing more is done for it."""
+        """The client has disconnected: stop the work for it."""
         self.is_abandoned = True
         if self.call is not None:
             self.call.abandon()
 
     def log_refusal(self, error: OmnigraphError) -> None:
-        """Log in one line why the server could not do what it should be able to do."""
+        """Log in one line why the server refused a valid request, such as a full store."""
         if not self.is_abandoned:
             fields = {"request_id": self.request_id, "route": self.route, "reason": error.message}
             log.warning("request refused", extra={"fields": {**fields, "error_code": error.code}})

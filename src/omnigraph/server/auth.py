@@ -206,7 +206,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer to a question."""
+    """The decision about a question."""
 
     allowed: bool
     matched_rule_id: str | None
@@ -225,7 +225,7 @@ class Gate:
         self.decide = lru_cache(DECISIONS_KEPT_MAX)(self._decide)
 
     def allows_somewhere(self, actor: str | None, action: Action) -> bool:
-        """Whether the actor may do it on some branch, be there such a branch or not."""
+        """Whether the rules allow it on any kind of branch, existing or not."""
         return any(
             self.decide(actor, question).allowed
             for name in self._kinds_of_branch()

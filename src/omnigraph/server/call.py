@@ -70,7 +70,7 @@ class Services:
 
 
 class Call:
-    """One request, with what it leads to."""
+    """One request, with its actor, its graph and its limits as they are found."""
 
     def __init__(
         self,
@@ -233,8 +233,8 @@ class Call:
     def outcome_after(self, error: Exception) -> WriteOutcome | None:
         """What became of the write of a request that failed; None for a read.
 
-        Conflicts and waits are told before anything is published, except that a writer whose lease
-        was taken over cannot know what recovery makes of its work.
+        Conflicts and refusals are raised before anything is published. A writer whose lease was
+        taken over cannot know whether recovery will publish or undo its work.
         """
         if self.has_written:
             nothing_landed = isinstance(error, NOTHING_LANDED) and not isinstance(error, FencedOut)
@@ -283,7 +283,7 @@ class Call:
                 return self._body
 
     def _message_at_hand(self) -> Message | None:
-        """The next part of the body if it has arrived, which takes no timer."""
+        """The next part of the body if it has arrived already, so that no timer is needed."""
         receiving = self.request.receive()
         assert isinstance(receiving, Coroutine)
         try:
@@ -352,7 +352,7 @@ class Call:
 
     @property
     def is_known(self) -> bool:
-        """Whether a token names the actor, which it sets, or none is asked for."""
+        """Set the actor from the token; whether there is one, or the server asks for none."""
         if self.generation.state is RuntimeState.OPEN:
             return True
         given = [value for name, value in self.request.headers.raw if name == b"authorization"]

@@ -43,7 +43,7 @@ class GraphSpec:
     """Files of stored queries, and directories whose `*.gq` files are meant."""
     policy: Path | None = None
     external_blobs: tuple[str, ...] = ()
-    """Where objects may lie that loads name by their URI; never on the server's own disk."""
+    """Bases of external blobs that loads may name by URI; never on the server's own disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class ServerConfig:
     mcp: bool = False
     """Whether operations and stored queries are offered as tools."""
     mcp_adhoc: bool = False
-    """Whether tools may run queries that callers make up."""
+    """Whether tools may run ad-hoc queries."""
     log_format: LogFormat = "text"
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 

@@ -15,7 +15,7 @@ from omnigraph.wire.operations import OPERATIONS, Operation
 
 @dataclass(frozen=True, slots=True)
 class OperationTool:
-    """An operation as a tool, and what a caller has to be allowed so that it is of use."""
+    """An operation as a tool, and the actions that a caller must be allowed to see it."""
 
     operation: Operation
     actions: tuple[Action, ...] = ()

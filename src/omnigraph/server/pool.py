@@ -5,8 +5,8 @@ with long ones, delays its own, and not those of others.
 
 The standard executor would do, and takes twice as long to hand a call over: a small query is
 answered in a tenth of a millisecond, so that is most of the time. Threads are daemons: a process
-that is told to end now does not wait for them. What they have not published then counts as never
-written.
+that is told to end now does not wait for them. A write that they have not published by then has no
+effect.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class EnginePool:
 
 @dataclass(slots=True)
 class _Calls:
-    """What one actor wants of the threads."""
+    """The waiting and running calls of one actor."""
 
     waiting: deque[Job]
     running: int = 0
@@ -329,7 +329,7 @@ def _finish(done: asyncio.Future[Any], result: Any, error: BaseException | None)
     if done.done():
         return  # the waiting task was cancelled
     if isinstance(error, StopIteration):
-        # Futures do not carry it: it would end whatever generator meets it.
+        # A future cannot raise StopIteration: it would end the generator that awaits it.
         error = RuntimeError("a call of the engine raised StopIteration")
     if error is not None:
         done.set_exception(error)

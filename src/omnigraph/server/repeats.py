@@ -1,8 +1,8 @@
 """Answers to writes, by the caller's key: a write that is asked again is not done again.
 
 The engine keeps the key with the commit, or with the change of branches, so it outlives this
-process. Here a repetition waits for the first request while that runs, and what the engine cannot
-tell is told again: the stages of a load, and a write that found nothing to do.
+process. Here a repetition waits for the first request while that runs, and answers that the engine
+cannot give again are kept: the stages of a load, and a write that changed nothing.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 65
 CLOSE_SECONDS = 1.0
-"""Given to upkeep in the background when requests have used up the time to stop."""
+"""Seconds for upkeep in the background to end, if requests have used up the time to stop."""
 SWITCH_SECONDS = 0.001
 GRAPH_FILES = 1024
 """Files that graphs and logs may have open beside the connections."""
@@ -69,7 +69,8 @@ class RunningServer:
         try:
             if config.metrics_bind is not None:
                 self._metrics_socket = _bound(config.metrics_bind)
-            # Before it is built: what changes meanwhile is taken up by the first look.
+            # Before the generation is built: a change meanwhile is found by the first check of
+            # files.
             self._fingerprint = fingerprint(config)
             generation = build(config)
         except BaseException:
@@ -241,7 +242,7 @@ class Reloader:
             self._is_incomplete.set()
 
     async def reload(self) -> bool:
-        """Build the next generation and serve it; False if it is no good and nothing changed."""
+        """Build the next generation and serve it; False if that failed and nothing changed."""
         async with self._busy:
             try:
                 following = await asyncio.to_thread(build, self._config, self._app.generation)
@@ -304,8 +305,8 @@ def serve(config: ServerConfig, announce: Callable[[str], None]) -> int:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(server.run(announce))
             if not server.is_clean:
-                # Threads are still at work, and Python must not be taken down under them. What
-                # those of the engine have not published yet counts as never written.
+                # Threads are still running, so exit without finalizing Python. Writes of the engine
+                # that are not published have no effect.
                 pipe.close()
                 _exit_now(0)
     finally:

@@ -54,8 +54,8 @@ async def ready(call: Call) -> Response:
         tuple(_block(*each) for each in shown),
         tuple(sorted(generation.quarantined)) if may_list else (),
     )
-    # A blocked branch is no reason to take the process away: every other one would say the same,
-    # and reads and other branches are served.
+    # A blocked branch does not make the process unready: other processes would be blocked, too, and
+    # reads and other branches are served.
     return json_response(found, 503 if call.is_draining else 200)
 
 

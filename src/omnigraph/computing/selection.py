@@ -144,7 +144,8 @@ def checked_weights(edge_type: str, weight: str, values: pa.Array) -> Floats:
 def node_keys(type_name: str, ids: pa.Array, attempt: int) -> Keys:
     """A number for each node, the same in every process; another one for another ``attempt``.
 
-    Two nodes hardly ever get the same; whoever finds that they do makes another attempt.
+    Two nodes hardly ever get the same number; a caller that finds such a pair makes another
+    attempt.
     """
     seed = hashlib.sha256(f"{attempt}:{type_name}".encode()).digest()
     return StringHash(int.from_bytes(seed[:8], "little") | 1).many(ids)

@@ -48,7 +48,7 @@ _KEY_NAMES = (
 )
 _TITLES = ("name", "title")
 _KEY_NAME, _FIRST_TEXT, _TITLE, _FIRST_NUMBER, _OTHER_KEY_NAME, _NO_KEY = range(6)
-"""What speaks for a key, the strongest first."""
+"""Signs of a key, the strongest first."""
 _TEXTS_MIN = 3
 """Distinct texts that prove a reference without the help of names."""
 _MISSES_MAX = 0.1
@@ -239,7 +239,7 @@ def _may_be_third(column: Column, rows: int) -> bool:
 
 
 def _is_likely(column: Column, key: KeyCandidate) -> bool:
-    """Whether a look at types, names and the first values allows a reference."""
+    """Whether types, names and the first values allow a reference."""
     if column.type is None or column.left_out is not None or not column.sample:
         return False
     if not _are_comparable(column, key.column):

@@ -77,7 +77,7 @@ class InferredType:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A table, and what speaks for each of its columns."""
+    """A table, with the possible keys and references among its columns."""
 
     table: Table
     keys: list[KeyCandidate]

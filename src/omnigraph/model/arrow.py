@@ -1,15 +1,15 @@
-"""How values lie in tables: the Arrow type and field of every property type, and whole columns.
+"""How values are stored in tables: the Arrow type and field of every property type, and columns.
 
-A Blob is the one type Arrow has no word for: its column is Lance's blob extension, which only the
+Blob is the only type that Arrow does not have: its column is Lance's blob extension, which only the
 storage room may import. An extension in Arrow is a name in the field's metadata over a plain
 storage type, so the schema built here is complete without Lance: a blob field is the struct
 `BLOB_STORAGE` marked with Lance's extension name, and a batch of such columns can be handed to
 Lance as it is. What Lance gives back is its own extension type with the same storage.
 
 JSON becomes columns at two speeds with one meaning. A column in which every value has exactly the
-expected Python type is converted by Arrow in one go; Arrow's own leniency (`True` as 1, `3.7` as 3,
-`inf` for a number too large) never gets a chance, because types are compared before and bounds
-after. Anything else goes value by value through `model.values`, which names the record.
+expected Python type is converted by Arrow in one go; Arrow's own coercions (`True` as 1, `3.7` as
+3, `inf` for a number too large) cannot happen, because types are compared before and bounds after.
+Anything else goes value by value through `model.values`, which names the record.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ def _spell_floats(column: pa.Array) -> pa.StringArray:
 
 
 def entity_id_column(members: Sequence[pa.StringArray]) -> pa.StringArray:
-    """`model.spelling.entity_id` row by row; ``members`` in ascending order of property id."""
+    """`model.values.entity_id` row by row; ``members`` in ascending order of property id."""
     if len(members) == 1:
         return members[0]
     rows = zip(*(member.to_pylist() for member in members), strict=True)

@@ -1,8 +1,8 @@
 """Columns that are Arrow already, as columns of properties: for tables, frames and text files.
 
-The meaning is that of `model.arrow`: a value fits here exactly if its JSON form fits there. What
-Arrow can convert without a loss is converted in one go. Any other column becomes JSON values, which
-`model.arrow` then judges one by one and names in its complaints.
+The meaning is that of `model.arrow`: a value fits here exactly if its JSON form fits there. Columns
+that Arrow can convert without loss are converted in one go. Any other column becomes JSON values,
+which `model.arrow` then converts one by one, so that an error names the value.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def accepts(type: ValueType, given: pa.DataType) -> bool:
 def declared_type(column: pa.Field) -> pa.DataType:
     """The type a column was declared with by its writer.
 
-    An extension type that this process has not heard of looks like the type it is stored in, with
-    a note beside it. Months that are stored as numbers are no numbers for that.
+    An extension type that is not registered in this process shows as its storage type, with its
+    name in the metadata. Months that are stored as numbers are no numbers for that.
     """
     name = (column.metadata or {}).get(_EXTENSION_NAME)
     if name is not None and not isinstance(column.type, pa.BaseExtensionType):
@@ -81,7 +81,7 @@ def declared_type(column: pa.Field) -> pa.DataType:
 
 
 def _plain_type(extension: pa.BaseExtensionType) -> pa.DataType | None:
-    """What the values of an extension type are to us; None for one without a meaning here."""
+    """The plain type for the values of an extension type; None for an unknown one."""
     match extension:
         case pa.UuidType():
             return pa.string()
@@ -200,7 +200,7 @@ def _scalars(column: pa.Array, scalar: Scalar) -> pa.Array | None:
 def _texts(column: pa.Array) -> pa.Array:
     texts = column.cast(pa.string())
     if texts.null_count and not _is_sound(_without_nulls(texts)):
-        # Arrow does not mind what lies beneath a null, tables do.
+        # Arrow ignores the value under a null, tables do not.
         texts = texts.take(pa.array(range(len(texts))))
     return texts
 
@@ -300,7 +300,7 @@ def _blobs(column: pa.Array) -> pa.Array:
 def sound_texts(column: pa.Array) -> tuple[pa.Array, Sequence[int]]:
     """``column`` with nulls for values that hold a text which is not UTF-8, and their positions.
 
-    Arrow takes the bytes of a text on trust. A table would be unreadable with them.
+    Arrow does not check the bytes of a text; a table that stores such a text cannot be read.
     """
     column = _plain(column)
     if not _holds_texts(column.type) or _is_sound(column):

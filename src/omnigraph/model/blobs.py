@@ -1,4 +1,4 @@
-"""Blob values as their readers see them: which one is meant, what is known of it, which bytes.
+"""Blob values as their readers see them: address, metadata and byte ranges.
 
 None of this is the payload. A value is described by metadata of its table: asking for its size or
 its tag never reads a byte of it.
@@ -177,7 +177,7 @@ class KnownBlob:
 def blob_summary(value: bytes | BlobUri | None) -> dict[str, Any] | None:
     """A blob where people compare entities: enough to see whether and how two of them differ.
 
-    It tells content, not place: the tag of a value changes with the row it lies in.
+    It describes the content. A tag would not do: it changes when the row is rewritten.
     """
     if value is None:
         return None

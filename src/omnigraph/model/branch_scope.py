@@ -1,4 +1,4 @@
-"""`with graph.branch(name) as b`: work on a branch of its own, merged when it succeeded.
+"""`with graph.branch(name) as b`: work on a new branch, which is merged if the block succeeds.
 
 It calls only the verbs in `BranchVerbs`, so that embedded and served graphs share it.
 """

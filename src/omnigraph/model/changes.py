@@ -237,7 +237,7 @@ VALUE_WIDTH = 40
 """Longer values are cut; the JSON form has them whole."""
 
 NULL, ABSENT = "<null>", "<absent>"
-"""Told apart from texts, and from each other."""
+"""Shown so that they cannot be confused with texts, or with each other."""
 
 MARKS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
 """For each operation a sign and a colour."""

@@ -7,8 +7,8 @@ between blocks of work, so a query stops within one block of the moment a limit 
     graph.query(text, governor=governor)  # raises QueryTimeout, QueryMemoryExceeded, …
     governor.cancel()  # from any thread: the query raises QueryCancelled
 
-What becomes of the rows, as Python values, JSON or Arrow, is under the limits for callers that
-enter the governor themselves; what `Graph.query` does inside is then part of the same run::
+To keep the limits while rows become Python values, JSON or Arrow, enter the governor; `Graph.query`
+inside of the block is then part of the same run::
 
     with closing(governor), governor:
         body = graph.query(text, governor=governor).to_json_bytes()
@@ -42,7 +42,7 @@ _POOL_STEP = 1 << 20
 """Governors take memory from a pool in multiples of this, so that small queries never wait."""
 
 _LOCK_WAIT_S = 0.05
-"""How often a query that waits for a lock looks at its limits."""
+"""How often a query that waits for a lock checks its limits."""
 
 
 _Entered: TypeAlias = "tuple[Token[Governor], _Entered | None]"

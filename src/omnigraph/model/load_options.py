@@ -57,7 +57,7 @@ class ErrorOptions:
     """The share of the records that may be skipped, from 0 to 1; more of them refuse the input."""
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for values that mean nothing."""
+        """Raise `InputError` for invalid values."""
         if self.on_error not in get_args(OnError):
             raise InputError(
                 f"`on_error` is 'fail' or 'skip', not {self.on_error!r}",
@@ -83,7 +83,7 @@ class LoadOrigin:
     """Where an input comes from, as far as the caller knows it."""
 
     metadata: Mapping[str, Any] | None = None
-    """A JSON object that is kept with the commit, and told by `CommitInfo.metadata`."""
+    """A JSON object that is kept with the commit; `CommitInfo.metadata` returns it."""
     input_digest: str | None = None
     """Equal for equal inputs. With it, frames may have an ``operation_id`` too: they cannot be read
     twice to tell two inputs under one key apart."""

@@ -23,7 +23,7 @@ MergeGranularity: TypeAlias = Literal["entity", "property"]
 
 
 class ConflictKind(StrEnum):
-    """What went wrong, spelled as on the wire."""
+    """The kind of a conflict, spelled as on the wire."""
 
     DIVERGENT_INSERT = "divergent_insert"
     """One id was inserted differently on both sides."""
@@ -135,7 +135,7 @@ class MergePlan(JsonObject):
     """What the schema of the target has more than that of the source; what is merged gets it."""
 
     def require_no_conflicts(self, hint: str | None = None) -> None:
-        """Raise `MergeConflicts` if anything is in the way; ``hint`` says what helps then."""
+        """Raise `MergeConflicts` if there are any, with ``hint``."""
         if self.conflicts:
             count = len(self.conflicts)
             error = MergeConflicts(

@@ -97,7 +97,7 @@ class CommitInfo(JsonObject):
     created_at: int
     """Microseconds since 1970."""
     kind: Annotated[CommitKind | None, HIDDEN]
-    """Not in the JSON form; None for a commit that a server told of."""
+    """Not in the JSON form; None for a commit that came from a server."""
     message: Annotated[str | None, OPTIONAL] = None
     """Why it was written, as its author gave it; left out if none was given."""
     metadata: Annotated[Mapping[str, Any] | None, OPTIONAL] = field(default=None, hash=False)

@@ -1,4 +1,4 @@
-"""What looking after a graph finds and does: indexes, optimize, repair, cleanup, stats, doctor."""
+"""Receipts and findings of upkeep: indexes, optimize, repair, cleanup, stats, doctor."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class BlockedBranch(JsonObject):
     """A branch that refuses writes until an interrupted operation is recovered."""
 
     branch: str | None
-    """None if it cannot be told which: then all of them are."""
+    """None if the branch is unknown: then all of them are blocked."""
     operation_id: str
     reason: str
     since_us: int
@@ -75,7 +75,7 @@ def command_on(uri: str, verb: str, *flags: str, branch: str = "main") -> str:
 
 @dataclass(frozen=True, slots=True)
 class OfType(JsonObject):
-    """What is told of one type."""
+    """A part of a receipt that is about one type."""
 
     type_key: str
 
@@ -459,7 +459,7 @@ class LeaseHolder(JsonObject):
     owner_id: str
     operation_id: str | None
     is_alive: bool | None
-    """Null on an object store, where only the time of its last renewal tells."""
+    """Null on an object store, where only the time of the last renewal is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class ServedBlock(JsonObject):
 
     graph_id: str
     branch: str | None
-    """Null if it cannot be told which: then all of them do."""
+    """Null if the branch is unknown: then all of them do."""
     operation_id: str
     """The interrupted operation that has to be recovered."""
     reason: str

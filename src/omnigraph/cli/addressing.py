@@ -54,7 +54,7 @@ class ServedTarget:
     origin: str
     """Where it was said, for messages."""
     is_local: ClassVar[bool] = False
-    """Others may be there, however near it is."""
+    """Never: other users may write to a server on this machine, too."""
 
     def __str__(self) -> str:
         address = _USER_INFO.sub("", self.url)

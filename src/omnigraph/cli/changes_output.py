@@ -75,7 +75,7 @@ def diff_lines(
 
 
 def _change_lines(changes: Iterator[EntityChange], total: int, limit: int) -> Iterator[Line]:
-    """One line a change: what happened, to whom, and for an update how the values differ."""
+    """One line a change: the operation, the entity, and for an update how its values differ."""
     if limit:
         yield ()
     yield from map(change_line, islice(changes, limit))
@@ -85,7 +85,7 @@ def _change_lines(changes: Iterator[EntityChange], total: int, limit: int) -> It
 
 
 def change_line(change: EntityChange) -> Line:
-    """What happened, to whom, and for an update how the values differ."""
+    """The operation, the entity, and for an update how its values differ."""
     mark, style = MARKS[change.op]
     how = difference(change)
     return Styled(mark, style), f" {subject(change)}", Styled(f"  {how}" if how else "", "dim")
@@ -107,7 +107,7 @@ def history_lines(versions: Sequence[EntityVersion]) -> Iterator[Line]:
 
 
 def plan_lines(plan: MergePlan) -> Iterator[Line]:
-    """What a merge would do, type by type, then what is in its way."""
+    """What a merge would do, type by type, then its conflicts."""
     style = "bold red" if plan.conflicts else "bold green"
     yield (Styled(plan.title, style),)
     if plan.schema_note:
@@ -142,7 +142,7 @@ def _replay_lines(receipt: ReplayReceipt) -> Iterator[Line]:
 
 @contextmanager
 def conflicts_shown(output: Output, *, json: bool) -> Iterator[None]:
-    """List the conflicts of a merge for people before its failure is told."""
+    """List the conflicts of a merge before its failure is reported."""
     try:
         yield
     except MergeConflicts as refused:
@@ -184,7 +184,7 @@ def followed(fetch: Callable[..., Page], first: Page) -> Iterator[Page]:
 
 
 class JsonDocument:
-    """A JSON document that is kept open: what has arrived is there to be read."""
+    """A JSON document that is written in parts, as pages arrive."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

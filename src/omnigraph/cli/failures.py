@@ -100,7 +100,7 @@ def _write(errors: tuple[OmnigraphError, ...], output: Output) -> None:
         if at:
             output.note()
         output.notes(error_lines(error))
-        # Who answered, and the request in its logs, if a server was asked.
+        # The server that answered, and the id of the request in its logs.
         notes = (note for note in getattr(error, "__notes__", ()) if not note.startswith("hint:"))
         output.notes([Styled(note, "dim")] for note in notes)
     if output.failures_as_json:

@@ -48,7 +48,7 @@ def standard_input() -> Iterator[bytes]:
         raise UsageError("stdin is closed", hint="pipe the data in, or name a file")
 
     def block() -> bytes:
-        INTERRUPTS.heed()
+        INTERRUPTS.raise_pending()
         return sys.stdin.buffer.read(BLOCK_BYTES)
 
     return iter(block, b"")

@@ -16,7 +16,7 @@ from omnigraph.cli.load import (
     EngineOption,
     MessageOption,
     SeparatorOption,
-    engine_teller,
+    engine_reporter,
     receipt_lines,
     stages,
 )
@@ -115,7 +115,7 @@ def import_(
             actor=actor_of(ctx),
             engine=engine,
             message=message,
-            observer=LoadObserver(engine_teller(output, json=json), watch),
+            observer=LoadObserver(engine_reporter(output, json=json), watch),
         )
     document = {**plan, "uri": created.uri, "load": receipt.to_dict()}
     output.show(document, receipt_lines(receipt), json=json)
@@ -126,7 +126,7 @@ def _inferred(
 ) -> InferredSchema:
     from omnigraph.inference import infer_schema
 
-    INTERRUPTS.heed()
+    INTERRUPTS.raise_pending()
     return infer_schema(files, csv=CsvOptions(delimiter, list_separator))
 
 

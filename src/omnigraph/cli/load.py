@@ -397,8 +397,8 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
         options: dict[str, Any] = {}
         if not isinstance(graph, RemoteGraph):
             watch = stack.enter_context(stages(output, json=json))
-            stack.enter_context(_told_if_interrupted(graph, request.branch, output))
-            options = _only_stored_options(request, engine_teller(output, json=json), watch)
+            stack.enter_context(_interrupt_reported(graph, request.branch, output))
+            options = _only_stored_options(request, engine_reporter(output, json=json), watch)
         receipt = graph.load(
             *request.files,
             data=standard_input() if request.reads_stdin else None,
@@ -445,8 +445,8 @@ def _only_stored_options(
 
 
 @contextmanager
-def _told_if_interrupted(graph: Graph, branch: str, output: Output) -> Iterator[None]:
-    """After Ctrl-C, settle what the load left behind and say what became of it."""
+def _interrupt_reported(graph: Graph, branch: str, output: Output) -> Iterator[None]:
+    """After Ctrl-C, recover what the load left behind and report the outcome."""
     started = time_ns() // 1_000
     try:
         yield
@@ -474,8 +474,8 @@ def _after_interrupt(graph: Graph, branch: str, started: int) -> str:
     return "interrupted: nothing was written"
 
 
-def engine_teller(output: Output, *, json: bool) -> Callable[[EngineChoice], None]:
-    """Who is told which engine loads, and why: on stderr, and as an event with `--json`."""
+def engine_reporter(output: Output, *, json: bool) -> Callable[[EngineChoice], None]:
+    """Reports on stderr which engine loads, and why; as an event with `--json`."""
 
     def tell(choice: EngineChoice) -> None:
         if output.quiet:
@@ -488,7 +488,7 @@ def engine_teller(output: Output, *, json: bool) -> Callable[[EngineChoice], Non
 
 @contextmanager
 def stages(output: Output, *, json: bool) -> Iterator[Watch]:
-    """Who is told how the stages of a load on Spark come along."""
+    """The observer that shows the progress of the stages of a load on Spark."""
     with ExitStack() as stack:
         show: Watch | None = None
         if output.shows_progress and not json:

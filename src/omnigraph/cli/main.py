@@ -52,7 +52,7 @@ omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolutio
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     output = Output.of_process()
-    INTERRUPTS.listen()
+    INTERRUPTS.install()
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv), output)
         return _finish(code, output)
@@ -124,7 +124,7 @@ def _print_version(ctx: typer.Context, value: bool) -> None:
 
 
 def _named(ctx: typer.Context, param: Any, value: str | None) -> str | None:
-    """An empty value is an unset variable, and must not mean that nothing was said."""
+    """Refuse an empty value: it comes from an unset variable, and must not count as left out."""
     if value == "":
         raise UsageError(f"`{param.opts[0]}` is empty", hint="give it a value, or leave it out")
     return value

@@ -30,21 +30,21 @@ class Interrupts:
     """Remembers Ctrl-C, also while libraries are loaded.
 
     Compiled modules may lose the interrupt that comes while they are imported: they run Python code
-    as they start, and drop what it raised. A command that went on would then read its input to the
-    end. So the interrupt is remembered, and raised before anything is done.
+    as they start, and drop what it raised. The command would then continue and read its input to
+    the end. So the interrupt is remembered, and raised before the command does anything.
     """
 
     def __init__(self) -> None:
         self._asked = False
 
-    def listen(self) -> None:
+    def install(self) -> None:
         """Remember interrupts from here on, besides raising them as Python does."""
         self._asked = False
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._interrupted)
 
-    def heed(self) -> None:
+    def raise_pending(self) -> None:
         """Raise the interrupt that was lost in an import, if there was one."""
         if self._asked:
             raise KeyboardInterrupt
@@ -92,7 +92,7 @@ def _opened(
     from omnigraph.graph import open_graph
 
     graph = open_graph(uri, mode, settle=settle, external_blobs=external_blobs)
-    INTERRUPTS.heed()
+    INTERRUPTS.raise_pending()
     return graph
 
 

@@ -181,11 +181,11 @@ class Output:
         return max(40, min(shutil.get_terminal_size().columns, WIDTH_MAX))
 
     def flush(self) -> None:
-        """Hand everything to the reader; raises ``BrokenPipeError`` if there is none any more."""
+        """Flush stdout; raises ``BrokenPipeError`` if its reader has closed it."""
         self.stdout.flush()
 
     def abandon(self) -> None:
-        """Give up stdout after its reader went away, so that nothing is flushed at exit."""
+        """Give up stdout after its reader has closed it, so that nothing is flushed at exit."""
         with suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.stdout.fileno())

@@ -17,7 +17,7 @@ from omnigraph.cli.addressing import actor_of, resolve, storage_target
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import require_file
 from omnigraph.cli.help import Commands, FileCommand
-from omnigraph.cli.load import engine_teller, stages
+from omnigraph.cli.load import engine_reporter, stages
 from omnigraph.cli.opening import INTERRUPTS, announce
 from omnigraph.cli.options import (
     Given,
@@ -102,7 +102,7 @@ def init(
         raise UsageError(f"{file} is there already", hint="name another file, or remove it")
     for each in data or ():
         require_file(each)
-    INTERRUPTS.heed()
+    INTERRUPTS.raise_pending()
     graph = open_graph(resolve(ctx).uri, "read_only")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "pipeline"
     text = starter_text(name, graph, file.absolute().parent, data or [])
@@ -133,7 +133,7 @@ def validate(
     """
     output = output_of(ctx)
     pipeline = _pipeline(ctx, file)
-    _tell_spark(output, json=json)
+    _report_spark(output, json=json)
     report = pipeline.validate(spark=_spark(spark_master, spark_conf))
     output.show({"ok": True, **report.to_dict()}, _report_lines(report), json=json)
 
@@ -159,7 +159,7 @@ def plan(
     """
     output = output_of(ctx)
     pipeline = _pipeline(ctx, file)
-    _tell_spark(output, json=json)
+    _report_spark(output, json=json)
     planned = pipeline.plan(full=full, sample_rows=sample, spark=_spark(spark_master, spark_conf))
     output.show(planned, _plan_lines(planned), json=json)
 
@@ -198,8 +198,8 @@ def run(
             "full": full,
             "actor": actor_of(ctx),
             "spark": _spark(spark_master, spark_conf),
-            "on_stage": lambda stage: _tell_stage(output, stage, json=json),
-            "observer": LoadObserver(engine_teller(output, json=json), watch),
+            "on_stage": lambda stage: _report_stage(output, stage, json=json),
+            "observer": LoadObserver(engine_reporter(output, json=json), watch),
         }
         if continuous:
             if full:
@@ -232,7 +232,7 @@ def _pipeline(ctx: typer.Context, file: Path) -> Pipeline:
     """The pipeline, for the graph of `--store` or `--profile`, else for the one it names."""
     from omnigraph.pipeline.files import read_pipeline
 
-    INTERRUPTS.heed()
+    INTERRUPTS.raise_pending()
     given = Given.of(ctx)
     if given.store is not None or given.profile is not None:
         return read_pipeline(file, graph=resolve(ctx).uri)
@@ -249,12 +249,12 @@ def _spark(master: str | None, conf: list[str] | None) -> SparkOptions:
 # --- output ---------------------------------------------------------------------------------------
 
 
-def _tell_spark(output: Output, *, json: bool) -> None:
+def _report_spark(output: Output, *, json: bool) -> None:
     if not (output.quiet or json):
         output.note(Styled("Spark is started, which takes some seconds", "dim"))
 
 
-def _tell_stage(output: Output, stage: PipelineStage, *, json: bool) -> None:
+def _report_stage(output: Output, stage: PipelineStage, *, json: bool) -> None:
     if output.quiet:
         return
     if json:

@@ -156,7 +156,7 @@ def query(
 def _engine_arguments(
     engine: str | None, master: str | None, settings: Sequence[str]
 ) -> dict[str, Any]:
-    """What runs a query, as `Graph.query` takes it; a server is never told."""
+    """The engine arguments of `Graph.query`; a served graph takes none."""
     if settings and (engine or ("spark" if master else "local")) == "local":
         raise UsageError(
             "`--spark-conf` is for queries on Spark", hint="add `--engine spark`, or leave it out"

@@ -1,4 +1,4 @@
-"""`omnigraph schema …`: look at a schema, plan the way from one to another, and go it."""
+"""`omnigraph schema …`: show a schema, plan the steps to another, and apply them."""
 
 from __future__ import annotations
 

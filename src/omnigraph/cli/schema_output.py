@@ -283,13 +283,13 @@ def _step_lines(steps: Sequence[Step | str], start: str, new: Path | str) -> Ite
     yield (Styled(f"{start} → {new}", "bold"),)
     yield ()
     for step in steps:
-        mark, style = _look(step)
+        mark, style = _mark_of(step)
         yield (Styled(f"  {mark} {step}", style),)
     if steps:
         yield ()
 
 
-def _look(step: Step | str) -> tuple[str, str]:
+def _mark_of(step: Step | str) -> tuple[str, str]:
     """A mark that works without colour, and a colour by what the step may do to data."""
     match step:
         case UnsupportedChange():

@@ -46,7 +46,7 @@ def refusal(response: Response, exchange: Exchange[Any], address: Address) -> Om
     error = (
         _foreign(response, exchange, address)
         if envelope is None
-        else _told(response, envelope, exchange, address)
+        else _stated_error(response, envelope, exchange, address)
     )
     request_id = response.headers.get(REQUEST_ID)
     named = f", request {request_id}" if request_id is not None else ""
@@ -135,7 +135,7 @@ def _foreign(response: Response, exchange: Exchange[Any], address: Address) -> O
     )
 
 
-def _told(
+def _stated_error(
     response: Response, envelope: Mapping[str, Any], exchange: Exchange[Any], address: Address
 ) -> OmnigraphError:
     error = error_of(response.status, envelope)

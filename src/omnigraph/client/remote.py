@@ -147,8 +147,8 @@ class RemoteBlob(KnownBlob):
     ) -> Iterator[bytes]:
         """The same bytes in pieces of at most ``chunk_bytes``, as they come.
 
-        What is wrong with the range is told at once. They are those of the commit the value was
-        found at, also if the branch has moved on.
+        A wrong range is raised at once. They are those of the commit the value was found at, also
+        if the branch has moved on.
         """
         return iterate_inline(self._blob.chunks(offset, length, chunk_bytes=chunk_bytes))
 

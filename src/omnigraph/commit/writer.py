@@ -62,7 +62,7 @@ UPKEEP_ACTOR = "omnigraph:upkeep"
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _OwnedState:
     """The state of the branch as its owner finds it, before the first effect."""
 
     pending: list[str]
@@ -91,7 +91,7 @@ class WriteAttempt:
         self._earlier = earlier
         """An attempt at the same write that lost. Data files it wrote may be used again."""
         self._tables = [self._plan(change) for _, change in sorted(changes.tables.items())]
-        self._seen: _Seen | None = None
+        self._owned: _OwnedState | None = None
         self.upkeep_failed = False
         """Whether the upkeep that followed the write was interrupted."""
 
@@ -104,7 +104,7 @@ class WriteAttempt:
     def run_owned(self, lease: Lease) -> CommitRow:
         """The same for a caller that owns the branch already."""
         self.stage()
-        self._look()
+        self._read_state()
         return self.commit(lease)
 
     def stage(
@@ -135,7 +135,7 @@ class WriteAttempt:
         """Step 8: own the branch, and read its state."""
         branch = self._capture.branch
         return self._kernel.own_branch(
-            branch, self._attempt_id, self._look, self._queue, branch.refresh
+            branch, self._attempt_id, self._read_state, self._queue, branch.refresh
         )
 
     def commit(self, lease: Lease) -> CommitRow:
@@ -155,7 +155,7 @@ class WriteAttempt:
             self._compact_tables(lease)
         return commit
 
-    def _look(self) -> None:
+    def _read_state(self) -> None:
         """Read concurrently, under the lease, all that decides whether to continue."""
         kernel = self._kernel
         opened = [(table, table.handle) for table in self._tables if table.handle is not None]
@@ -166,11 +166,11 @@ class WriteAttempt:
             threads=kernel.is_remote,
         )
         tables = (table for table, _ in opened)
-        self._seen = _Seen(pending, branch, list(zip(tables, heads, strict=True)))
+        self._owned = _OwnedState(pending, branch, list(zip(tables, heads, strict=True)))
 
     def _require_unchanged(self) -> None:
         """Step 9: the branch has not moved since it was captured, and every table is at its pin."""
-        capture, seen = self._capture, self._seen
+        capture, seen = self._capture, self._owned
         assert seen is not None
         self._require_nothing_pending(seen.pending)
         captured_ref, ref = capture.branch.where.ref, seen.branch.where.ref

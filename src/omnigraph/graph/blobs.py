@@ -20,8 +20,8 @@ from omnigraph.syntax.suggest import did_you_mean
 class Blob(KnownBlob):
     """One value of a blob property, as of one commit.
 
-    What it is and how long it is was known before this object was made; bytes are read when they
-    are asked for, and no others. Safe to share between threads.
+    Its kind and size are known when this object is made; only bytes that are asked for are read.
+    Safe to share between threads.
     """
 
     def __init__(self, stat: BlobStat, stored: ManagedBlob | None, gates: Gates) -> None:
@@ -38,8 +38,8 @@ class Blob(KnownBlob):
     ) -> Iterator[bytes]:
         """The same bytes in pieces of at most ``chunk_bytes``, each read when it is asked for.
 
-        What is wrong with the range is told at once, before the first piece. Until the last one,
-        cleanup in this process waits.
+        A wrong range is raised at once, before the first piece. Until the last one, cleanup in this
+        process waits.
         """
         if not 1 <= chunk_bytes <= CHUNK_BYTES_MAX:
             raise InputError(f"a chunk has 1 to {CHUNK_BYTES_MAX} bytes, not {chunk_bytes}")

@@ -1,8 +1,8 @@
-"""The `Graph` object: one open graph and every verb there is.
+"""The `Graph` object: one open graph, and the list of all verbs.
 
 Every face (command line, server, notebook) is a thin layer over this. A verb is a function in the
 module of its subject: it fills in the branch and the actor of its handle, asks the gate if it
-writes, and hands the work to the room below. Here is the list of them.
+writes, and hands the work to the room below.
 """
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ class Graph(Handle):
     def close(self) -> None:
         """End upkeep and recovery in the background, waiting for a run that has begun.
 
-        The handle can be used on. It happens by itself when the handle, or the program, goes.
+        The handle stays usable. The same happens when the handle is garbage-collected, or the
+        program ends.
         """
         if self._opened.healer is not None:
             self._opened.healer.stop()

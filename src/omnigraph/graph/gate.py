@@ -34,9 +34,9 @@ def check_graph_policy(policy: Policy | None) -> None:
 class WriteGate:
     """Refuses what this handle, or the actor of a write, may not do.
 
-    There is one method for each kind of write, called before the write has done anything. Without
-    a policy everybody may do everything. With one, `PolicyDenied` is raised when no rule allows it
-    or no actor is named, and `PolicyEvaluationFailed` when the policy has no answer.
+    There is one method for each kind of write, called before the write has done anything. Without a
+    policy every write is allowed. With one, `PolicyDenied` is raised when no rule allows it or no
+    actor is named, and `PolicyEvaluationFailed` when the policy cannot decide.
     """
 
     def __init__(self, policy: Policy | None, *, read_only: bool) -> None:
@@ -49,7 +49,7 @@ class WriteGate:
         self._permit(verb, actor, Action.CHANGE, branch, None)
 
     def select(self, verb: str, actor: str | None, branch: str) -> None:
-        """Before a write looks for the rows it changes: their number is an answer to a question."""
+        """Before a write selects rows to change: their number in the receipt reveals data."""
         self._permit(verb, actor, Action.READ, branch, None)
 
     def replay(
@@ -83,12 +83,12 @@ class WriteGate:
         self._permit("schema rebase", actor, Action.SCHEMA_APPLY, None, branch)
 
     def branch_create(self, verb: str, actor: str | None, from_: str, name: str) -> None:
-        """Before a branch begins with what another holds."""
+        """Before a branch is created from another."""
         self._permit(verb, actor, Action.BRANCH_CREATE, from_, name)
         self._permit(verb, actor, Action.READ, from_, None)
 
     def branch_delete(self, actor: str | None, name: str) -> None:
-        """Before a branch goes, also after it was merged."""
+        """Before a branch is deleted, also after it was merged."""
         self._permit("branch delete", actor, Action.BRANCH_DELETE, None, name)
 
     def branch_merge(self, actor: str | None, source: str, target: str) -> None:

@@ -46,8 +46,8 @@ def entity_history(
 ) -> Iterator[EntityVersion]:
     """The commits of a branch that changed one entity, newest first, with what they did to it.
 
-    ``type_name`` is a name, or `node:Name` or `edge:Name`. Each is told in the words of its own
-    schema; a change of the schema is no change of an entity.
+    ``type_name`` is a name, or `node:Name` or `edge:Name`. Each is shown with the schema of its
+    commit; a change of the schema is no change of an entity.
     """
     state = self._opened.state(self._branch_of(branch))
     found = find_type(self._opened.catalog_of(state.head_snapshot()), type_name)

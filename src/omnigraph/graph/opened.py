@@ -101,7 +101,7 @@ class OpenGraph:
     def notify_auto_optimizer(self) -> None:
         """Count one finished write towards the next optimization in the background."""
         if self.auto_optimizer is not None:
-            self.auto_optimizer.noticed()
+            self.auto_optimizer.count_write()
 
     # --- types and plans --------------------------------------------------------------------------
 

@@ -70,9 +70,9 @@ def open_graph(
     interrupted write left behind, unless ``settle`` leaves that to `Graph.recover`, which says what
     became of each operation. Opening read-only writes nothing at all. ``embedding`` says how the
     texts of `nearest` become vectors; without it, the environment does. ``policy`` decides who may
-    write through this handle, and every write then needs an ``actor``; without it everybody may.
-    ``external_blobs`` are folders, `s3://bucket/folder` or `file:///path`, whose objects writes may
-    name as blobs; by default there are none.
+    write through this handle, and every write then needs an ``actor``; without it every write is
+    allowed. ``external_blobs`` are folders, `s3://bucket/folder` or `file:///path`, whose objects
+    writes may name as blobs; by default there are none.
 
     ``auto_optimize`` keeps main compact and its indexes up to date in the background, after every
     32 commits of this handle or as many as it says. It never fails a write, and ends with the

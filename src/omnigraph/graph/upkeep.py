@@ -1,4 +1,4 @@
-"""Upkeep of an open graph: indexes, compaction, repair, cleanup, recovery, and how it is doing.
+"""Upkeep of an open graph: indexes, compaction, repair, cleanup, recovery, statistics.
 
 No policy decides about these verbs: the operator of the storage runs them.
 """

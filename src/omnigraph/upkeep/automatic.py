@@ -89,7 +89,7 @@ class AutoOptimizer:
         """What was done so far."""
         return self._status
 
-    def noticed(self) -> None:
+    def count_write(self) -> None:
         """A write of this handle was published. Costs nothing, and raises nothing."""
         with self._changed:
             if self._is_stopped:

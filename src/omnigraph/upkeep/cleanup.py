@@ -165,12 +165,12 @@ def plan_cleanup(
     """What may be removed, given every live branch; raises if what they need is unknown."""
     for state in states.values():
         _require_tables(kernel, state)
-    looker = _Looker.of(kernel, policy, states)
+    search = _CleanupSearch.of(kernel, policy, states)
     tables: dict[TableIdentity, TableRow] = {}
     for state in states.values():
         for row in state.tables.values():
             tables.setdefault(row.identity, row)
-    plans = [looker.table(row) for row in sorted(tables.values(), key=_in_order)]
+    plans = [search.table(row) for row in sorted(tables.values(), key=_in_order)]
     schemas: tuple[str, ...] = ()
     if not any(plan.error for plan in plans):
         kept = {
@@ -182,7 +182,7 @@ def plan_cleanup(
         }
         schemas = unneeded_schemas(kernel.store, states, kept)
     return CleanupPlan(
-        (*plans, looker.manifest()),
+        (*plans, search.manifest()),
         tuple(retired_datasets(kernel.store)),
         schemas,
         abandoned_scratch(kernel.store, kernel.clock.wall_us()),
@@ -222,7 +222,7 @@ def _require_tables(kernel: Kernel, state: ManifestState) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Looker:
+class _CleanupSearch:
     """Finds what is old, dataset by dataset."""
 
     kernel: Kernel
@@ -235,7 +235,7 @@ class _Looker:
     @classmethod
     def of(
         cls, kernel: Kernel, policy: CleanupPolicy, states: Mapping[str, ManifestState]
-    ) -> _Looker:
+    ) -> _CleanupSearch:
         live = frozenset(state.ref for state in states.values() if state.ref is not None)
         now = kernel.clock.wall_us() / 1_000_000
         return cls(kernel, policy, Retention.of(states), live, now)

@@ -102,7 +102,7 @@ def plan_repair(kernel: Kernel, capture: Capture) -> RepairPlan:
     if any(table.operations for table in tables):
         rows = RecoveryAudit(kernel.lance, kernel.root.uri).rows()
         retired = frozenset(uuid for row in rows for uuid in row.retired_uuids)
-        tables = [_judged(table, retired) for table in tables]
+        tables = [_undone_marked(table, retired) for table in tables]
     return RepairPlan(capture.branch.branch, tuple(tables))
 
 
@@ -120,7 +120,7 @@ def _drift_of(kernel: Kernel, capture: Capture, entry: TableEntry) -> TableDrift
     return TableDrift(entry, handle.version, handle, tuple(operations), obstacle)
 
 
-def _judged(table: TableDrift, retired: frozenset[str]) -> TableDrift:
+def _undone_marked(table: TableDrift, retired: frozenset[str]) -> TableDrift:
     """Mark versions of operations that recovery has undone: those are undone, not adopted."""
     uuids = {operation.uuid for operation in table.operations}
     if not uuids or None in uuids or not uuids <= retired:

@@ -292,18 +292,18 @@ def _file_findings(root: Root) -> list[UpkeepFinding]:
 
 def examine(kernel: Kernel) -> Diagnosis:
     """Try everything that can be read, on every branch."""
-    visit = _Visit(kernel)
-    branches = visit.branches()
+    examination = _Examination(kernel)
+    branches = examination.branches()
     for branch in branches:
-        visit.check(f"numbers of {branch}", branch, partial(visit.numbers, branch))
-        for type in visit.types(branch):
+        examination.check(f"numbers of {branch}", branch, partial(examination.numbers, branch))
+        for type in examination.types(branch):
             subject = _on(branch, type.table_key)
-            visit.check(f"read {subject}", subject, partial(visit.read, branch, type))
-    visit.check(FILES, "graph", partial(_file_findings, kernel.root))
-    visit.check("operations and leases", "graph", visit.owners)
-    visit.check("leftovers", "graph", visit.leftovers)
-    findings = sorted(visit.findings, key=_turn)
-    return Diagnosis(kernel.root.uri, tuple(visit.checks), tuple(findings))
+            examination.check(f"read {subject}", subject, partial(examination.read, branch, type))
+    examination.check(FILES, "graph", partial(_file_findings, kernel.root))
+    examination.check("operations and leases", "graph", examination.owners)
+    examination.check("leftovers", "graph", examination.leftovers)
+    findings = sorted(examination.findings, key=_turn)
+    return Diagnosis(kernel.root.uri, tuple(examination.checks), tuple(findings))
 
 
 def _turn(finding: UpkeepFinding) -> int:
@@ -311,7 +311,7 @@ def _turn(finding: UpkeepFinding) -> int:
 
 
 @dataclass
-class _Visit:
+class _Examination:
     """The state of one examination."""
 
     kernel: Kernel

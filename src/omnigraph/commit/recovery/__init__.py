@@ -29,9 +29,9 @@ from omnigraph.commit.recovery.settling import (
 from omnigraph.commit.recovery.trust import (
     landed_commit,
     refusal,
+    require_matches_branch,
     require_own_bytes,
     require_same_change,
-    require_true,
     rollback_commit,
 )
 from omnigraph.commit.schema.change import schema_change
@@ -164,7 +164,7 @@ class Recoverer:
 
     def _settle(self, name: str, mode: Mode, force: bool) -> Settlement | None:
         try:
-            return self._settle_believed(name, mode, force)
+            return self._settle_consistent(name, mode, force)
         except UnreadableSidecar as refused:
             return self._refuse(refused)
 
@@ -181,7 +181,7 @@ class Recoverer:
         place = self._kernel.sidecars.set_aside(refused)
         return Settlement(operation_id, "set_aside", f"{refused.message}; its bytes are in {place}")
 
-    def _settle_believed(self, name: str, mode: Mode, force: bool) -> Settlement | None:
+    def _settle_consistent(self, name: str, mode: Mode, force: bool) -> Settlement | None:
         plan = self._kernel.sidecars.read(name)
         if plan is None:
             return None
@@ -216,14 +216,14 @@ class Recoverer:
         self, plan: CommitPlan, branch: ManifestBranch, lease: Lease, mode: Mode, force: bool
     ) -> Settlement:
         # Before the fence, which writes: a sidecar that contradicts the graph causes no write.
-        self._require_believed(plan, branch.refresh())
+        self._require_consistent(plan, branch.refresh())
         require_own_bytes(plan, self._kernel)
         if lease.was_taken_over or plan.lease.owner_id != lease.owner_id:
             # The writer of the sidecar may be slow instead of dead. From here on it cannot publish,
             # and what is read below stays true.
             fence(branch, lease.epoch)
         state = branch.refresh()
-        self._require_believed(plan, state)
+        self._require_consistent(plan, state)
         schema = self._settling.schema(plan)
         landed = landed_commit(plan, state)
         if landed is not None:
@@ -251,9 +251,9 @@ class Recoverer:
         except LOST as lost:
             return Settlement(plan.attempt_id, "deferred", lost.message)
 
-    def _require_believed(self, plan: CommitPlan, state: ManifestState) -> None:
+    def _require_consistent(self, plan: CommitPlan, state: ManifestState) -> None:
         """Raise `UnreadableSidecar` for a plan that the graph contradicts."""
-        require_true(plan, state)
+        require_matches_branch(plan, state)
         if plan.schema is None or {plan.lineage.commit_id, plan.rollback_commit_id} & set(
             state.commits
         ):

@@ -57,9 +57,9 @@ class Healer:
             is_urgent = self._woken.wait(self._every_seconds)
             self._woken.clear()
             if not self._is_stopped:
-                self._look(is_urgent)
+                self._check_pending(is_urgent)
 
-    def _look(self, is_urgent: bool) -> None:
+    def _check_pending(self, is_urgent: bool) -> None:
         """Recover sidecars that the last check found, too: a live writer would have finished."""
         try:
             names = self._kernel.sidecars.names()

@@ -102,7 +102,7 @@ class Settling:
         executor = Executor(self._kernel, case.branch, case.lease)
         commit = executor.publish(
             replace(plan, lineage=recovered),
-            [_Landed(t.effects, t.handle, t.handle) for t in tables],
+            [_TableRestore(t.effects, t.handle, t.handle) for t in tables],
         )
         schema = self.schema(plan)
         if schema is not None:
@@ -118,7 +118,7 @@ class Settling:
             for t in case.tables
             if t.handle is not None and t.head > t.pin and not plan.is_new(t.effects)
         ]
-        restores = [_Landed.restoring(table) for table in ahead]
+        restores = [_TableRestore.restoring(table) for table in ahead]
         for restore in restores:
             if restore.landed is None:
                 executor.commit_table(plan, restore)
@@ -206,7 +206,7 @@ class Settling:
 
 
 @dataclass(slots=True)
-class _Landed:
+class _TableRestore:
     """The execution for an examined table: none if it is at its pin, else its restore."""
 
     effects: TableEffects
@@ -214,7 +214,7 @@ class _Landed:
     landed: Handle | None
 
     @classmethod
-    def restoring(cls, table: ExaminedTable) -> _Landed:
+    def restoring(cls, table: ExaminedTable) -> _TableRestore:
         """Back to the pin, once: by one transaction, unless that is there already."""
         is_done = table.kind is TableClass.COMPENSATION_PENDING
         restore = PlannedTransaction(table.effects.restore_uuid, table.head)

@@ -27,7 +27,7 @@ from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow, TableRow
 
 
-def require_true(plan: CommitPlan, state: ManifestState) -> None:
+def require_matches_branch(plan: CommitPlan, state: ManifestState) -> None:
     """Check a plan against its branch, as its owner read it."""
     _Check(plan, state).run()
 

@@ -43,7 +43,7 @@ from omnigraph.storage.reader import SnapshotReader
 
 PROBLEMS_MAX = 20
 """Violations that an error lists; all of them are counted."""
-TOLD_MAX = 3
+NAMED_MAX = 3
 """Violations that its message names."""
 
 SUSPECTS_MAX = 1_000_000
@@ -86,7 +86,7 @@ def _require_kept(step: AddConstraint, violations: Iterator[Violation], verb: st
             shown.append(violation)
     if not shown:
         return
-    told = [_told(violation) for violation in shown[:TOLD_MAX]]
+    told = [_message_of(violation) for violation in shown[:NAMED_MAX]]
     if counts.total() > len(told):
         told.append(f"and {counts.total() - len(told)} more")
     where = f"{step.type_kind}:{step.type_name}"
@@ -103,7 +103,7 @@ def _require_kept(step: AddConstraint, violations: Iterator[Violation], verb: st
     )
 
 
-def _told(violation: Violation) -> str:
+def _message_of(violation: Violation) -> str:
     """The message, with the id of the entity where it has none."""
     if violation.kind is ConflictKind.VALUE_CONSTRAINT_VIOLATION:
         return f"'{violation.entity_id}': {violation.message}"

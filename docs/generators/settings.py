@@ -28,9 +28,9 @@ INTRODUCTION = """\
 <!-- Written by `make docs` from docs/generators/settings.py: edit there. -->
 
 Omnigraph is configured by variables of the environment, and what a person types every day can stand
-in [`~/.omnigraph/config.yaml`](../guide/writing.md#name-a-graph-once). A flag or an argument always
-wins over a variable. None of them has to be set. A number that is not one is refused where it could
-do harm, and otherwise reported in the log and replaced by the default.
+in [`~/.omnigraph/config.yaml`](../guide/writing.md#profiles-and-defaults). A flag or an argument
+overrides a variable. None of them has to be set. An invalid number is refused where it could do
+harm, and otherwise reported in the log and replaced by the default.
 
 """
 

@@ -110,9 +110,9 @@ class Stored:
     """With several files, deleted rows and partial indexes."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Library:
-    """The numbered graphs of a session."""
+    """The numbered graphs of a session; not shown, so that a failing example is."""
 
     directory: Path
     made: dict[int, Stored] = field(default_factory=dict)

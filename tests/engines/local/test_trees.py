@@ -74,6 +74,23 @@ def test_sums_and_extremes_come_from_any_node_of_a_path_that_has_no_rows(graph: 
     ]
 
 
+def test_conditions_on_the_start_of_a_path_hold_where_it_is_counted_from_its_end(graph: og.Graph):
+    text = 'match { $a knows $b  $b knows $c  not { $a.bio = "b0" } }'
+    wanted = sum(n % 3 > 0 for n in range(PEOPLE)) * PEOPLE**2
+    assert rows(graph, f"{text} return {{ count(*) as n }}") == [(wanted,)]
+    by_name = rows(graph, f"{text} return {{ $c.name as c, count(*) as n }}")
+    assert [row[1] for row in by_name] == [wanted // PEOPLE] * PEOPLE
+
+
+def test_an_extreme_is_found_where_only_some_nodes_have_a_value(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(trees, "ROWS_WORTH_COUNTING", 0)
+    text = 'match { $a knows $b  $b.name = "p00" }'
+    asked = "$a.name as a, min($b.age) as l, max($b.bio) as g"
+    assert rows(graph, f"{text} return {{ {asked} }}")[0] == ("p00", None, "b0")
+
+
 def test_a_count_beyond_64_bits_is_refused(graph: og.Graph):
     with pytest.raises(OmnigraphError) as refused:
         text = f"query q() {{ match {{ {path(13)} }} return {{ count(*) as n }} }}"

@@ -80,7 +80,7 @@ class CarriedAggregate:
             filled = column.fill_null(0) if self.has_nulls else column
             return np.asarray(filled.to_numpy(zero_copy_only=False), np.float64)
         self.column = column
-        order = sorted_rows([(column, "ascending", "at_start")])
+        order = sorted_rows([(column, "ascending", "at_start")]).astype(np.int64)
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
         ranks[~valid] = self.nothing

@@ -142,7 +142,7 @@ class _TreeCount:
         if top == self._scan.variable:
             frame = BindingTable(len(slots), {top: slots})
         else:
-            self._root = self._root_domain(slots)
+            self._root = self._root_domain(self._tested(self._scan.variable, slots))
             domain, above = self._from_root(None)
             some = np.flatnonzero(above)
             above = above.take(some)
@@ -302,10 +302,8 @@ class _TreeCount:
             mask = masked_nodes(self.session, hop.step, nodes, slots)
             if mask is not None:
                 slots = kept = slots[mask]
-        tests = self.tree.tests.get(variable)
-        if tests is not None and tests.steps:
-            frame = BindingTable(len(slots), {variable: slots})
-            slots = kept = self.matcher.run(tests, frame, frozenset([variable])).bound[variable]
+        if self._has_tests(variable):
+            kept = self._tested(variable, slots)
         found: Mask | None = None
         if kept is not None:
             found = np.zeros(len(domain.slots), np.bool_)
@@ -313,6 +311,17 @@ class _TreeCount:
         if domain.is_whole:
             self._masks[variable] = found
         return found
+
+    def _has_tests(self, variable: str) -> bool:
+        return bool(self.tree.tests[variable].steps) if variable in self.tree.tests else False
+
+    def _tested(self, variable: str, slots: Slots) -> Slots:
+        """The nodes that pass the tests of a variable outside the core."""
+        if not self._has_tests(variable):
+            return slots
+        frame = BindingTable(len(slots), {variable: slots})
+        passed = self.matcher.run(self.tree.tests[variable], frame, frozenset([variable]))
+        return passed.bound[variable]
 
     def _through(self, child: str, slots: Slots, carried: CarriedAggregate | None) -> Values:
         """For each of some nodes, the solutions of a hop and of everything below its target."""
@@ -334,8 +343,7 @@ class _TreeCount:
     def _is_simple(self, hop: TreeHop) -> bool:
         """Whether every neighbour along a hop is one solution."""
         child = hop.step.target
-        tests = self.tree.tests.get(child)
-        if hop.step.predicates or (tests is not None and tests.steps):
+        if hop.step.predicates or self._has_tests(child):
             return False
         if next(self._children(child), None) is not None:
             return False

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 COMMANDS = Commands(
     "pipeline",
-    "Load a graph from sources that a file declares, with checks before anybody sees the rows.",
+    "Load a graph from sources that a file declares, with checks before the rows are visible.",
     """
 omnigraph pipeline init crm.yaml people.csv jobs.parquet --store graph.omni
 omnigraph pipeline validate crm.yaml

@@ -407,9 +407,16 @@ class TailWriter:
         for at in range(self._draw(st.integers(1, 2))):
             name, type_name = self._draw(st.sampled_from(sorted(self._names.readable.items())))
             number = f"${name}.{NUMBERS[type_name][0]}"
+            edges = [e for e, word in sorted(self._names.edges.items()) if word in EDGE_NUMBERS]
+            of_edges = [
+                f"{function}(${edge}.since)"
+                for edge in edges
+                for function in ("count", "sum", "avg", "min", "max")
+            ]
             call = self._draw(
                 st.sampled_from(
                     [
+                        *of_edges,
                         "count(*)",
                         f"count(${name})",
                         f"count(distinct ${name})",

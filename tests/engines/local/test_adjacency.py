@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import adjacency as adjacency_module
-from omnigraph.engines.local.adjacency import Adjacency, EdgeRows, spread
+from omnigraph.engines.local.adjacency import Adjacency, Counts, EdgeOrder, spread
 from omnigraph.engines.local.entities import merged_ends
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.sorting import sorted_distinct
@@ -115,28 +115,40 @@ def test_large_slots_stay_what_they_are():
 
 @EXAMPLES
 @given(multigraphs(), st.sampled_from(["out", "in"]), some_slots, st.data())
-def test_edge_rows_give_the_edges_at_each_slot(
+def test_edges_are_in_the_order_of_adjacency(
     graph: Multigraph, direction: Direction, slots: list[int], data: st.DataObject
 ):
     # Some edges are deleted: positions have gaps.
     live = data.draw(st.sets(st.sampled_from(range(len(graph.edges))))) if graph.edges else set()
     positions = slots_of(sorted(live))
-    ends = graph.sources if direction == "out" else graph.targets
-    rows = EdgeRows.build(ends[positions], positions, graph.nodes)
-    found, counts = rows.gather(slots_of(slots))
-    wanted = [[at for at in sorted(live) if ends[at] == slot] for slot in slots]
+    near, far = graph.sources[positions], graph.targets[positions]
+    if direction == "in":
+        near, far = far, near
+    adjacency = Adjacency.build(near, far, graph.nodes)
+    order = EdgeOrder.build(near, far, positions)
+    found, counts = adjacency.gather(slots_of(slots))
+    edges = adjacency.gather_values(order.positions, slots_of(slots))
+    at = dict(zip(positions.tolist(), zip(near.tolist(), far.tolist(), strict=True), strict=True))
+    wanted = [sorted(edge for edge in at if at[edge][0] == slot) for slot in slots]
+    wanted = [sorted(each, key=lambda edge: at[edge][1]) for each in wanted]
     assert counts.tolist() == [len(each) for each in wanted]
-    assert found.tolist() == [at for each in wanted for at in each]
-    assert rows.nbytes == rows.pointers.nbytes + rows.edges.nbytes
+    assert edges.tolist() == [edge for each in wanted for edge in each]
+    assert found.tolist() == [at[edge][1] for each in wanted for edge in each]
+    assert order.nbytes == order.positions.nbytes
+
+
+def _edges_at(near: Slots, far: Slots, nodes: int, slots: Slots) -> tuple[Slots, Counts]:
+    adjacency = Adjacency.build(near, far, nodes)
+    order = EdgeOrder.build(near, far, np.arange(len(near), dtype=np.int32))
+    return adjacency.gather_values(order.positions, slots), adjacency.degrees(slots)
 
 
 @EXAMPLES
 @given(multigraphs(), st.lists(st.integers(0, 8), max_size=8))
 def test_merged_ends_have_every_edge_at_a_node_once(graph: Multigraph, nodes: list[int]):
     slots = slots_of(nodes)
-    positions = np.arange(len(graph.edges), dtype=np.int32)
-    out = EdgeRows.build(graph.sources, positions, graph.nodes).gather(slots)
-    back = EdgeRows.build(graph.targets, positions, graph.nodes).gather(slots)
+    out = _edges_at(graph.sources, graph.targets, graph.nodes, slots)
+    back = _edges_at(graph.targets, graph.sources, graph.nodes, slots)
     edges, far, counts = merged_ends(
         slots,
         (out[0], graph.targets[out[0]], out[1]),

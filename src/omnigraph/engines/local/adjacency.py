@@ -88,14 +88,23 @@ class Adjacency:
 
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
         """All neighbours of each slot, one after the other, and how many each has."""
+        return self._gathered(self.neighbours, slots)
+
+    def gather_values(self, values: npt.NDArray[Value], slots: Slots) -> npt.NDArray[Value]:
+        """Values in the order of all neighbours, at the neighbours that `gather` returns."""
+        return self._gathered(values, slots)[0]
+
+    def _gathered(
+        self, values: npt.NDArray[Value], slots: Slots
+    ) -> tuple[npt.NDArray[Value], Counts]:
         begin, counts = self._ranges(slots)
         if len(slots) == 1:
             start = int(begin[0])
-            return self.neighbours[start : start + int(counts[0])], counts
+            return values[start : start + int(counts[0])], counts
         if _is_run(slots):
             start = int(begin[0])
-            return self.neighbours[start : int(begin[-1]) + int(counts[-1])], counts
-        return spread_values(self.neighbours, begin, counts), counts
+            return values[start : int(begin[-1]) + int(counts[-1])], counts
+        return spread_values(values, begin, counts), counts
 
     def degrees(self, slots: Slots) -> Counts:
         """How many neighbours each slot has, parallel ones included."""
@@ -224,29 +233,23 @@ class Adjacency:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeRows:
-    """The edges at every node along one edge type in one direction, by their positions."""
+class EdgeOrder:
+    """The position of every edge, in the order of the neighbours of an adjacency."""
 
-    pointers: npt.NDArray[np.int64]
-    edges: Positions
+    positions: Positions
 
     @property
     def nbytes(self) -> int:
         """Memory it takes."""
-        return int(self.pointers.nbytes + self.edges.nbytes)
+        return int(self.positions.nbytes)
 
     @classmethod
-    def build(cls, ends: Slots, edges: Positions, nodes: int) -> EdgeRows:
-        """From the end every edge is looked up by."""
-        keys = _sorted_keys(ends, edges)
-        return cls(_pointers(keys, nodes), _low_half(keys))
-
-    def gather(self, slots: Slots) -> tuple[Positions, Counts]:
-        """The edges at each slot, one after the other, and how many each has."""
-        nodes = len(self.pointers) - 1
-        begin = self.pointers[np.minimum(slots, nodes)]
-        counts = self.pointers[np.minimum(slots + 1, nodes)] - begin
-        return spread_values(self.edges, begin, counts), counts
+    def build(cls, near: Slots, far: Slots, positions: Positions) -> EdgeOrder:
+        """From the two ends of every edge and its position, in ascending order of positions."""
+        # Twice by 32 bits: first by the far end, then by the near one in the order of the first.
+        by_far = _low_half(_sorted_keys(far, np.arange(len(far), dtype=np.int32)))
+        by_near = _low_half(_sorted_keys(near[by_far], np.arange(len(far), dtype=np.int32)))
+        return cls(positions[by_far[by_near]])
 
 
 def reserve_rows(count: int, row_bytes: int) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from omnigraph.engines.local.adjacency import (
     Adjacency,
     Counts,
-    EdgeRows,
+    EdgeOrder,
     spread_values,
 )
 from omnigraph.engines.local.ids import ABSENT, IdSpace, Slots
@@ -372,9 +372,9 @@ class CachedEdges:
     def at(self, direction: Direction, slots: Slots) -> tuple[Positions, Slots, Counts]:
         """The edges at each node."""
         if direction != "both":
-            rows = self._edge_rows(direction)
-            edges, counts = rows.gather(slots)
-            return edges, self._ends(DST if direction == "out" else SRC)[edges], counts
+            adjacency, order = self.adjacency(direction), self.order(direction)
+            found, counts = adjacency.gather(slots)
+            return adjacency.gather_values(order.positions, slots), found, counts
         out, out_targets, out_counts = self.at("out", slots)
         back, back_sources, back_counts = self.at("in", slots)
         return merged_ends(slots, (out, out_targets, out_counts), (back, back_sources, back_counts))
@@ -431,14 +431,25 @@ class CachedEdges:
         )
         return made if self._same_type else made.between_types()
 
-    def _edge_rows(self, direction: Direction) -> EdgeRows:
-        column, space = (SRC, self._sources) if direction == "out" else (DST, self._targets)
+    def order(self, direction: Literal["out", "in"]) -> EdgeOrder:
+        """The positions of the edges of this version, in the order of its adjacency."""
 
-        def build() -> EdgeRows:
+        def build() -> EdgeOrder:
+            near, far = (SRC, DST) if direction == "out" else (DST, SRC)
             positions = self.view.positions()
-            return EdgeRows.build(self._ends(column)[positions], positions, len(space))
+            starts, ends = self._ends(near), self._ends(far)
+            return EdgeOrder.build(starts[positions], ends[positions], positions)
 
-        return self.view.keep(("edges", direction, space.serial), build)
+        return self.view.keep(("order", *self._key(direction)), build)
+
+    def ordered_values(
+        self, direction: Literal["out", "in"], property: str, type: pa.DataType
+    ) -> pa.Array:
+        """A stored column of all edges, in the order of adjacency."""
+        return self.view.keep(
+            ("ordered", property, *self._key(direction)),
+            lambda: self.values(property, type, self.order(direction).positions),
+        )
 
 
 class FetchedEdges:

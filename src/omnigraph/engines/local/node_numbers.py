@@ -70,6 +70,11 @@ class CarriedAggregate:
         """How the numbers of several solutions become one."""
         return {"min": np.minimum, "max": np.maximum}.get(self.function, np.add)
 
+    def nothing_for(self, count: int) -> Values:
+        """No solution for each of some nodes."""
+        is_float = self.function in ("sum", "avg")
+        return np.full(count, self.nothing, np.float64 if is_float else np.int64)
+
     def start(self, column: pa.Array) -> Values:
         """The numbers at the nodes of the argument; those of extremes are ranks."""
         self.has_nulls = column.null_count > 0
@@ -109,11 +114,6 @@ class CarriedAggregate:
     _order: Values = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
-def wide_type(values: Values | None) -> type[np.int64] | type[np.float64]:
-    """The type in which numbers are added up; without numbers, solutions are counted."""
-    return np.float64 if values is not None and values.dtype.kind == "f" else np.int64
-
-
 def product_of(left: Values | None, right: Values | None) -> Values | None:
     """Numbers of solutions of two parts together; None is one for all."""
     if left is None or right is None:
@@ -144,28 +144,58 @@ def reduced(joins: np.ufunc, values: Values, firsts: Values, dtype: Any) -> Valu
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class EdgeNumbers:
+    """A number for each edge at some nodes, one node after the other."""
+
+    values: Values
+    """Which edges count; or, if ``is_argument``, the numbers of an aggregate that begins here."""
+    is_argument: bool = False
+
+    def joined(
+        self, start: int, stop: int, given: Values | None, carried: CarriedAggregate | None
+    ) -> Values:
+        """The numbers at the far ends of some of the edges, together with those of the edges."""
+        some = self.values[start:stop]
+        if self.is_argument:
+            assert carried is not None
+            return carried.scaled(some, given)
+        if given is None:
+            return some
+        return given * some if carried is None else carried.scaled(given, some)
+
+
 def added_along(
     adjacency: Adjacency,
     slots: Slots,
     domain: NodeSet,
-    values: Values,
+    values: Values | None,
+    *,
     carried: CarriedAggregate | None,
+    edges: EdgeNumbers | None,
 ) -> Values:
-    """For each node, the numbers of all of its neighbours as one."""
+    """For each node, the numbers of all of its neighbours as one; None is one for each."""
     counts = adjacency.degrees(slots)
+    if values is None and edges is None:
+        return counts
     joins = np.add if carried is None else carried.joins
-    nothing = 0 if carried is None else carried.nothing
-    found = np.full(len(slots), nothing, wide_type(values))
-    exact = joins is np.add and values.dtype == np.int64 and len(values) and len(counts)
-    near_limit = exact and int(values.max()) * int(counts.max()) >= _COUNT_MAX
+    found = np.zeros(len(slots), np.int64) if carried is None else carried.nothing_for(len(slots))
+    near_limit = False
+    if joins is np.add and found.dtype == np.int64 and values is not None and len(values):
+        near_limit = int(values.max()) * int(counts.max(initial=0)) >= _COUNT_MAX
+    at = 0
     for start, stop in blocks(counts, BLOCK_ROWS):
         current().check()
         neighbours, some = adjacency.gather(slots[start:stop])
+        before, at = at, at + len(neighbours)
         filled = np.flatnonzero(some)
         if not len(filled):
             continue
         firsts = (np.cumsum(some) - some)[filled]
-        given = domain.at(values, neighbours)
+        given = None if values is None else domain.at(values, neighbours)
+        if edges is not None:
+            given = edges.joined(before, at, given, carried)
+        assert given is not None
         if near_limit:
             require_countable(reduced(joins, given.astype(np.float64), firsts, None).max())
         found[start + filled] = reduced(joins, given, firsts, found.dtype)

@@ -75,6 +75,8 @@ class TreeHop:
 
     step: plan.Expand
     """With the conditions on its target alone."""
+    of_edge: tuple[ex.Expression, ...]
+    """The conditions on its edge."""
     prepared: PreparedStep
     """The hop with all of its conditions."""
 
@@ -98,7 +100,8 @@ class Tree:
     core_pattern: PreparedPattern
     """The hops and tests between variables of the core."""
     carried: Mapping[str, str]
-    """The aggregates whose argument is outside the core: the variable it reads, by name."""
+    """The aggregates whose argument is outside the core: the variable it reads, by name. An edge
+    variable is outside if one of its ends is."""
     splits: bool
     """Whether aggregates can be merged from parts of the core's rows."""
 
@@ -383,11 +386,12 @@ class _Preparation:
             if step.path_variable is not None or step.maximum < step.minimum:
                 return None
             nodes_of[step.target] = frozenset([step.target])
-            hops[step.target] = TreeHop(step, one)
+            of_node = tuple(p for p in step.predicates if step.target in self._reads(p))
+            of_edge = tuple(p for p in step.predicates if p not in of_node)
+            hops[step.target] = TreeHop(replace(step, predicates=of_node), of_edge, one)
             if step.edge_variable is not None:
                 nodes_of[step.edge_variable] = ends
-                of_edge = any(step.edge_variable in self._reads(p) for p in step.predicates)
-                if of_edge or step.direction == "both":
+                if step.direction == "both":
                     required |= ends
 
         def nodes(names: Iterable[str]) -> frozenset[str]:
@@ -403,10 +407,13 @@ class _Preparation:
             if argument is not None:
                 read = self._reads(argument)
                 name = next(iter(read), None)
-                if entry.value.distinct or len(read) != 1 or nodes_of[name or ""] != {name}:
+                of_hop = any(name == hop.step.edge_variable for hop in hops.values())
+                if entry.value.distinct or name is None or len(read) > 1:
                     required |= nodes(read)
-                elif name is not None:
+                elif of_hop or nodes_of[name] == {name}:
                     carried[entry.name] = name
+                else:
+                    required |= nodes(read)
         for _, read in tests:
             if len(nodes(read)) != 1:
                 required |= nodes(read)
@@ -428,7 +435,7 @@ class _Preparation:
             },
             tuple(name for name in (root, *hops) if name in core),
             PreparedPattern(tuple(between), pattern.reads),
-            {name: read for name, read in carried.items() if read not in core},
+            {name: read for name, read in carried.items() if not nodes_of[read] <= core},
             not any(entry.value.distinct for entry in by.aggregates),
         )
 
@@ -461,13 +468,16 @@ def _hub(root: PreparedStep, hops: Mapping[str, TreeHop], tested: Iterable[froze
     filtered = {name for names in tested for name in names}
     filtered |= {name for name, hop in hops.items() if hop.step.predicates}
     filtered |= {start} if root.step.predicates else set()
-    beside: dict[str, list[str]] = {name: [] for name in (start, *hops)}
+    beside: dict[str, list[tuple[str, TreeHop]]] = {name: [] for name in (start, *hops)}
     for name, hop in hops.items():
-        beside[name].append(hop.step.source)
-        beside[hop.step.source].append(name)
+        beside[name].append((hop.step.source, hop))
+        beside[hop.step.source].append((name, hop))
 
     def simple_leaves(name: str) -> int:
-        return sum(len(beside[other]) == 1 and other not in filtered for other in beside[name])
+        return sum(
+            len(beside[other]) == 1 and other not in filtered and not hop.of_edge
+            for other, hop in beside[name]
+        )
 
     return max(beside, key=simple_leaves)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -35,13 +36,13 @@ from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.match import PatternMatcher
 from omnigraph.engines.local.node_numbers import (
     CarriedAggregate,
+    EdgeNumbers,
     NodeSet,
     NotCounted,
     Values,
     added_along,
     product_of,
     require_countable,
-    wide_type,
 )
 from omnigraph.engines.local.prepare import Tree, TreeHop
 from omnigraph.engines.local.reach import reach
@@ -50,7 +51,10 @@ from omnigraph.engines.local.scan import masked_nodes, scanned
 from omnigraph.engines.local.sorting import sorted_distinct
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InputError
+from omnigraph.model.arrow import arrow_type
+from omnigraph.query import expressions as ex
 from omnigraph.query import plan
+from omnigraph.query.evaluate import ColumnExpression
 from omnigraph.query.explain import explain_step
 from omnigraph.query.plan import Direction
 
@@ -206,6 +210,55 @@ class _TreeCount:
         self._masks[variable] = mask
         return whole
 
+    # --- edges ------------------------------------------------------------------------------------
+
+    @property
+    def _edge_ends(self) -> dict[str, str]:
+        """The targets of hops by their edge variables."""
+        return {
+            hop.step.edge_variable: name
+            for name, hop in self.tree.hops.items()
+            if hop.step.edge_variable is not None
+        }
+
+    def _edge_numbers(
+        self,
+        hop: TreeHop,
+        slots: Slots,
+        carried: CarriedAggregate | None,
+        *,
+        backwards: bool = False,
+    ) -> EdgeNumbers | None:
+        """What the edges of a hop at some nodes add; None if each is one solution."""
+        variable = hop.step.edge_variable
+        is_argument = carried is not None and carried.variable == variable
+        if variable is None or not (hop.of_edge or is_argument):
+            return None
+        direction = OPPOSITE[hop.step.direction] if backwards else hop.step.direction
+        assert direction != "both"
+        edges = self._edges(hop)
+        self.session.edges_of[variable] = edges
+        adjacency = edges.adjacency(direction)
+        positions = edges.order(direction).positions
+        count = int(adjacency.degrees(slots).sum())
+        if count * _DENSE_SHARE > len(positions):
+            values: BindingValues = _OrderedEdges(self.session, edges, direction, variable)
+            chosen = slots
+        else:
+            bound = adjacency.gather_values(positions, slots)
+            values = BindingValues(self.session, BindingTable(count, {variable: bound}))
+            chosen = None
+        mask = values.mask(hop.of_edge)
+        numbers: Values | None = mask
+        if carried is not None and is_argument:
+            assert carried.value.argument is not None
+            numbers = carried.scaled(carried.start(values.column(carried.value.argument)), mask)
+        if numbers is None:
+            return None
+        if chosen is not None:
+            numbers = adjacency.gather_values(numbers, chosen)
+        return EdgeNumbers(numbers, is_argument)
+
     # --- numbers of solutions ---------------------------------------------------------------------
 
     def _children(self, variable: str) -> Iterator[str]:
@@ -215,10 +268,13 @@ class _TreeCount:
                 yield name
 
     def _holds(self, variable: str, carried: CarriedAggregate | None) -> bool:
-        """Whether an argument is at this variable or further from the root."""
+        """Whether an argument is at this variable or further from the root.
+
+        An edge is at the target of its hop.
+        """
         if carried is None:
             return False
-        name = carried.variable
+        name = self._edge_ends.get(carried.variable, carried.variable)
         while name != variable and name in self.tree.hops:
             name = self.tree.hops[name].step.source
         return name == variable
@@ -332,18 +388,20 @@ class _TreeCount:
         counts = adjacency.degrees(slots)
         if carried is None and self._is_simple(hop):
             return counts
+        edges = self._edge_numbers(hop, slots, carried)
         whole = self._all(child)
         if int(counts.sum()) * _DENSE_SHARE > len(whole.slots):
             domain = whole
         else:
             domain = NodeSet(sorted_distinct(adjacency.gather(slots)[0].copy()), False)
-        values = self._solutions(child, domain, carried)
-        return counts if values is None else added_along(adjacency, slots, domain, values, carried)
+        beyond = None if edges is not None and edges.is_argument else carried
+        values = self._solutions(child, domain, beyond)
+        return added_along(adjacency, slots, domain, values, carried=carried, edges=edges)
 
     def _is_simple(self, hop: TreeHop) -> bool:
         """Whether every neighbour along a hop is one solution."""
         child = hop.step.target
-        if hop.step.predicates or self._has_tests(child):
+        if hop.step.predicates or hop.of_edge or self._has_tests(child):
             return False
         if next(self._children(child), None) is not None:
             return False
@@ -355,7 +413,7 @@ class _TreeCount:
         """The same along a hop with bounds: every node is searched from once."""
         domain = self._all(hop.step.target)
         values = self._solutions(hop.step.target, domain, carried)
-        found = _Scattered(len(slots), wide_type(values), carried)
+        found = _Scattered(len(slots), carried)
         for start, rows, reached in self._reached(hop, slots):
             found.add(rows + start, None if values is None else values.take(reached))
         return found.values
@@ -388,9 +446,10 @@ class _TreeCount:
         arrived = carried is not None and self._is_beside(carried, path[0], path[1])
         for at in range(1, len(path)):
             target = path[at]
-            domain, values = self._along(
-                self.tree.hops[target], domain, values, carried if arrived else None
-            )
+            hop = self.tree.hops[target]
+            if carried is not None and carried.variable == hop.step.edge_variable:
+                arrived = True
+            domain, values = self._along(hop, domain, values, carried if arrived else None)
             last = at + 1 == len(path)
             own = carried if not last and carried is not None and not arrived else None
             here = own is not None and self._is_beside(own, target, path[at + 1])
@@ -422,18 +481,23 @@ class _TreeCount:
         """The solutions at the sources of a hop as those at its targets."""
         whole = self._all(hop.step.target)
         if (hop.step.minimum, hop.step.maximum) == (1, 1) and domain.is_whole:
+            edges = self._edge_numbers(hop, whole.slots, carried, backwards=True)
             backwards = self._adjacency(hop, backwards=True)
-            if values is None:
-                return whole, backwards.degrees(whole.slots)
-            return whole, added_along(backwards, whole.slots, domain, values, carried)
-        found = _Scattered(len(whole.slots), wide_type(values), carried)
+            return whole, added_along(
+                backwards, whole.slots, domain, values, carried=carried, edges=edges
+            )
+        found = _Scattered(len(whole.slots), carried)
         if (hop.step.minimum, hop.step.maximum) != (1, 1):
             for start, rows, reached in self._reached(hop, domain.slots):
                 found.add(reached, None if values is None else values.take(rows + start))
             return whole, found.values
         reached, counts = self._adjacency(hop).gather(domain.slots)
         self.session.governor.reserve(24 * len(reached))
-        found.add(reached, None if values is None else np.repeat(values, counts))
+        given = None if values is None else np.repeat(values, counts)
+        edges = self._edge_numbers(hop, domain.slots, carried)
+        if edges is not None:
+            given = edges.joined(0, len(reached), given, carried)
+        found.add(reached, given)
         if len(reached) * _DENSE_SHARE > len(whole.slots):
             return whole, found.values
         distinct = sorted_distinct(reached.copy())
@@ -524,6 +588,13 @@ class _TreeCount:
                 return Sums(values, counts)
         return GroupValues(carried.extremes(values))
 
+    def _owner(self, carried: CarriedAggregate) -> str | None:
+        """The variable of the core that an argument is below; None if it is above the core."""
+        top = self.tree.core[0]
+        if self._edge_ends.get(carried.variable) == top:
+            return None  # the edge of the hop that leads to the core
+        return next((name for name in self.tree.core[::-1] if self._holds(name, carried)), None)
+
     def _carried_rows(
         self,
         entry: plan.NamedAggregate,
@@ -534,7 +605,7 @@ class _TreeCount:
     ) -> tuple[CarriedAggregate, Values]:
         """The numbers of an aggregate by row."""
         carried = CarriedAggregate(entry.value, self.tree.carried[entry.name], counts)
-        owner = next((name for name in self.tree.core[::-1] if self._holds(name, carried)), None)
+        owner = self._owner(carried)
         if owner is not None:
             chosen = self._factor(owner, frame, carried)
         elif (entry.name, counts) in self._arrived:
@@ -568,17 +639,37 @@ class _TreeCount:
                 seconds = 0.0
 
 
+class _OrderedEdges(BindingValues):
+    """All edges of a version in the order of its adjacency."""
+
+    def __init__(
+        self,
+        session: Session,
+        edges: CachedEdges,
+        direction: Literal["out", "in"],
+        variable: str,
+    ) -> None:
+        positions = edges.order(direction).positions
+        super().__init__(session, BindingTable(len(positions), {variable: positions}))
+        self._edges = edges
+        self._direction = direction
+
+    def _read(self, leaf: ColumnExpression) -> pa.Array:
+        if isinstance(leaf, ex.PropertyValue):
+            return self._edges.ordered_values(self._direction, leaf.property, arrow_type(leaf.type))
+        return super()._read(leaf)
+
+
 class _Scattered:
     """Numbers that are added at places in any order."""
 
-    def __init__(
-        self, count: int, dtype: type[np.generic], carried: CarriedAggregate | None
-    ) -> None:
+    def __init__(self, count: int, carried: CarriedAggregate | None) -> None:
         self._joins = np.add if carried is None else carried.joins
         self._is_count = carried is None or carried.function == "count"
         self._total = 0.0
-        nothing = 0 if carried is None else carried.nothing
-        self.values: Values = np.full(count, nothing, dtype) if nothing else np.zeros(count, dtype)
+        self.values: Values = (
+            np.zeros(count, np.int64) if carried is None else carried.nothing_for(count)
+        )
 
     def add(self, places: Values, given: Values | None) -> None:
         """Add a number at each place; one if none is given."""

@@ -110,6 +110,9 @@ def _clause(clause: ast.Clause, following: str) -> list[str]:
             return [_hop(clause)]
         case ast.Filter():
             return [_filter(clause, following)]
+        case ast.TypeTest():
+            negated = "not " if clause.negated else ""
+            return [f"${clause.variable.name} is {negated}{clause.type_name}"]
         case ast.NullTest():
             return [f"{_leading(clause.operand)} is {'not ' if clause.negated else ''}null"]
         case ast.Not():

@@ -57,7 +57,9 @@ BOOK = 'insert Book {{ isbn: "i" title: "t" genre: "poetry" {} }}'
 CASES = {
     # T1
     "unknown node type": match("T1", "$b: Boook", "Boook"),
-    "interface": match("T1", "$n: Named", "Named"),
+    "type that no variable can be": match("T5", "$b: Book  $b is Author", "Author"),
+    "type test of an unknown type": match("T1", "$b: Book  $b is Boook", "Boook"),
+    "type test of an unbound variable": match("T6", "$b: Book  $x is Book", "$x"),
     "edge type as node type": match("T1", "$w: Wrote", "Wrote"),
     # T2
     "inline property of no such name": match("T2", '$b: Book { titel: "x" }', "titel"),

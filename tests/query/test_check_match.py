@@ -325,7 +325,6 @@ def test_shared_name_in_a_null_test_means_the_parameter():
     ("clauses", "parameters", "hint"),
     [
         ("$b: Boook", "", "did you mean `Book`?"),
-        ("$n: Named", "", "it is an interface; bind one of the node types implementing it"),
         ("$w: Wrote", "", "it is an edge type; traverse it with a hop, such as `$a word $b`"),
         ("$a: Author $a rote $b", "", "did you mean `wrote`?"),
         ("$b: Book { titel: 3 }", "", "did you mean `title`?"),

@@ -72,7 +72,6 @@ def test_node_names_may_differ_in_case_alone():
     [
         ("node Plant {} edge E: Plnt -> Plant", "unknown source type: Plnt", "Plnt", "`Plant`"),
         ("node Plant {} edge E: Plant -> Tree", "unknown target type: Tree", "Tree", None),
-        ("node A {} interface I {} edge E: A -> I", "unknown target type: I", "I", "interface"),
         ("node A {} edge F: A -> A edge E: F -> A", "unknown source type: F", "F", None),
     ],
 )
@@ -80,6 +79,19 @@ def test_c_sch_008_an_endpoint_must_be_a_node_type(text, message, pointed_at, hi
     check_rejected(text, CatalogError, f"edge E references {message}", pointed_at)
     found = failure(text).hint
     assert (hint in found) if hint and found else found == hint
+
+
+def test_c_sch_008_an_endpoint_may_be_an_interface():
+    catalog = compiled("interface I {} node A implements I {} edge E: A -> I").catalog
+    assert [node.name for node in catalog.node_types("I")] == ["A"]
+    assert catalog.edges["E"].end_types == {"dst": {"A": f"{catalog.nodes['A'].type_id}:"}}
+
+
+@pytest.mark.parametrize("name", ["src_type", "dst_type", "from_type", "to_type"])
+def test_names_of_types_at_ends_are_reserved_where_an_end_is_an_interface(name):
+    edge = f"edge E: A -> I {{ {name}: String? }}"
+    check_rejected(f"interface I {{}} node A {{}} {edge}", CatalogError, "is reserved", name)
+    compiled(f"node I {{}} node A {{}} {edge}")
 
 
 @pytest.mark.parametrize("name", sorted(VIRTUAL_COLUMNS))

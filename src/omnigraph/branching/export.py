@@ -21,7 +21,9 @@ import pyarrow.compute as pc
 
 from omnigraph.branching.moments import no_type
 from omnigraph.branching.table_rows import TableRows, blob_text
-from omnigraph.model.arrow import DST, ID, SRC, arrow_type
+from omnigraph.model.arrow import ID, arrow_type
+from omnigraph.model.exports import record_ends
+from omnigraph.model.references import ShownEnds
 from omnigraph.model.result import ReadTarget
 from omnigraph.model.tables import Table, TableInfo, batch_rows
 from omnigraph.model.types import Scalar, ValueType
@@ -70,7 +72,7 @@ def _table(rows: TableRows, target: ReadTarget) -> Table:
                 pa.large_string() if each.name in rows.blob_columns else each.type,
                 each.nullable,
             )
-            for each in table_schema(rows.type)
+            for each in ShownEnds.of(rows.type).schema(table_schema(rows.type))
         ]
     )
     about = TableInfo(rows.kind, rows.type.name, target, rows.reader.snapshot.commit_id)
@@ -80,12 +82,15 @@ def _table(rows: TableRows, target: ReadTarget) -> Table:
 def _batches(rows: TableRows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     if rows.reader.is_empty(rows.key):
         return
+    ends = ShownEnds.of(rows.type)
     if not rows.blob_columns:
-        for batch in rows.reader.batches(rows.key, schema.names, batch_rows(schema)):
-            yield batch.cast(schema)
+        names = list(dict.fromkeys(map(ends.stored, schema.names)))
+        for batch in rows.reader.batches(rows.key, names, batch_rows(schema)):
+            columns = [ends.column(name, batch) for name in schema.names]
+            yield pa.RecordBatch.from_arrays(columns, names=schema.names).cast(schema)
         return
     for part in rows.blob_parts(np.arange(rows.entry.row_count)):
-        table = rows.plain(part)
+        table = ends.table(rows.plain(part))
         for name in rows.blob_columns:
             blobs = rows.reader.blobs_at(rows.key, name, pa.array(part))
             texts = pa.array(map(blob_text, blobs), pa.large_string())
@@ -124,7 +129,7 @@ def _lines(rows: TableRows) -> Iterator[bytes]:
         data = {each: row[each] for each in order} if has_blobs else row
         record: dict[str, Any] = {"type": name, "data": data}
         if is_edge:
-            record = {"edge": name, "from": row.pop(SRC), "to": row.pop(DST), "data": data}
+            record = {"edge": name, **record_ends(row), "data": data}
         yield orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
@@ -132,7 +137,9 @@ _EPOCH_NUMBERS = {Scalar.DATE: Scalar.I32, Scalar.DATETIME: Scalar.I64}
 
 
 def _with_epoch_numbers(rows: pa.Table, type: TableType) -> pa.Table:
-    """``rows`` with dates as days and date-times as milliseconds since 1970, in lists too."""
+    """``rows`` as records have them: ids at their ends, dates as days and date-times as
+    milliseconds since 1970, in lists too."""
+    rows = ShownEnds.of(type).table(rows)
     for name, prop in type.properties.items():
         number = _EPOCH_NUMBERS.get(prop.type.scalar)
         if number is not None:

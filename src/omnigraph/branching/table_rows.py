@@ -17,6 +17,7 @@ from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.blobs import blob_summary
 from omnigraph.model.changes import Endpoints, Image
 from omnigraph.model.ids import EntityKind
+from omnigraph.model.references import END_TYPES, ShownEnds
 from omnigraph.model.result_json import rows_to_python
 from omnigraph.model.values import BLOB_PREFIX, BlobUri
 from omnigraph.schema.catalog import EdgeType, NodeType, table_schema
@@ -158,14 +159,20 @@ class TableRows:
     def _image(self, row: dict[str, object]) -> Image:
         properties = {name: row[name] for name in self.type.properties}
         if isinstance(self.type, EdgeType):
-            return Image(properties, Endpoints(str(row[SRC]), str(row[DST])))
+            one = pa.table({name: pa.array([row[name]], pa.string()) for name in (SRC, DST)})
+            return Image(properties, self._endpoints(one)[0])
         return Image(properties)
 
     def endpoints(self, positions: Positions) -> list[Endpoints]:
         """The nodes of some edges."""
-        rows = self.reader.take(self.key, pa.array(positions), [SRC, DST])
-        ends = zip(rows[SRC].to_pylist(), rows[DST].to_pylist(), strict=True)
-        return [Endpoints(source, target) for source, target in ends]
+        return self._endpoints(self.reader.take(self.key, pa.array(positions), [SRC, DST]))
+
+    def _endpoints(self, rows: pa.Table) -> list[Endpoints]:
+        shown = ShownEnds.of(self.type).table(rows).to_pylist()
+        return [
+            Endpoints(row[SRC], row[DST], row.get(END_TYPES[SRC]), row.get(END_TYPES[DST]))
+            for row in shown
+        ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -23,13 +23,16 @@ from omnigraph.commit.plan import (
     WriteLimits,
 )
 from omnigraph.commit.validation import validate
+from omnigraph.commit.validation.ends import ResultNodes, with_resolved_ends
 from omnigraph.commit.write_path import AlreadyWritten, Prepared, WritePath, key_taken
-from omnigraph.errors import InternalError
+from omnigraph.errors import InputError, InternalError
 from omnigraph.model.arrow import DST, ID, SRC, node_schema
 from omnigraph.model.ids import TableKey
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.receipts import MutationReceipt
+from omnigraph.model.references import RECORD_END_TYPES, UNRESOLVED, qualified
 from omnigraph.model.values import Value, datetime_from_ms, entity_id, spell
+from omnigraph.query import expressions as ex
 from omnigraph.query import plan as plans
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
@@ -211,7 +214,9 @@ class _Construction:
                 raise InternalError("one mutation both deletes and writes")
 
     def outcome(self) -> MutationOutcome:
-        changes = [table.change(self._view) for _, table in sorted(self._tables.items())]
+        changes = [
+            self._with_ends(table.change(self._view)) for _, table in sorted(self._tables.items())
+        ]
         return MutationOutcome(_change_set(changes), self._nodes, self._edges)
 
     def _insert_node(self, step: plans.InsertNode, type: NodeType) -> None:
@@ -227,11 +232,46 @@ class _Construction:
 
     def _insert_edge(self, step: plans.InsertEdge, type: EdgeType) -> None:
         ends = {
-            SRC: self._inputs.endpoint(step.source, "from"),
-            DST: self._inputs.endpoint(step.target, "to"),
+            SRC: self._end(type, SRC, step.source, step.source_type),
+            DST: self._end(type, DST, step.target, step.target_type),
         }
         row = self._properties(step.assignments, type)
         self._pending(type).insert({ID: self._mint_id(), **ends, **row})
+
+    def _end(
+        self,
+        type: EdgeType,
+        column: str,
+        given: ex.Expression,
+        of_type: ex.Expression | None,
+    ) -> str:
+        """The reference to a node; at an interface, its type is looked up if it is not given."""
+        id = self._inputs.endpoint(given, "from" if column == SRC else "to")
+        prefixes = type.end_types.get(column)
+        if prefixes is None:
+            return id
+        if of_type is None:
+            return UNRESOLVED + id
+        member = RECORD_END_TYPES[column]
+        name = self._inputs.endpoint(of_type, member)
+        if name not in prefixes:
+            end = type.source if column == SRC else type.target
+            raise InputError(
+                f"'{name}' is no type that implements {end}",
+                hint=f"`{member}` is one of {', '.join(sorted(prefixes)) or 'no types'}",
+            )
+        return prefixes[name] + id
+
+    def _with_ends(self, change: TableChange | None) -> TableChange | None:
+        """A change whose references have the types of the nodes that this mutation results in."""
+        if change is None:
+            return None
+        type = self._catalog.edges.get(TableKey(change.table_key).type_name)
+        if TableKey(change.table_key).kind != "edge" or type is None or not type.end_types:
+            return change
+        written = {key: [table.ids] for key, table in self._tables.items()}
+        existing = ResultNodes(written, self._view).existing
+        return replace(change, rows=with_resolved_ends(change.rows, type, self._catalog, existing))
 
     def _properties(
         self, assignments: Sequence[plans.Assignment], type: TableType
@@ -317,10 +357,11 @@ class _Deletion:
         """Delete the edges of one type at the nodes with ``ids``, whichever end they are."""
         if not len(ids) or self._view.is_empty(type.table_key):
             return
-        for column, end in ((SRC, type.source), (DST, type.target)):
-            if end == node_type:
-                found = self._view.rows_where_in(type.table_key, column, ids, [ID])
-                self._add(type, found[ID].combine_chunks())
+        for column in self._catalog.ends_at(type, node_type):
+            prefix = self._catalog.end_prefix(type, column, self._catalog.nodes[node_type])
+            references = qualified(ids, prefix)
+            found = self._view.rows_where_in(type.table_key, column, references, [ID])
+            self._add(type, found[ID].combine_chunks())
 
     def _add(self, type: TableType, ids: pa.Array) -> None:
         known = self._ids.get(type.table_key)

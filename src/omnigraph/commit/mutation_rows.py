@@ -29,6 +29,7 @@ from omnigraph.model.arrow import (
     column_from_values,
     spell_column,
 )
+from omnigraph.model.references import ShownEnds
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import BlobUri, Value, assigned_value, entity_id, property_value
 from omnigraph.query import expressions as ex
@@ -111,8 +112,10 @@ class Matcher:
         # In an older version the column of a lookup may have another name.
         is_same = view.columns(type.table_key).is_same
         self._lookup = find_lookup(type, predicate, inputs) if is_same else None
+        self._ends = ShownEnds.of(type)
         leaves = (leaf for leaf in ex.walk(predicate) if isinstance(leaf, ex.PropertyValue))
-        self._columns_read = list(dict.fromkeys([ID, *(leaf.property for leaf in leaves)]))
+        read = (self._ends.stored(leaf.property) for leaf in leaves)
+        self._columns_read = list(dict.fromkeys([ID, *read]))
 
     def matches(self, rows: pa.Table | pa.RecordBatch) -> pa.Array | pa.ChunkedArray:
         """For each row whether the predicate is true."""
@@ -120,7 +123,7 @@ class Matcher:
         def column(leaf: ColumnExpression) -> pa.Array | pa.ChunkedArray:
             if not isinstance(leaf, ex.PropertyValue):
                 raise InternalError(f"a mutation cannot read {leaf}")
-            return rows[leaf.property]
+            return self._ends.column(leaf.property, rows)
 
         inputs = self._inputs
         return holds(self._predicate, column, inputs.parameters, inputs.now, rows.num_rows)
@@ -197,7 +200,12 @@ def find_lookup(type: TableType, predicate: ex.Expression, inputs: Inputs) -> Lo
         # A float has two zeros, which stores tell apart and comparisons do not.
         if name in (SRC, DST) or (name in unique and not pa.types.is_floating(values.type)):
             ends = {end: pinned[end] for end in (SRC, DST) if end in pinned and end != name}
-            return Lookup(name, values, ends)
+            shown = ShownEnds.of(type)
+            return Lookup(
+                name,
+                shown.references(name, values),
+                {end: shown.references(end, ids) for end, ids in ends.items()},
+            )
     return None
 
 

@@ -67,6 +67,14 @@ class Selection:
             )
         named = _known(nodes, catalog.nodes, "node")
         linked = _known(edges, catalog.edges, "edge")
+        mixed = [name for name in catalog.edges if catalog.edges[name].end_types]
+        for name in mixed if linked is None else (each for each in linked if each in mixed):
+            of = catalog.edges[name]
+            raise InputError(
+                f"edge {name} goes from {of.source} to {of.target}; an end that is an "
+                "interface is not computed over",
+                hint="name other edge types in `edges`",
+            )
         if named is None:
             ends = [catalog.edges[name] for name in linked or ()]
             covered = [each for edge in ends for each in (edge.source, edge.target)]

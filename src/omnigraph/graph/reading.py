@@ -23,9 +23,11 @@ from omnigraph.errors import (
 from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.model.exports import export_directory
 from omnigraph.model.governor import Governor, query_bytes
+from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.receipts import ExportFormat, ExportReceipt, checked_export_format
+from omnigraph.model.references import ShownEnds
 from omnigraph.model.result import (
     ExplainedRun,
     ExplainedStep,
@@ -211,6 +213,9 @@ def entity_at(
     else:
         columns = plain_columns(type_key, opened.catalog_of(pinned))
         found = reader.rows_where_in(type_key, "id", wanted, columns)
+    key = TableKey(type_key)
+    if key.kind == "edge" and key.type_name in opened.catalog_of(pinned).edges:
+        found = ShownEnds.of(opened.catalog_of(pinned).edges[key.type_name]).table(found)
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows[0] if rows else None
 

@@ -21,6 +21,7 @@ from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.parameters import parameter_value, plain_value
+from omnigraph.model.references import ShownEnds
 from omnigraph.model.tables import Table, TableInfo, Where, batch_rows
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import datetime_from_ms
@@ -98,7 +99,7 @@ def shown_schema(type: TableType) -> pa.Schema:
     return pa.schema(
         [
             pa.field(each.name, DESCRIPTION if each.name in blobs else each.type, each.nullable)
-            for each in table_schema(type)
+            for each in ShownEnds.of(type).schema(table_schema(type))
         ]
     )
 
@@ -157,7 +158,7 @@ def _test(name: str, given: Any, type: TableType) -> ex.Expression:
 
 def _column(name: str, type: TableType) -> ex.PropertyValue:
     is_edge = isinstance(type, EdgeType)
-    structural = (ID, SRC, DST) if is_edge else (ID,)
+    structural = [ID, SRC, DST, *ShownEnds.of(type).columns] if is_edge else [ID]
     if name not in type.properties and name not in structural:
         raise InputError(
             f"{type.name} has no column '{name}'",
@@ -193,7 +194,8 @@ class _Rows:
                 yield self._shown(batch)
 
     def _read(self) -> Iterator[pa.RecordBatch]:
-        key, names = self.type.table_key, self.schema.names
+        key, ends = self.type.table_key, ShownEnds.of(self.type)
+        names = list(dict.fromkeys(map(ends.stored, self.schema.names)))
         if self.reader.is_empty(key):
             return
         if self.predicate is None:
@@ -205,7 +207,8 @@ class _Rows:
             yield from rows.to_batches(max_chunksize=batch_rows(self.schema))
 
     def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [_shown(batch.column(field.name), field.type) for field in self.schema]
+        ends = ShownEnds.of(self.type)
+        columns = [_shown(ends.column(field.name, batch), field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 

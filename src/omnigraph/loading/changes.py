@@ -29,6 +29,7 @@ from omnigraph.loading.request import LoadSpec
 from omnigraph.loading.sources import type_of
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import TableKey
+from omnigraph.model.references import qualified
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.row_places import positions_of
 
@@ -97,7 +98,8 @@ class ChangesLoad(LoadExecutor):
         findings = self.request.findings([_NAME])
         for problem in self._written.problems:
             findings.note(problem)
-        plan = plan_load(self._written, capture.reader, limits=self._limits)
+        written = self._written.with_ends(capture.reader)
+        plan = plan_load(written, capture.reader, limits=self._limits)
         for _, problem in plan.missing:
             findings.note(problem)
         changes = self._with_deletions(plan.changes.tables, capture.reader)
@@ -125,9 +127,11 @@ class ChangesLoad(LoadExecutor):
             key = edge.table_key
             parts = [gone.get(key, pa.array([], pa.string()))]
             for column, end in ((SRC, edge.source), (DST, edge.target)):
-                nodes = gone.get(self.catalog.nodes[end].table_key)
-                if nodes is not None:
-                    parts.append(_existing(view, key, column, nodes))
+                for node in self.catalog.node_types(end):
+                    ids = gone.get(node.table_key)
+                    if ids is not None:
+                        nodes = qualified(ids, self.catalog.end_prefix(edge, column, node))
+                        parts.append(_existing(view, key, column, nodes))
             gone[key] = pc.unique(pa.concat_arrays(parts))
             if key in written:  # an edge that is written has left the node
                 is_kept = pc.is_in(gone[key], value_set=written[key].ids)
@@ -167,8 +171,7 @@ def _record(kind: str, type: str, id: str, after: str | None) -> bytes:
     data = {"id": id, **image["properties"]}
     if kind == "node":
         return orjson.dumps({"type": type, "data": data}) + b"\n"
-    ends = image["endpoints"]
-    record = {"edge": type, "from": ends["from"], "to": ends["to"], "data": data}
+    record = {"edge": type, **image["endpoints"], "data": data}
     return orjson.dumps(record) + b"\n"
 
 

@@ -20,10 +20,12 @@ from omnigraph.commit.validation.constraints import (
     degree,
     identity,
     unique_groups,
+    unsettled_ends,
 )
 from omnigraph.commit.validation.evaluation import KeyColumns, keys_of
-from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.arrow import ID, SRC
 from omnigraph.model.receipts import LoadMode
+from omnigraph.model.references import UNRESOLVED
 from omnigraph.model.types import ROW_ADDRESS
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
 from omnigraph.storage.written import (
@@ -113,6 +115,7 @@ class ChecksPlanner:
                 self._unique(type)
         for edge in edges:
             if edge.table_key in self.written:
+                self._unsettled(edge)
                 self._degree(edge)
         return CheckPlan(
             tuple(self._rules),
@@ -126,8 +129,8 @@ class ChecksPlanner:
         ends = [
             (edge, column)
             for edge in edges
-            for column, node in ((SRC, edge.source), (DST, edge.target))
-            if node == type.name and self._may_dangle(edge, key)
+            if self._may_dangle(edge, key)
+            for column in self.catalog.ends_at(edge, type.name)
         ]
         named = self.written & self.named
         # An upsert writes one row per id, but records with the same declared key are an error.
@@ -146,10 +149,19 @@ class ChecksPlanner:
             self._feed(type, rule, "written", (ID,), skips_minted=True)
         self._feed_committed(type, rule, (ID,))
         for edge, column in ends:
+            prefix = edge.end_types.get(column, {}).get(type.name, "")
             if edge.table_key in self.written:
-                self._feed(edge, rule, "endpoint", (column,))
+                self._feed(edge, rule, "endpoint", (column,), prefix=prefix)
             elif not self.is_empty(edge.table_key):
-                self._feed(edge, rule, "endpoint", (column,), committed=True)
+                self._feed(edge, rule, "endpoint", (column,), committed=True, prefix=prefix)
+
+    def _unsettled(self, edge: EdgeType) -> None:
+        """References at interfaces that are not to one node: every one is an error."""
+        for column in edge.end_types:
+            endpoint = unsettled_ends(edge, column)
+            rule = KeyRule(len(self._rules), endpoint.table_key, None, endpoint)
+            self._rules.append(rule)
+            self._feed(edge, rule, "endpoint", (column,), prefix=UNRESOLVED)
 
     def _may_dangle(self, edge: EdgeType, node_key: str) -> bool:
         """Whether edges of a type may miss a node: they are written, or their nodes replaced."""
@@ -201,10 +213,11 @@ class ChecksPlanner:
         *,
         skips_minted: bool = False,
         committed: bool = False,
+        prefix: str = "",
     ) -> None:
         written = self._records if role == "record" else self._written
         of = self._committed if committed else written
-        fed = RuleColumns(rule.number, KeyColumns.of(type, role, columns), skips_minted)
+        fed = RuleColumns(rule.number, KeyColumns.of(type, role, columns, prefix), skips_minted)
         of.setdefault(type.table_key, []).append(fed)
 
 

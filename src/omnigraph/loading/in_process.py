@@ -137,11 +137,12 @@ class InProcessLoad(LoadExecutor):
         """The records as a change set, checked together with the captured head."""
         assert self._input is not None
         started, findings = perf_counter(), self._findings()
+        loaded = self._input.with_ends(capture.reader, self.request.replace_types)
         if self.request.skips:
-            plan = self._without_bad(self._input, capture.reader, findings)
+            plan = self._without_bad(loaded, capture.reader, findings)
         else:
             plan = checked_plan(
-                self._input, capture.reader, self.request.replace_types, findings, self._limits
+                loaded, capture.reader, self.request.replace_types, findings, self._limits
             )
         self.note("check", perf_counter() - started)
         return plan

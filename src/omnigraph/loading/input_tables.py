@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.plan import BYTES_MAX_VARIABLE, ROWS_MAX_VARIABLE, Budget, WriteLimits
+from omnigraph.commit.validation.ends import ResultNodes, with_resolved_ends
 from omnigraph.errors import LimitExceeded
 from omnigraph.loading.edge_identity import check_edge_ids, match_columns, match_texts
 from omnigraph.loading.mapping import TableMapping
@@ -29,7 +30,8 @@ from omnigraph.loading.records.rows import (
 from omnigraph.loading.skipping import count_bad, type_key_of
 from omnigraph.model.arrow import ID
 from omnigraph.model.receipts import LoadMode
-from omnigraph.schema.catalog import Catalog, TableType, table_schema
+from omnigraph.schema.catalog import Catalog, EdgeType, TableType, table_schema
+from omnigraph.storage.reader import SnapshotReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,36 @@ class ReadRecords:
             for key, several in parts.items()
         }
         return cls(mode, catalog, tables, refused, grammar=grammar)
+
+    def with_ends(self, view: SnapshotReader, replaced: Collection[str] = ()) -> ReadRecords:
+        """The records with the types of nodes that edges refer to by their ids alone.
+
+        Nodes are those of the input, refused ones included, and the committed ones of ``view``,
+        but for types that are ``replaced``.
+        """
+        kept = ResultNodes(
+            {
+                key: [table.rows[ID], *self.refused_ids[key].chunks]
+                for key, table in self.tables.items()
+            },
+            view,
+            {*replaced, *(self.tables if self.mode == "overwrite" else ())},
+        )
+        parts: dict[str, Sequence[TypedRows]] = {}
+        for key, table in self.tables.items():
+            parts[key] = table.parts
+            if isinstance(table.type, EdgeType) and table.type.end_types:
+                edge = table.type
+                parts[key] = [
+                    replace(
+                        part, rows=with_resolved_ends(part.rows, edge, self.catalog, kept.existing)
+                    )
+                    for part in table.parts
+                ]
+        if all(parts[key] is self.tables[key].parts for key in parts):
+            return self
+        found = ReadRecords.of(parts, self.catalog, self.mode, self.grammar)
+        return replace(self, tables=found.tables, refused_ids=self.refused_ids)
 
     def without(self, records: Mapping[str | None, pa.Int64Array]) -> ReadRecords:
         """The others; ``records`` are numbers by the name of the source."""

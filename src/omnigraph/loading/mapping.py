@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InputError
-from omnigraph.loading.formats.table_columns import ENDS, refused_column
+from omnigraph.loading.formats.table_columns import refused_column, target_of
 from omnigraph.loading.map_expressions import (
     Column,
     Evaluation,
@@ -29,6 +29,7 @@ from omnigraph.loading.records.problems import name_hint
 from omnigraph.loading.records.rows import RefusedValue
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.arrow_columns import json_values, values_from_text
+from omnigraph.model.references import END_TYPES
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import EdgeType, TableType
 
@@ -105,7 +106,7 @@ class TableMapping:
                 columns.append(each)
                 continue
             target = _own_name(each.target, type)
-            is_end = is_edge and target in _MEMBERS
+            is_end = _is_end(target, type)
             if (is_end and of_records) or not (is_end or target == ID or target in type.properties):
                 ends = _MEMBERS.values() if is_edge and not of_records else ()
                 known = [*type.properties, ID, *ends]
@@ -326,8 +327,7 @@ class TableMapping:
         own = _own_name(name, type)
         if any(each.target == own for each in self.columns):
             return False
-        is_end = isinstance(type, EdgeType) and own in _MEMBERS
-        return is_end or own == ID or own in type.properties
+        return _is_end(own, type) or own == ID or own in type.properties
 
     def _counts(self, each: Any) -> bool:
         if not isinstance(each, dict):
@@ -399,7 +399,14 @@ def cell_text(value: Any) -> str | None:
 
 def _own_name(column: str, type: TableType) -> str:
     """The name in the table of an unmapped column."""
-    return ENDS.get(column, column) if isinstance(type, EdgeType) else column
+    return target_of(column, type) or column
+
+
+def _is_end(name: str, type: TableType) -> bool:
+    """Whether a column of the table is an end of an edge, or the type at one."""
+    if not isinstance(type, EdgeType):
+        return False
+    return name in _MEMBERS or name in (END_TYPES[end] for end in type.end_types)
 
 
 def _member(name: str, type: TableType) -> str:

@@ -7,14 +7,16 @@ the formats.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from omnigraph.commit.external_blobs import NOT_ON_SPARK, ExternalBlobs
+from omnigraph.commit.validation.ends import with_resolved_ends
 from omnigraph.errors import InputError, ValueConversionError
+from omnigraph.loading.ends import NodeIds
 from omnigraph.loading.files import Files
 from omnigraph.loading.formats.csv_rows import csv_header, csv_rows
 from omnigraph.loading.formats.json_rows import typed_records, with_way_out
@@ -77,6 +79,9 @@ class Reading:
     """By table key, how the data of graph records is mapped."""
     external: ExternalBlobs = NOT_ON_SPARK
     """Which objects blobs may refer to."""
+    nodes: NodeIds | None = None
+    """Where to look up the types of nodes that edges refer to by their ids alone; None while not
+    all nodes have been read."""
     skips: bool = False
     """Whether records with problems are left out, and the problems come with their records."""
     skipped: Mapping[int, pa.Int64Array] = field(default_factory=dict)
@@ -156,11 +161,19 @@ class PieceReader:
         inputs: Callable[[int], object] | None = None,
     ) -> _Rows:
         """The rows without those that are skipped; problems get their records from ``inputs``."""
+        if self.reading.nodes is not None:
+            rows = [self._with_ends(each, self.reading.nodes) for each in rows]
         if not self.reading.skips:
             return rows, problems
         if inputs is not None and problems:
             problems = with_inputs(problems, inputs)
         return without_bad(rows, problems, self.reading.skipped.get(piece.index)), problems
+
+    def _with_ends(self, rows: TypedRows, nodes: NodeIds) -> TypedRows:
+        if not isinstance(rows.type, EdgeType) or not rows.type.end_types:
+            return rows
+        catalog = self.reading.catalog
+        return replace(rows, rows=with_resolved_ends(rows.rows, rows.type, catalog, nodes.existing))
 
     def _chunks(self, piece: Piece, grammar: Grammar) -> Iterator[Chunk]:
         source = RecordSource(piece.file.shown, lambda: blocks_of(piece, self.reading.files))

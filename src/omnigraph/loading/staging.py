@@ -434,6 +434,8 @@ class Staged:
     """By type key, how many records were left out for problems of their own."""
     ends_reading: bool = False
     """Whether one of the problems is of a text behind which records are not known."""
+    has_ends: bool = False
+    """Whether the types of nodes that edges refer to have been looked up."""
     not_on_lines: str | None = None
     """The file that does not have one record per line."""
     failure: InputError | NotFound | None = None

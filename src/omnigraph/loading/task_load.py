@@ -18,6 +18,7 @@ from omnigraph.errors import InputError
 from omnigraph.loading.check_plan import CheckJob, ChecksPlanner, CommittedPart, Part, WrittenPart
 from omnigraph.loading.checks import count_broken
 from omnigraph.loading.edge_identity import check_edge_ids
+from omnigraph.loading.ends import EndsJob, NodeIds, resolve_ends
 from omnigraph.loading.executors import RESULTS, SESSION, TaskRunner, Watch, mapped, unpickled
 from omnigraph.loading.files import Files
 from omnigraph.loading.load import LoadChanges, LoadExecutor
@@ -83,6 +84,7 @@ class TaskLoad(LoadExecutor):
         self._frame_types: set[str] = set()
         """The types of frames that were written to files."""
         self._places: dict[str, TablePlace] = {}
+        self._capture: Capture
         self._staged: Staged | None = None
         self._of_tasks: list[Staged] = []
         """The parts of ``_staged``, by task."""
@@ -250,7 +252,7 @@ class TaskLoad(LoadExecutor):
         pieces = {each for each in {*numbers, *known} if numbers.get(each) != known.get(each)}
         if not pieces:
             return
-        self._reading = replace(self._reading, skipped=numbers)
+        self._reading = replace(self._reading, skipped=numbers, nodes=None)
         if self._upsert is not None:
             self._upsert.forget_all()
             self._upsert = None
@@ -300,7 +302,8 @@ class TaskLoad(LoadExecutor):
         self._places = {key: place_of(capture, key) for key in self._type_keys()}
         if self.request.mode == "merge" and self._runner.uses_threads:
             self._id_prefetch.start(self._sought_parts(capture))
-        self._reading = replace(self._reading, renames={})
+        self._reading = replace(self._reading, renames={}, nodes=None)
+        self._capture = capture
         self._read()
         renamed = [each for part in self._of_tasks for each in part.renamed]
         self._ambiguous = []
@@ -315,6 +318,7 @@ class TaskLoad(LoadExecutor):
 
     def _accepted(self) -> Staged:
         """The results of all tasks; raises `InputError` for edges that a merge cannot tell."""
+        self._resolve_ends()
         staged = Staged()
         for part in (*self._of_tasks, *self._of_frames):
             staged.add(part)
@@ -324,6 +328,72 @@ class TaskLoad(LoadExecutor):
                 check_edge_ids(type, has_ids=key in staged.named, lacks_ids=True)
         self._records = RecordPlaces.of(self._plan, self.request.grammar, staged.records)
         return staged
+
+    def _resolve_ends(self) -> None:
+        """Give edges the types of nodes that they refer to by their ids alone."""
+        edges = {edge.table_key for edge in self.catalog.edges.values() if edge.end_types}
+        parts = [
+            part
+            for part in (*self._of_tasks, *self._of_frames)
+            if not edges.isdisjoint(part.fragments)
+        ]
+        if not parts:
+            return
+        nodes = NodeIds(
+            {
+                type.table_key: self._nodes_of(type.table_key)
+                for type in self.catalog.nodes.values()
+            },
+            self._refused_ids(),
+            self._storage_options,
+        )
+        self._reading = replace(self._reading, nodes=nodes)
+        wanted = [
+            (part, key, at, fragment)
+            for part in parts
+            if not part.has_ends
+            for key in sorted(edges & part.fragments.keys())
+            for at, fragment in enumerate(part.fragments[key])
+        ]
+        count = min(len(wanted), self._runner.slots)
+        shares = [wanted[at::count] for at in range(count)]
+        job = EndsJob(
+            self._reading,
+            self._places,
+            tuple(tuple((key, fragment) for _, key, _, fragment in share) for share in shares),
+            nodes,
+            self._storage_options,
+            self._buffered if self._runner.uses_threads else None,
+        )
+        found = self._runner.map_tasks("read", "ends of edges", count, resolve_ends(job))
+        for share, results in zip(shares, found, strict=True):
+            for (part, key, at, fragment), several in zip(share, results, strict=True):
+                if several != [fragment]:
+                    (part.fragments[key][at],) = several
+                    if self._buffered.get(fragment) is None:
+                        self._delete(self._places[key], [fragment])
+                part.has_ends = True
+
+    def _nodes_of(self, key: str) -> tuple[Part, ...]:
+        """The rows of a node type that this load results in."""
+        parts: list[Part] = [
+            WrittenPart(key, self._places[key], each, buffered=self._buffered.get(each))
+            for part in (*self._of_tasks, *self._of_frames)
+            for each in part.fragments.get(key, ())
+        ]
+        is_replaced = self.request.mode == "overwrite" and bool(parts)
+        if not is_replaced and key not in self._replaced_by_name:
+            parts += (
+                [] if self._capture.reader.is_empty(key) else committed_parts(self._capture, key)
+            )
+        return tuple(parts)
+
+    def _refused_ids(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, list[str]] = {}
+        for part in (*self._of_tasks, *self._of_frames):
+            for key, ids in part.refused.items():
+                found.setdefault(key, []).extend(ids)
+        return {key: tuple(ids) for key, ids in found.items()}
 
     def _sought_parts(self, capture: Capture) -> Iterator[CommittedPart]:
         """The committed rows of keyed node types: their records surely have ids to match."""

@@ -24,6 +24,9 @@ class Endpoints(JsonObject):
 
     source: Annotated[str, Json("from")]
     target: Annotated[str, Json("to")]
+    source_type: Annotated[str | None, Json("from_type", unless=None)] = None
+    """The type of a node at an end that is an interface."""
+    target_type: Annotated[str | None, Json("to_type", unless=None)] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ import pyarrow as pa
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.receipts import EXPORT_VERSION, ExportedType, ExportFormat, ExportReceipt
+from omnigraph.model.references import END_TYPES, RECORD_END_TYPES
 from omnigraph.model.result_json import rows_to_python
 from omnigraph.model.tables import TableInfo
 
@@ -374,11 +375,21 @@ class _JsonLines:
 
 def _line(row: dict[str, Any], name: str, *, is_edge: bool) -> bytes:
     if is_edge:
-        record = {"edge": name, "from": row.pop(SRC), "to": row.pop(DST), "data": row}
+        record = {"edge": name, **record_ends(row), "data": row}
     else:
         record = {"type": name, "data": row}
     assert ID in row
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def record_ends(row: dict[str, Any]) -> dict[str, Any]:
+    """The ends of an edge as members of its record, taken out of its row."""
+    ends: dict[str, Any] = {}
+    for end, member in ((SRC, "from"), (DST, "to")):
+        ends[member] = row.pop(end)
+        if END_TYPES[end] in row:
+            ends[RECORD_END_TYPES[end]] = row.pop(END_TYPES[end])
+    return ends
 
 
 def _epoch_type(type: pa.DataType) -> pa.DataType:

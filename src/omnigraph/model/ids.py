@@ -92,6 +92,16 @@ class TableKey(str):
         return self.partition(":")[2]
 
 
+# --- references -----------------------------------------------------------------------------------
+
+REFERENCE_SEPARATOR = ":"
+
+
+def reference_prefix(type_id: int) -> str:
+    """What references to nodes of a type begin with, as in `model.references`."""
+    return f"{type_id}{REFERENCE_SEPARATOR}"
+
+
 # --- branches -------------------------------------------------------------------------------------
 
 MAIN_BRANCH = "main"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from omnigraph.query import expressions as ex
-from omnigraph.query.lower import Block, keep_locals_apart
+from omnigraph.query.lower import Block, keep_locals_apart, retype
 from omnigraph.query.operands import (
     BoundAs,
     Context,
@@ -14,12 +14,14 @@ from omnigraph.query.operands import (
     Operands,
     PathVariable,
     VariableScope,
+    type_value,
 )
 from omnigraph.query.plan import Direction, Expand
 from omnigraph.query.predicates import check_filter, check_null_test, check_pair
-from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.schema.catalog import EdgeType, InterfaceType, NodeType
 from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.syntax.tokens import Span
 
 
 def check_match(clauses: tuple[ast.Clause, ...], context: Context) -> tuple[Block, VariableScope]:
@@ -62,6 +64,8 @@ class _BlockChecker:
                     self._block.predicates.append(check_filter(clause, self._operands))
                 case ast.NullTest():
                     self._block.predicates.append(check_null_test(clause, self._operands))
+                case ast.TypeTest():
+                    self._type_test(clause)
                 case ast.Not():
                     self._not(clause)
                 case ast.Any():
@@ -92,18 +96,7 @@ class _BlockChecker:
     # --- bindings ---------------------------------------------------------------------------------
 
     def _binding(self, clause: ast.Binding) -> None:
-        catalog = self._context.catalog
-        node_type = catalog.nodes.get(clause.type_name)
-        if node_type is None:
-            if clause.type_name in catalog.interfaces:
-                hint: str | None = "it is an interface; bind one of the node types implementing it"
-            elif clause.type_name in catalog.edges:
-                hint = "it is an edge type; traverse it with a hop, such as `$a word $b`"
-            else:
-                hint = did_you_mean(clause.type_name, catalog.nodes)
-            raise self._context.error(
-                "T1", f"unknown node type `{clause.type_name}`", clause.type_span, hint
-            )
+        node_type = self._node_type(clause.type_name, clause.type_span)
         if clause.variable.is_anonymous:
             raise self._context.error(
                 None,
@@ -121,7 +114,57 @@ class _BlockChecker:
                 check_pair(clause.variable.name, bound, pair, self._operands)
             )
 
-    def _bind_node(self, variable: ast.Variable, node_type: NodeType) -> NodeVariable:
+    def _node_type(self, name: str, span: Span) -> NodeType | InterfaceType:
+        """The node type or interface of this name, or T1."""
+        catalog = self._context.catalog
+        found = catalog.nodes.get(name) or catalog.interfaces.get(name)
+        if found is None:
+            if name in catalog.edges:
+                hint: str | None = (
+                    "it is an edge type; traverse it with a hop, such as `$a word $b`"
+                )
+            else:
+                hint = did_you_mean(name, [*catalog.nodes, *catalog.interfaces])
+            raise self._context.error("T1", f"unknown node type `{name}`", span, hint)
+        return found
+
+    def _type_test(self, clause: ast.TypeTest) -> None:
+        """`$x is Type`: in the block that binds `$x`, as if it were bound to that type.
+
+        Elsewhere it is a condition, and `$x` stays what it is outside.
+        """
+        name = clause.variable.name
+        if clause.variable.is_anonymous or self._scope.lookup(name) is None:
+            raise self._operands.unbound(clause.variable, "T6")
+        bound = self._endpoint(clause.variable)
+        assert bound is not None
+        tested = self._node_type(clause.type_name, clause.type_span)
+        catalog = self._context.catalog
+        wanted = {node.name for node in catalog.node_types(tested.name)}
+        known = {node.name for node in catalog.node_types(bound.type.name)}
+        if not known & wanted:
+            raise self._context.error(
+                "T5",
+                f"`${name}` is a {bound.type.name}, and never a {tested.name}",
+                clause.type_span,
+                did_you_mean(clause.type_name, sorted(known)),
+            )
+        if not clause.negated and name in self._block.nodes and isinstance(tested, NodeType):
+            self._scope.own[name] = NodeVariable(tested)
+            retype(self._block, name, tested.name)
+            return
+        value = type_value(name, bound)
+        if clause.negated:
+            self._block.predicates += [
+                ex.Compare("!=", value, ex.Constant(each, ex.STRING)) for each in sorted(wanted)
+            ]
+        else:
+            names = ex.Constant(tuple(sorted(wanted)), ex.STRINGS)
+            self._block.predicates.append(ex.ListContains(names, value))
+
+    def _bind_node(
+        self, variable: ast.Variable, node_type: NodeType | InterfaceType
+    ) -> NodeVariable:
         """Bind a node variable here, or conjoin with its earlier binding."""
         bound = self._endpoint(variable)
         if bound is None:
@@ -133,6 +176,9 @@ class _BlockChecker:
                 None,
                 f"`${variable.name}` is already bound to {bound.type.name}, not {node_type.name}",
                 variable.span,
+                f"write `${variable.name} is {node_type.name}` to keep only these"
+                if isinstance(bound.type, InterfaceType)
+                else None,
             )
         return bound
 
@@ -160,10 +206,12 @@ class _BlockChecker:
     def _hop(self, clause: ast.Hop) -> None:
         edge = self._edge(clause)
         left, right = self._endpoint(clause.left), self._endpoint(clause.right)
-        direction, source_type, target_type = self._orient(clause, edge, left, right)
+        direction, *ends = self._orient(clause, edge, left, right)
         minimum, maximum = self._bounds(clause)
-        source = self._bind_end(clause.left, source_type)
-        target = self._bind_end(clause.right, target_type)
+        source = self._bind_end(clause.left, ends[0], left)
+        target = self._bind_end(clause.right, ends[1], right)
+        source_type = ends[0] if left is None else left.type.name
+        target_type = ends[1] if right is None else right.type.name
         self._block.hops.append(
             Expand(
                 source,
@@ -173,9 +221,10 @@ class _BlockChecker:
                 edge.name,
                 direction,
                 minimum,
-                maximum if edge.source == edge.target else min(maximum, 1),
+                maximum if self._overlap(edge.source, edge.target) else min(maximum, 1),
                 self._bind_edge(clause, edge),
                 self._bind_path(clause),
+                ends=None if ends == [source_type, target_type] else (ends[0], ends[1]),
             )
         )
 
@@ -206,16 +255,24 @@ class _BlockChecker:
         left: NodeVariable | None,
         right: NodeVariable | None,
     ) -> tuple[Direction, str, str]:
-        """Direction and end types, inferred from whichever end is typed; T5 if none fits."""
+        """Direction and declared end types, inferred from whichever end is typed; T5 if none fits.
+
+        Where an interface makes both directions fit, the one counts whose ends are exactly the
+        types of the variables, and else the one of the edge.
+        """
         outgoing: tuple[Direction, str, str] = ("out", edge.source, edge.target)
         incoming: tuple[Direction, str, str] = ("in", edge.target, edge.source)
         is_loop = clause.left.name == clause.right.name and not clause.left.is_anonymous
-        for direction, source_type, target_type in (outgoing, incoming):
-            fits_left = left is None or left.type.name == source_type
-            fits_right = right is None or right.type.name == target_type
-            if fits_left and fits_right and not (is_loop and source_type != target_type):
-                return ("both" if clause.undirected else direction), source_type, target_type
-        left_is_wrong = left is not None and left.type.name not in (edge.source, edge.target)
+        for fits in (_is_same, self._overlap):
+            for direction, source_type, target_type in (outgoing, incoming):
+                fits_left = left is None or fits(left.type.name, source_type)
+                fits_right = right is None or fits(right.type.name, target_type)
+                is_both = left is None and source_type != target_type
+                if fits_left and fits_right and not (is_loop and is_both):
+                    return ("both" if clause.undirected else direction), source_type, target_type
+        left_is_wrong = left is not None and not any(
+            self._overlap(left.type.name, end) for end in (edge.source, edge.target)
+        )
         variable, bound = (
             (clause.left, left) if left_is_wrong or right is None else (clause.right, right)
         )
@@ -242,12 +299,23 @@ class _BlockChecker:
             raise self._context.error("T15", problem or "", bounds.span, "write bounds as `{1,3}`")
         return bounds.minimum, bounds.maximum
 
-    def _bind_end(self, variable: ast.Variable, type_name: str) -> str:
+    def _overlap(self, left: str, right: str) -> bool:
+        """Whether two node types or interfaces have a node type in common."""
+        catalog = self._context.catalog
+        if left in catalog.nodes and right in catalog.nodes:
+            return left == right
+        others = {node.name for node in catalog.node_types(right)}
+        return any(node.name in others for node in catalog.node_types(left))
+
+    def _bind_end(self, variable: ast.Variable, type_name: str, bound: NodeVariable | None) -> str:
+        """Bind an end of a hop; one that is bound already stays what it is."""
         if variable.is_anonymous:
             name = self._anonymous.next()
             self._block.nodes[name] = type_name
             return name
-        self._bind_node(variable, self._context.catalog.nodes[type_name])
+        catalog = self._context.catalog
+        node_type = catalog.nodes.get(type_name) or catalog.interfaces[type_name]
+        self._bind_node(variable, node_type if bound is None else bound.type)
         return variable.name
 
     def _bind_edge(self, clause: ast.Hop, edge: EdgeType) -> str | None:
@@ -288,10 +356,14 @@ class _BlockChecker:
         return name
 
 
+def _is_same(left: str, right: str) -> bool:
+    return left == right
+
+
 def _mentions(clause: ast.Clause, parameters: Set[str]) -> set[str]:
     """Variables a clause mentions directly, without those inside a nested `not`."""
     match clause:
-        case ast.Binding():
+        case ast.Binding() | ast.TypeTest():
             return {clause.variable.name}
         case ast.Hop():
             ends = {clause.left.name, clause.right.name}

@@ -52,7 +52,9 @@ def check_where(
     node: ast.Predicate, target: NodeType | EdgeType, context: Context
 ) -> ex.Expression:
     """A condition on the rows of a type, which may also name the columns `id`, `src` and `dst`."""
-    columns = ("id", "src", "dst") if isinstance(target, EdgeType) else ("id",)
+    columns: tuple[str, ...] = ("id",)
+    if isinstance(target, EdgeType):
+        columns = ("id", *context.catalog.end_columns(target))
     return _MutationChecker(context, columns).predicate(node, target)
 
 
@@ -110,7 +112,7 @@ class _MutationChecker:
         endpoints: dict[str, ex.Expression] = {}
         rest: list[ast.Pair] = []
         for pair in node.assignments:
-            if pair.name not in _ENDPOINTS:
+            if pair.name not in _end_names(target):
                 rest.append(pair)
                 continue
             if pair.name in endpoints:
@@ -126,14 +128,21 @@ class _MutationChecker:
                 )
         assignments = self._assignments(target, rest)
         self._require_complete(node, target, {a.property for a in assignments})
-        return plan.InsertEdge(target.name, endpoints["from"], endpoints["to"], assignments)
+        return plan.InsertEdge(
+            target.name,
+            endpoints["from"],
+            endpoints["to"],
+            assignments,
+            endpoints.get("from_type"),
+            endpoints.get("to_type"),
+        )
 
     def _update(
         self, node: ast.Update, target: NodeType | EdgeType
     ) -> plan.UpdateNodes | plan.UpdateEdges:
         key = target.key if isinstance(target, NodeType) else target.key_columns
         for pair in node.assignments:
-            if isinstance(target, EdgeType) and pair.name in _ENDPOINTS:
+            if isinstance(target, EdgeType) and pair.name in _end_names(target):
                 raise self._context.error(
                     "T16",
                     f"cannot update `{pair.name}` of edge {target.name}",
@@ -191,7 +200,8 @@ class _MutationChecker:
     def _property(self, target: NodeType | EdgeType, name: str, span: Span) -> Property:
         declared = target.properties.get(name)
         if declared is None:
-            known = [*target.properties, *(_ENDPOINTS if isinstance(target, EdgeType) else ())]
+            ends = _end_names(target) if isinstance(target, EdgeType) else ()
+            known = [*target.properties, *ends]
             raise self._context.error(
                 "T11", f"{target.name} has no property `{name}`", span, did_you_mean(name, known)
             )
@@ -254,7 +264,8 @@ class _MutationChecker:
         if typed.type.scalar is not Scalar.STRING or typed.type.is_list:
             raise self._context.error(
                 "T7" if isinstance(node, ast.Variable | ast.Now) else "T3",
-                f"`{pair.name}` of {target.name} is the id of a node: a String",
+                f"`{pair.name}` of {target.name} is "
+                f"{'the id of a node' if pair.name in _ENDPOINTS else 'a type'}: a String",
                 node.span,
             )
         return typed
@@ -284,9 +295,9 @@ class _MutationChecker:
         target: NodeType | EdgeType,
     ) -> ex.PropertyValue:
         kind: ex.EntityKind = "edge" if isinstance(target, EdgeType) else "node"
-        if kind == "edge" and node.name in _ENDPOINTS:
+        if isinstance(target, EdgeType) and node.name in _end_names(target):
             return ex.PropertyValue(
-                ex.MUTATION_TARGET, kind, target.name, _ENDPOINTS[node.name], ex.STRING
+                ex.MUTATION_TARGET, kind, target.name, _end_names(target)[node.name], ex.STRING
             )
         if node.name in self._columns:
             return ex.PropertyValue(ex.MUTATION_TARGET, kind, target.name, node.name, ex.STRING)
@@ -319,6 +330,20 @@ class _MutationChecker:
                 "T7", f"a {column.type} cannot be in a {members.type}", node.values.span
             )
         return ex.ListContains(round_to_match(column, members), column)
+
+
+def _end_names(edge: EdgeType) -> dict[str, str]:
+    """The pseudo-properties of an edge type, and the columns behind them."""
+    if not edge.end_types:
+        return _ENDPOINTS
+    return _ENDPOINTS | {
+        member: column
+        for member, end, column in (
+            ("from_type", "src", "src_type"),
+            ("to_type", "dst", "dst_type"),
+        )
+        if end in edge.end_types
+    }
 
 
 def _assignable(given: ValueType, wanted: ValueType) -> bool:

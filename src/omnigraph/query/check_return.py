@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
@@ -14,9 +14,11 @@ from omnigraph.query.operands import (
     Operands,
     PathVariable,
     VariableScope,
+    node_id,
     suggest_alias,
 )
 from omnigraph.query.predicates import check_filter, check_null_test, rank_call, text_match
+from omnigraph.schema.catalog import InterfaceType
 from omnigraph.syntax import query_ast as ast
 
 # --- return ---------------------------------------------------------------------------------------
@@ -43,6 +45,9 @@ class ReturnBlock:
     having: tuple[ex.Expression, ...]
     row_values: dict[str, ex.OutputExpression]
     """The expression of each column by name, before grouping replaces it."""
+    is_distinct: bool
+    """Whether repeated rows are still to be dropped: not where rows are grouped by all they show.
+    """
 
 
 def check_return(body: ast.ReadBody, context: Context, scope: VariableScope) -> ReturnBlock:
@@ -91,7 +96,7 @@ class _ItemOperands(Operands):
             return ex.ParameterValue(node.name, declared.type)
         bound = self.scope.lookup(node.name)
         if isinstance(bound, NodeVariable):
-            return ex.EntityId(node.name, ex.STRING.with_nullable(bound.optional))
+            return node_id(node.name, bound)
         return self.parameter_operand(node)
 
     def _entity(self, node: ast.EntityRef) -> ex.EntityObject:
@@ -101,7 +106,11 @@ class _ItemOperands(Operands):
         if isinstance(bound, PathVariable):
             raise self.bare_binding(node.variable, bound)
         is_edge = isinstance(bound, EdgeVariable)
-        structural = ("id", "src", "dst") if is_edge else ("id",)
+        structural: tuple[str, ...] = ("id",)
+        if isinstance(bound, EdgeVariable):
+            structural = ("id", *self.context.catalog.end_columns(bound.type))
+        elif isinstance(bound.type, InterfaceType):
+            structural = ("id", ex.NODE_TYPE)
         return ex.EntityObject(
             node.variable.name,
             "edge" if is_edge else "node",
@@ -128,9 +137,11 @@ class _ItemOperands(Operands):
             )
         if any(isinstance(part, ex.AggregateValue) for part in ex.walk(argument)):
             raise self.context.error("T8", "aggregates cannot be nested", node.argument.span)
-        return ex.AggregateValue(
-            node.function, argument, node.distinct, self._aggregate_type(node, argument.type)
-        )
+        result = self._aggregate_type(node, argument.type)
+        if node.function == "count" and _type_beside_id(argument) is not None:
+            assert isinstance(argument, ex.PropertyValue)
+            argument = ex.EntityId(argument.variable, argument.type)
+        return ex.AggregateValue(node.function, argument, node.distinct, result)
 
     def _aggregate_type(self, node: ast.Aggregate, argument: ValueType) -> ValueType:
         function = node.function
@@ -191,14 +202,13 @@ class _ReturnChecker:
     def check(self) -> ReturnBlock:
         names, row_values = self._items()
         values = list(row_values.values())
-        is_grouped = any(
-            isinstance(part, ex.AggregateValue)
-            for value in values
-            if not isinstance(value, ex.EntityObject)
-            for part in ex.walk(value)
-        ) or any(_has_aggregate(condition) for condition in self._body.having)
-        if is_grouped:
+        is_grouped = self._has_aggregates(values)
+        identities = [each for each in map(_type_beside_id, values) if each is not None]
+        if is_grouped or (identities and self._body.distinct):
             columns = self._grouped_columns(names, values)
+            assert self._grouping is not None
+            for each in identities:
+                self._grouping.items[f"#{each.variable}"] = each
         else:
             columns = [
                 plan.Column(name, value, field_name(item))
@@ -211,7 +221,8 @@ class _ReturnChecker:
                 tuple(self._grouping.items.items()),
                 tuple(plan.NamedAggregate(*entry) for entry in self._grouping.aggregates.items()),
             )
-        return ReturnBlock(tuple(columns), group_by, having, row_values)
+        is_distinct = self._body.distinct and not (identities and group_by is not None)
+        return ReturnBlock(tuple(columns), group_by, having, row_values, is_distinct)
 
     def _items(self) -> tuple[list[str], dict[str, ex.OutputExpression]]:
         row_values: dict[str, ex.OutputExpression] = {}
@@ -242,6 +253,8 @@ class _ReturnChecker:
         for name, value, item in zip(names, values, self._body.items, strict=True):
             if isinstance(value, ex.AggregateValue):
                 grouping.aggregates.setdefault(name, value)
+            elif isinstance(value, ex.Constant) and not self._has_aggregates(values):
+                continue  # of distinct rows, which are all alike in this
             elif not isinstance(value, ex.EntityObject) and _is_aggregate_free(value):
                 if not isinstance(value, _GROUPABLE) or isinstance(item.expression, ast.AliasRef):
                     raise self._not_groupable(item)
@@ -254,7 +267,22 @@ class _ReturnChecker:
             if not isinstance(value, ex.EntityObject)
         ]
 
+    def _has_aggregates(self, values: list[ex.OutputExpression]) -> bool:
+        return any(_has_aggregate(condition) for condition in self._body.having) or any(
+            isinstance(part, ex.AggregateValue)
+            for value in values
+            if not isinstance(value, ex.EntityObject)
+            for part in ex.walk(value)
+        )
+
     def _not_groupable(self, item: ast.ReturnItem) -> Exception:
+        if isinstance(item.expression, ast.EntityRef) and self._body.distinct:
+            return self._context.error(
+                "T9",
+                "distinct rows show an interface by its id or a whole entity, not both",
+                item.span,
+                "return `.*` of both, or neither",
+            )
         return self._context.error(
             "T9",
             "beside an aggregate an item must be a property, a variable, or computed from them",
@@ -303,6 +331,13 @@ class _ReturnChecker:
                 "filter stored properties in the match block",
             )
         return rewritten
+
+
+def _type_beside_id(value: ex.OutputExpression) -> ex.PropertyValue | None:
+    """What tells the nodes of an interface apart, if ``value`` is their id: others may share it."""
+    if isinstance(value, ex.PropertyValue) and value.property == ex.NODE_ID:
+        return replace(value, property=ex.NODE_TYPE)
+    return None
 
 
 def _is_aggregate_free(value: ex.Expression) -> bool:
@@ -526,9 +561,9 @@ class _OrderChecker:
     def _tie_breakers(self) -> tuple[ex.OutputValue, ...]:
         """Columns that make the order total for grouped or distinct rows, which have no ids."""
         group_by = self._output.group_by
-        if group_by is not None and not self._body.distinct:
+        if group_by is not None and not self._output.is_distinct:
             return tuple(ex.OutputValue(name, value.type) for name, value in group_by.items)
-        if not self._body.distinct:
+        if not self._output.is_distinct:
             return ()
         return tuple(
             ex.OutputValue(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -138,23 +138,71 @@ def _check_read(query: ast.Query, body: ast.ReadBody, context: Context) -> plan.
     block, scope = check_match(body.clauses, context)
     output = check_return(body, context, scope)
     ordering = check_order(body, output, context, scope)
+    pattern = lower_block(block, context.catalog)
+    interfaces = _interfaces(pattern, context.catalog)
     return plan.ReadPlan(
         query.name,
         tuple(plan.TypedParameter(p.name, p.type) for p in query.parameters),
-        lower_block(block, context.catalog),
+        pattern,
         _bound_variables(scope),
         ordering.rank,
         output.group_by,
         output.columns,
         output.having,
-        body.distinct,
+        output.is_distinct,
         ordering.keys,
         ordering.tie_breakers,
         _row_count(body.limit, "limit", context),
         _row_count(body.offset, "offset", context),
         query.description,
         query.instruction,
+        interfaces,
+        _references(interfaces, context.catalog),
     )
+
+
+def _interfaces(pattern: plan.Pattern, catalog: Catalog) -> tuple[plan.InterfaceNodes, ...]:
+    """The interfaces that the steps of a pattern name."""
+    named = sorted(name for name in set(_type_names(pattern)) if catalog.is_interface(name))
+    return tuple(
+        plan.InterfaceNodes(
+            name, tuple((node.name, node.type_id) for node in catalog.node_types(name))
+        )
+        for name in named
+    )
+
+
+def _type_names(pattern: plan.Pattern) -> Iterator[str]:
+    for step in pattern.steps:
+        match step:
+            case plan.Scan():
+                yield step.type_name
+            case plan.Expand():
+                yield from (step.source_type, step.target_type, *step.declared)
+            case plan.Exclude() | plan.Extend():
+                yield from _type_names(step.pattern)
+            case plan.Exists():
+                for alternative in step.alternatives:
+                    yield from _type_names(alternative)
+
+
+def _references(
+    interfaces: tuple[plan.InterfaceNodes, ...], catalog: Catalog
+) -> tuple[plan.TypeNumber, ...]:
+    """The types of these interfaces, those of all other interfaces of theirs, and so on.
+
+    All plans that mix the nodes of some types therefore agree on which types these are, and can
+    use the same caches.
+    """
+    found = {name: number for each in interfaces for name, number in each.types}
+    waiting = list(found)
+    while waiting:
+        for interface in catalog.nodes[waiting.pop()].implements:
+            for node in catalog.node_types(interface):
+                if node.name not in found:
+                    found[node.name] = node.type_id
+                    waiting.append(node.name)
+    return tuple(sorted(found.items()))
 
 
 def _bound_variables(scope: VariableScope) -> tuple[plan.BoundVariable, ...]:

@@ -16,6 +16,7 @@ from omnigraph.query.expressions import (
     EntityObject,
     OutputExpression,
     OutputValue,
+    PropertyValue,
 )
 from omnigraph.schema.catalog import Catalog
 
@@ -59,8 +60,14 @@ def describe_operation(compiled: plan.QueryPlan, catalog: Catalog) -> OperationD
     """The descriptor of a compiled query."""
     if isinstance(compiled, plan.ReadPlan):
         result = tuple(_result_field(column, compiled) for column in compiled.columns)
-        return OperationDescriptor(result, _ordered(_pattern_reads(compiled.pattern)), ())
-    reads: set[TypeUse] = set()
+        members = {each: [name for name, _ in of] for each, of in compiled.nodes_of.items()}
+        reads = {
+            (kind, name)
+            for kind, used in _pattern_reads(compiled.pattern)
+            for name in (members.get(used, [used]) if kind == "node" else [used])
+        }
+        return OperationDescriptor(result, _ordered(reads), ())
+    reads = set()
     writes: set[TypeUse] = set()
     for step in compiled.steps:
         match step:
@@ -69,7 +76,11 @@ def describe_operation(compiled: plan.QueryPlan, catalog: Catalog) -> OperationD
             case plan.InsertEdge():
                 edge = catalog.edges[step.type_name]
                 touched = {("edge", step.type_name)}
-                reads |= {("node", edge.source), ("node", edge.target)}
+                reads |= {
+                    ("node", node.name)
+                    for end in (edge.source, edge.target)
+                    for node in catalog.node_types(end)
+                }
             case plan.DeleteNodes():
                 touched = {("node", step.type_name)}
                 touched |= {("edge", name) for name in step.incident_edges}
@@ -92,7 +103,7 @@ def _result_field(column: plan.Column, compiled: plan.ReadPlan) -> FieldDescript
             return FieldDescriptor(
                 name=column.field, column=column.name, kind="object", nullable=value.nullable
             )
-        case EntityId():
+        case EntityId() | PropertyValue(property="@id"):
             return FieldDescriptor(
                 name=column.field, column=column.name, kind="object", nullable=value.type.nullable
             )

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias, get_args
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import ScalarValue
 from omnigraph.syntax.query_ast import (
+    TYPE,
     AggregateFunction,
     ArithmeticOperator,
     ComparisonOperator,
@@ -30,6 +31,9 @@ STRINGS = ValueType(Scalar.STRING, is_list=True)
 I64 = ValueType(Scalar.I64)
 F64 = ValueType(Scalar.F64)
 DATETIME = ValueType(Scalar.DATETIME)
+
+NODE_TYPE = TYPE
+NODE_ID = "@id"
 
 MUTATION_TARGET = ""
 """The variable of the row that the `where` of a mutation tests."""
@@ -60,7 +64,11 @@ class CurrentTime:
 
 @dataclass(frozen=True, slots=True)
 class PropertyValue:
-    """A stored column of a bound node or edge; `id`, `src` and `dst` count as columns."""
+    """A stored column of a bound node or edge; `id`, `src` and `dst` count as columns.
+
+    Of a node, `NODE_TYPE` is the name of its type. Of a variable that is an interface, `NODE_ID`
+    is the id, which another node of another type may have too.
+    """
 
     variable: str
     kind: EntityKind
@@ -71,7 +79,7 @@ class PropertyValue:
 
 @dataclass(frozen=True, slots=True)
 class EntityId:
-    """The id of a bound node."""
+    """The id of a bound node; of an interface, a text that tells the node from all others."""
 
     variable: str
     type: ValueType = STRING

@@ -119,6 +119,32 @@ def _rename(block: Block, names: dict[str, str]) -> None:
         _rename(inner, names)
 
 
+def retype(block: Block, name: str, type_name: str) -> None:
+    """Give a variable of a block another type, everywhere it is read so far."""
+    if name in block.nodes:
+        block.nodes[name] = type_name
+    block.hops = [_hop_with_type(hop, name, type_name) for hop in block.hops]
+
+    def replacement(part: ex.Expression) -> ex.Expression | None:
+        if isinstance(part, ex.PropertyValue) and part.variable == name:
+            return replace(part, type_name=type_name)
+        return None
+
+    block.predicates = [ex.rewrite(predicate, replacement) for predicate in block.predicates]
+    for inner in chain(block.local_blocks, block.optional_blocks):
+        if name not in inner.nodes:
+            retype(inner, name, type_name)
+
+
+def _hop_with_type(hop: Expand, name: str, type_name: str) -> Expand:
+    if name not in (hop.source, hop.target):
+        return hop
+    source = type_name if hop.source == name else hop.source_type
+    target = type_name if hop.target == name else hop.target_type
+    ends = None if hop.declared == (source, target) else hop.declared
+    return replace(hop, source_type=source, target_type=target, ends=ends)
+
+
 # --- order of the steps ---------------------------------------------------------------------------
 
 
@@ -252,7 +278,7 @@ class _Ordering:
         """
         local = self._predicates.reading_only(name)
         equal = {column.property for p in local for column, _ in _equalities(p)}
-        key = set(self._catalog.nodes[self._block.nodes[name]].key)
+        key = set(self._key(self._block.nodes[name]))
         if key and key <= equal:
             score = 3
         elif equal:
@@ -274,7 +300,7 @@ class _Ordering:
         self, type_name: str, predicates: tuple[ex.Expression, ...]
     ) -> ex.Expression | None:
         """The required id: the value of `id`, or of a single String key."""
-        key = self._catalog.nodes[type_name].key
+        key = self._key(type_name)
         for predicate in predicates:
             for column, value in _equalities(predicate):
                 if column.type.scalar is not Scalar.STRING or column.type.is_list:
@@ -282,6 +308,11 @@ class _Ordering:
                 if column.property == ID or key == (column.property,):
                     return value
         return None
+
+    def _key(self, type_name: str) -> tuple[str, ...]:
+        """The key of a node type; nodes of an interface have none in common."""
+        node_type = self._catalog.nodes.get(type_name)
+        return () if node_type is None else node_type.key
 
     def _expand(self, hop: Expand) -> None:
         step = hop if self._is_bound(hop.source) else _reversed(hop)
@@ -360,6 +391,7 @@ def _reversed(hop: Expand) -> Expand:
         target=hop.source,
         target_type=hop.source_type,
         direction=_FLIPPED[hop.direction],
+        ends=None if hop.ends is None else (hop.ends[1], hop.ends[0]),
     )
 
 

@@ -14,7 +14,7 @@ from omnigraph.errors import QueryTypeError
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import round_to_f32
 from omnigraph.query import expressions as ex
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property
+from omnigraph.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, Property
 from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source, Span
@@ -24,9 +24,9 @@ from omnigraph.syntax.tokens import Source, Span
 
 @dataclass(frozen=True, slots=True)
 class NodeVariable:
-    """A variable bound to nodes of one type."""
+    """A variable bound to nodes of one type, or of the types that implement an interface."""
 
-    type: NodeType
+    type: NodeType | InterfaceType
     optional: bool = False
     """Bound only inside an `optional` block, so possibly null."""
 
@@ -175,6 +175,8 @@ class Operands:
             raise self.unbound(node.variable, "T6")
         if isinstance(bound, PathVariable):
             return self._path_property(node, bound)
+        if node.name == ast.TYPE and isinstance(bound, NodeVariable):
+            return type_value(node.variable.name, bound)
         declared = bound.type.properties.get(node.name)
         if declared is None:
             raise self.unknown_property("T6", bound, node.name, node.name_span, node.variable.name)
@@ -208,12 +210,27 @@ class Operands:
     ) -> Exception:
         """The error for a property its type does not have."""
         assert not isinstance(bound, PathVariable)
-        kind = "edge" if isinstance(bound, EdgeVariable) else "node"
+        kind = "edge type" if isinstance(bound, EdgeVariable) else "node type"
         hint = did_you_mean(name, bound.type.properties)
+        if isinstance(bound.type, InterfaceType):
+            kind = "interface"
+            owner = next(
+                (
+                    n
+                    for n in self.context.catalog.node_types(bound.type.name)
+                    if name in n.properties
+                ),
+                None,
+            )
+            if owner is not None:
+                what = f"`${variable}`" if variable is not None else "it"
+                hint = (
+                    f"{owner.name} has it: bind {what} as {owner.name}, or test `is {owner.name}`"
+                )
         if name == "id" and variable is not None:
             hint = f"`${variable}` alone is the id"
         return self.context.error(
-            code, f"{kind} type {bound.type.name} has no property `{name}`", span, hint
+            code, f"{kind} {bound.type.name} has no property `{name}`", span, hint
         )
 
     def parameter_operand(self, node: ast.Variable) -> ex.Expression:
@@ -425,6 +442,20 @@ def property_value(variable: str, bound: BoundAs, declared: Property) -> ex.Prop
         declared.name,
         declared.type.with_nullable(declared.type.nullable or bound.optional),
     )
+
+
+def type_value(variable: str, bound: NodeVariable) -> ex.PropertyValue:
+    """The name of the type of a node; nullable if its variable is."""
+    type = ex.STRING.with_nullable(bound.optional)
+    return ex.PropertyValue(variable, "node", bound.type.name, ex.NODE_TYPE, type)
+
+
+def node_id(variable: str, bound: NodeVariable) -> ex.Expression:
+    """The id of a node as a query returns it; nullable if its variable is."""
+    type = ex.STRING.with_nullable(bound.optional)
+    if isinstance(bound.type, InterfaceType):
+        return ex.PropertyValue(variable, "node", bound.type.name, ex.NODE_ID, type)
+    return ex.EntityId(variable, type)
 
 
 def comparable(left: ValueType, right: ValueType) -> bool:

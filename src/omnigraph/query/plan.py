@@ -66,6 +66,15 @@ class Expand:
     target_is_bound: bool = False
     predicates: tuple[Expression, ...] = ()
     """Conditions on the target or the edge alone, ready to be pushed into storage."""
+    ends: tuple[str, str] | None = None
+    """The types that the edge type declares at the side of the source and of the target, if they
+    are not the types of these variables: one of the four is an interface then. Edges at nodes of
+    other types than a variable's are no part of the hop, so their number says nothing about it."""
+
+    @property
+    def declared(self) -> tuple[str, str]:
+        """The types that the edge type declares at the side of the source and of the target."""
+        return self.ends or (self.source_type, self.target_type)
 
     @property
     def reversible(self) -> bool:
@@ -185,6 +194,18 @@ class TypedParameter:
     type: ValueType
 
 
+TypeNumber: TypeAlias = tuple[str, int]
+"""A node type, and the number by which references to its nodes name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceNodes:
+    """An interface that a plan names, and the node types that implement it, by name."""
+
+    name: str
+    types: tuple[TypeNumber, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
     """A compiled read query."""
@@ -209,8 +230,18 @@ class ReadPlan:
     offset: RowCount | None
     description: str | None = None
     instruction: str | None = None
+    interfaces: tuple[InterfaceNodes, ...] = ()
+    """Those that variables and hops name, by name; empty for a query over node types alone."""
+    references: tuple[TypeNumber, ...] = ()
+    """The node types whose nodes an interface may mix, directly or by way of others, by name.
+    Empty if ``interfaces`` is."""
     memory_bytes: int = field(default=0, compare=False, repr=False)
     """About what the plan and its prepared form take, for caches."""
+
+    @property
+    def nodes_of(self) -> dict[str, tuple[TypeNumber, ...]]:
+        """The node types of each interface."""
+        return {each.name: each.types for each in self.interfaces}
 
 
 # --- mutations ------------------------------------------------------------------------------------
@@ -241,6 +272,9 @@ class InsertEdge:
     source: Expression
     target: Expression
     assignments: tuple[Assignment, ...]
+    source_type: Expression | None = None
+    """The type of the node at an end that is an interface; without, it is looked up."""
+    target_type: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)

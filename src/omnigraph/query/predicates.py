@@ -18,7 +18,7 @@ from omnigraph.query.operands import (
     property_value,
     round_to_match,
 )
-from omnigraph.schema.catalog import Property
+from omnigraph.schema.catalog import InterfaceType, Property
 from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Span
@@ -316,6 +316,14 @@ def _searched_property(
             "T23",
             f"`{call.function}` searches nodes; `${field.variable.name}` is not a node",
             field.span,
+        )
+    if isinstance(bound.type, InterfaceType):
+        raise context.error(
+            code,
+            f"`{call.function}` searches nodes of one type; "
+            f"`${field.variable.name}` is any {bound.type.name}",
+            field.span,
+            f"bind it to a type that implements {bound.type.name}",
         )
     declared = bound.type.properties.get(field.name)
     if declared is None:

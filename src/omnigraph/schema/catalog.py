@@ -128,9 +128,13 @@ class EdgeType:
     type_id: int
     incarnation_id: int
     source: str
+    """The node type it starts at, or an interface: then at nodes of each type implementing it."""
     target: str
     properties: Mapping[str, Property]
     cardinality: Cardinality = Cardinality()
+    end_types: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    """For `src` and `dst`, if that end is an interface: by the names of the node types that
+    implement it, what references to their nodes begin with (`model.references`)."""
     key_columns: tuple[str, ...] = ()
     """Columns of `@key`: `src`, `dst`, then properties in ascending property id order; empty
     without a key. At most one edge has the same values, whatever its id."""
@@ -179,12 +183,46 @@ class Catalog:
         """The edge type of this name: exact first, then ignoring case."""
         return self.edges.get(word) or self._edges_folded.get(word.lower())
 
+    def is_interface(self, name: str) -> bool:
+        """Whether a type of a match or at an end of an edge is an interface."""
+        return name not in self.nodes and name in self.interfaces
+
+    def node_types(self, name: str) -> tuple[NodeType, ...]:
+        """The node type of this name, or those that implement the interface of it, by name."""
+        if name in self.nodes:
+            return (self.nodes[name],)
+        return tuple(
+            self.nodes[node] for node in sorted(self.nodes) if name in self.nodes[node].implements
+        )
+
+    def ends_at(self, edge: EdgeType, node_type: str) -> tuple[str, ...]:
+        """The columns of an edge type, `src` and `dst`, that may refer to nodes of a type."""
+        ends = (("src", edge.source), ("dst", edge.target))
+        return tuple(
+            column
+            for column, name in ends
+            if any(node.name == node_type for node in self.node_types(name))
+        )
+
+    def end_prefix(self, edge: EdgeType, column: str, node: NodeType) -> str:
+        """What references to nodes of a type begin with at one end of an edge.
+
+        Empty where the end is a node type: there the reference is the id.
+        """
+        return edge.end_types.get(column, {}).get(node.name, "")
+
+    def end_columns(self, edge: EdgeType) -> tuple[str, ...]:
+        """The columns that show the ends of an edge: an interface with the type of the node."""
+        source = ("src", "src_type") if "src" in edge.end_types else ("src",)
+        target = ("dst", "dst_type") if "dst" in edge.end_types else ("dst",)
+        return (*source, *target)
+
     def edges_touching(self, node_type: str) -> tuple[EdgeType, ...]:
         """Edge types with ``node_type`` at either end, by name."""
         return tuple(
             self.edges[name]
             for name in sorted(self.edges)
-            if node_type in (self.edges[name].source, self.edges[name].target)
+            if self.ends_at(self.edges[name], node_type)
         )
 
 

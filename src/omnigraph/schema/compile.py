@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from omnigraph.errors import CompileError
+from omnigraph.model.ids import reference_prefix
 from omnigraph.schema.admission import admit, find_problems
 from omnigraph.schema.catalog import (
     Annotation,
@@ -35,6 +36,7 @@ from omnigraph.schema.shape import (
     NodeShape,
     SchemaIR,
     TypeShape,
+    end_kind,
 )
 from omnigraph.schema.steps import Severity
 from omnigraph.syntax.schema_parser import parse_schema
@@ -130,12 +132,30 @@ def _edge(ir: SchemaIR, shape: EdgeShape) -> EdgeType:
         target=shape.target,
         properties=properties,
         cardinality=shape.cardinality,
+        end_types=MappingProxyType(
+            {
+                column: _prefixes(ir, name)
+                for column, name in (("src", shape.source), ("dst", shape.target))
+                if end_kind(ir.ids.types, name) == "interface"
+            }
+        ),
         key_columns=_edge_key(shape, properties),
         unique=_groups(shape.constraints, "unique"),
         indexes=_groups(shape.constraints, "index"),
         description=_text(shape.annotations, "description"),
         instruction=_text(shape.annotations, "instruction"),
         annotations=_opaque(shape.annotations),
+    )
+
+
+def _prefixes(ir: SchemaIR, interface: str) -> Mapping[str, str]:
+    """By the names of the node types that implement an interface, what references begin with."""
+    return MappingProxyType(
+        {
+            node.name: reference_prefix(ir.ids.types["node", node.name])
+            for node in ir.shape.nodes
+            if interface in node.implements
+        }
     )
 
 

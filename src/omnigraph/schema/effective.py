@@ -86,6 +86,8 @@ class Report:
 
 STRUCTURAL_COLUMNS = frozenset({"id"})
 EDGE_STRUCTURAL_COLUMNS = STRUCTURAL_COLUMNS | {"src", "dst", "from", "to"}
+END_TYPE_NAMES = frozenset({"src_type", "dst_type", "from_type", "to_type"})
+"""Reserved on edges with an end that is an interface."""
 
 D = TypeVar("D", ast.InterfaceDecl, ast.NodeDecl, ast.EdgeDecl)
 
@@ -170,13 +172,25 @@ def _check_endpoints(document: ast.SchemaDocument, report: Report) -> None:
         for end, name in (("source", edge.source), ("target", edge.target)):
             if name.text in nodes:
                 continue
-            hint: Hint = partial(did_you_mean, name.text, nodes)
             if name.text in interfaces:
-                hint = f"`{name.text}` is an interface; an edge connects node types"
+                _check_interface_end(edge, report)
+                continue
             report.mismatch(
                 f"edge {edge.name.text} references unknown {end} type: {name.text}",
                 name.span,
-                hint=hint,
+                hint=partial(did_you_mean, name.text, [*nodes, *interfaces]),
+            )
+
+
+def _check_interface_end(edge: ast.EdgeDecl, report: Report) -> None:
+    """Records of such an edge may name the types at its ends, so no property has these names."""
+    for declaration in edge.properties:
+        if declaration.name.text in END_TYPE_NAMES:
+            report.mismatch(
+                f"property name '{declaration.name.text}' of {edge.name.text} is reserved: "
+                "it names the type at an end that is an interface",
+                declaration.name.span,
+                hint="choose another name for this property",
             )
 
 

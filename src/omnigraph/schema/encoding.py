@@ -46,6 +46,7 @@ from omnigraph.schema.shape import (
     TypeRef,
     checked_domain,
     constraint_key,
+    end_kind,
 )
 from omnigraph.syntax.schema_ast import COLUMNS_KINDS, ColumnsKind, LiteralValue
 
@@ -131,8 +132,8 @@ class _Encoder:
 
     def _edge(self, edge: EdgeShape) -> Json:
         return self._table("edge", edge) | {
-            "from_type": self._type_ref("node", edge.source),
-            "to_type": self._type_ref("node", edge.target),
+            "from_type": self._end_ref(edge.source),
+            "to_type": self._end_ref(edge.target),
             "cardinality": {"min": edge.cardinality.minimum, "max": edge.cardinality.maximum},
             "properties": [self._property("edge", edge.name, prop) for prop in edge.properties],
         }
@@ -198,6 +199,11 @@ class _Encoder:
         if self._ids is not None:
             form["type_id"] = self._ids.types[kind, name]
         return form
+
+    def _end_ref(self, name: str) -> Json:
+        return self._type_ref(
+            "node" if self._ids is None else end_kind(self._ids.types, name), name
+        )
 
     def _property_ref(self, kind: TypeKind, owner: str, name: str) -> Json:
         form: Json = {"property_name": name}

@@ -30,6 +30,7 @@ from omnigraph.schema.shape import (
     SchemaIR,
     SchemaShape,
     TypeShape,
+    end_kind,
     types_of,
 )
 from omnigraph.schema.steps import (
@@ -240,8 +241,8 @@ class _Planner:
 
     def _plan_edge_header(self, old: EdgeShape, new: EdgeShape) -> None:
         entity = f"edge:{new.name}"
-        before = [self._accepted.ids.types["node", name] for name in (old.source, old.target)]
-        after = [self._desired.ids.types["node", name] for name in (new.source, new.target)]
+        before = [_end_id(self._accepted, name) for name in (old.source, old.target)]
+        after = [_end_id(self._desired, name) for name in (new.source, new.target)]
         if before != after:
             self.out.refuse(entity, f"changing edge endpoints of '{new.name}' is not supported")
         if old.cardinality != new.cardinality:
@@ -259,6 +260,11 @@ class _Planner:
             )
         elif change == "metadata":
             self.out.add(UpdateTypeMetadata(kind, new.name, metadata_of(new.annotations)))
+
+
+def _end_id(ir: SchemaIR, name: str) -> int:
+    """The id of the node type or interface at an end of an edge."""
+    return ir.ids.types[end_kind(ir.ids.types, name), name]
 
 
 def _by_type_id(ir: SchemaIR, kind: TypeKind) -> dict[int, TypeShape]:

@@ -106,7 +106,7 @@ class NodeShape:
 
 @dataclass(frozen=True, slots=True)
 class EdgeShape:
-    """A relation between two node types."""
+    """A relation between two node types, or interfaces that node types implement."""
 
     name: str
     source: str
@@ -271,6 +271,11 @@ def types_of(shape: SchemaShape) -> dict[TypeRef, TypeShape]:
     found.update({("node", node.name): node for node in shape.nodes})
     found.update({("edge", edge.name): edge for edge in shape.edges})
     return found
+
+
+def end_kind(types: Mapping[TypeRef, int], name: str) -> TypeKind:
+    """What an end of an edge is: a node type, or an interface if no node type has the name."""
+    return "node" if ("node", name) in types else "interface"
 
 
 def checked_domain(domain: str) -> str:

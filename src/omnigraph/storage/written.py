@@ -154,6 +154,16 @@ def read_written(
             yield from reader.read_all(batch_size=batch_rows).to_batches()
 
 
+def written_columns(
+    place: TablePlace, fragment: str, *, storage_options: dict[str, str] | None = None
+) -> list[str]:
+    """The columns of rows that `write_rows` wrote, in the order of their file."""
+    (address,) = data_files(place, [fragment])
+    with lance_errors(address, "scan"):
+        names: list[str] = LanceFileReader(address, storage_options).metadata().schema.names
+        return names
+
+
 def data_files(place: TablePlace, fragments: Iterable[str]) -> list[str]:
     """The addresses of the data files of written fragments."""
     return [

@@ -52,6 +52,10 @@ class Variable:
         return self.name == ANONYMOUS
 
 
+TYPE = "@type"
+"""What `$x.@type` reads instead of a property."""
+
+
 @dataclass(frozen=True, slots=True)
 class PropertyRef:
     """`$variable.name`."""
@@ -225,6 +229,17 @@ class NullTest:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeTest:
+    """`variable is [not] Type`."""
+
+    variable: Variable
+    type_name: str
+    type_span: Span
+    negated: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     """`not { … }`."""
 
@@ -251,7 +266,7 @@ class Any:
     span: Span
 
 
-Clause = Binding | Hop | Filter | NullTest | Not | Optional | Any
+Clause = Binding | Hop | Filter | NullTest | TypeTest | Not | Optional | Any
 
 # --- reads ----------------------------------------------------------------------------------------
 

@@ -283,12 +283,15 @@ def parse_list(stream: QueryStream, where: str) -> ast.ListLiteral:
 
 
 def parse_reference(stream: QueryStream) -> ast.Variable | ast.PropertyRef | ast.EntityRef:
-    """Read `$name`, `$name.property` or `$name.*`."""
+    """Read `$name`, `$name.property`, `$name.@type` or `$name.*`."""
     variable = stream.variable()
     if not stream.take_punct("."):
         return variable
     if stream.take_punct("*"):
         return ast.EntityRef(variable, stream.span_from(variable.span.start))
+    if stream.take_punct("@"):
+        word = stream.expect_word("type", where=f"after `${variable.name}.@`")
+        return ast.PropertyRef(variable, ast.TYPE, word.span, variable.span.to(word.span))
     name = stream.name("a property name", f"after `${variable.name}.`")
     return ast.PropertyRef(variable, name.text, name.span, variable.span.to(name.span))
 

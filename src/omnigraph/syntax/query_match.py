@@ -5,6 +5,7 @@ Alternatives are ordered, and one token of lookahead behind the edge word decide
     clause = "not" block | "optional" block | "any" alternatives
            | var ":" Type [ "{" pairs "}" ]
            | var [ var ":" ] ( word | "<" word ">" ) [ "{" int "," [ int ] "}" ] var [ "via" var ]
+           | var "is" [ "not" ] Type
            | filter | text predicate
 
 A variable, a word and a variable are always a hop: `$q contains $x` follows an edge called
@@ -103,6 +104,8 @@ def _variable_clause(stream: QueryStream) -> ast.Clause:
         return _hop(stream)
     if after.kind is TokenKind.WORD:
         target = stream.peek(2)
+        if after.text == "is" and _names_type(target, stream.peek(3)):
+            return _type_test(stream)
         if target.kind is TokenKind.VAR or target.text == "{" or after.text not in _TEST_WORDS:
             return _hop(stream)
     elif after.kind is TokenKind.TYPE or (
@@ -152,6 +155,21 @@ def _alternative(stream: QueryStream) -> tuple[ast.Clause, ...]:
         stream.advance()
         return stream.one_or_more(_clause, "a clause", "in `all`")
     return (_clause(stream),)
+
+
+def _names_type(token: Token, following: Token) -> bool:
+    """Whether `Type` or `not Type` comes behind `is`."""
+    negated = token.kind is TokenKind.WORD and token.text == "not"
+    return (following if negated else token).kind is TokenKind.TYPE
+
+
+def _type_test(stream: QueryStream) -> ast.TypeTest:
+    variable = stream.variable()
+    stream.advance()
+    negated = stream.take_word("not") is not None
+    name = stream.type_name("after `is`")
+    span = stream.span_from(variable.span.start)
+    return ast.TypeTest(variable, name.text, name.span, negated, span)
 
 
 # --- bindings and hops ----------------------------------------------------------------------------

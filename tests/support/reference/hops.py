@@ -31,12 +31,14 @@ def steps_from(node: str, edges: Sequence[Entity], direction: str) -> Iterator[S
             yield Step(edge, edge["src"])
 
 
-def destinations(hop: Expand, source: str, edges: Sequence[Entity], nodes: set[str]) -> list[Path]:
+def destinations(
+    hop: Expand, source: str, edges: Sequence[Entity], nodes: set[str], one_type: bool
+) -> list[Path]:
     """The destinations of ``source``, each as one shortest path to it.
 
     ``nodes`` are the ids that exist at the far end: an edge to anywhere else leads nowhere.
+    ``one_type`` says whether an edge may begin where another one ended.
     """
-    one_type = hop.source_type == hop.target_type
     visited = {source} if one_type else set()
     level: list[list[Path]] = [[(source,)]]
     """The nodes of a level, each as all the shortest paths that lead to it."""

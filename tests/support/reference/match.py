@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from tests.support.reference.hops import destinations, steps_from
-from tests.support.reference.solutions import Entity, Solution, entity, entity_id
+from tests.support.reference.interfaces import Interfaces
+from tests.support.reference.solutions import Solution, entity, entity_id
 
 
 @dataclass(frozen=True)
 class Match:
     """Finds solutions over the tables of one snapshot."""
 
-    tables: Mapping[str, Sequence[Entity]]
+    interfaces: Interfaces
     holds: Callable[[Solution, ex.Expression], bool]
 
     def solutions(self, pattern: plan.Pattern, start: Solution | None = None) -> list[Solution]:
@@ -29,7 +30,7 @@ class Match:
     def _step(self, step: plan.Step, solution: Solution) -> Iterable[Solution]:
         match step:
             case plan.Scan():
-                rows = self.tables[f"node:{step.type_name}"]
+                rows = self.interfaces.nodes(step.type_name)
                 return self._where(step.predicates, ({**solution, step.variable: r} for r in rows))
             case plan.Expand():
                 return self._where(step.predicates, self._expand(step, solution))
@@ -58,23 +59,27 @@ class Match:
         source = entity_id(solution, hop.source)
         if source is None:
             return
-        targets = {row["id"]: row for row in self.tables[f"node:{hop.target_type}"]}
-        for target, bound in self._walk(hop, source, set(targets)):
+        source = self.interfaces.reference(hop.source_type, source)
+        targets = self.interfaces.by_reference(hop.target_type)
+        for target, bound in self._walk(hop, source):
+            if target not in targets:
+                continue
             if hop.target_is_bound:
                 known = entity(solution, hop.target)
-                if known is None or known["id"] != target:
+                if known is None or known["id"] != targets[target]["id"]:
                     continue
             yield {**solution, hop.target: targets[target], **bound}
 
-    def _walk(
-        self, hop: plan.Expand, source: str, targets: set[str]
-    ) -> Iterator[tuple[str, Solution]]:
-        """The ids a hop reaches, with the edge or the path it binds on the way."""
-        edges = self.tables[f"edge:{hop.edge_type}"]
+    def _walk(self, hop: plan.Expand, source: str) -> Iterator[tuple[str, Solution]]:
+        """The nodes a hop reaches, with the edge or the path it binds on the way."""
+        interfaces = self.interfaces
+        edges = interfaces.edges(hop)
+        targets = set(interfaces.by_reference(hop.declared[1]))
         if hop.edge_variable is not None:
             for step in steps_from(source, edges, hop.direction):
                 if step.to in targets:
-                    yield step.to, {hop.edge_variable: step.edge}
+                    yield step.to, {hop.edge_variable: interfaces.shown_edge(hop, step.edge)}
             return
-        for path in destinations(hop, source, edges, targets):
-            yield path[-1], {hop.path_variable: path} if hop.path_variable is not None else {}
+        for path in destinations(hop, source, edges, targets, interfaces.repeats(hop)):
+            shown = interfaces.shown_path(hop, path)
+            yield path[-1], {hop.path_variable: shown} if hop.path_variable is not None else {}

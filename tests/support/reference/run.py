@@ -13,6 +13,7 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from tests.support.reference.analyser import tokens as plain_tokens
 from tests.support.reference.embedding import mock_vector
+from tests.support.reference.interfaces import Interfaces
 from tests.support.reference.match import Match
 from tests.support.reference.ranking import ranking
 from tests.support.reference.search import Embed, Search
@@ -54,7 +55,9 @@ class Reference:
         def row(solution: Solution) -> Row:
             return Row(solution, parameters, self.now, search)
 
-        match = Match(self.tables, lambda solution, test: row(solution).is_true(test))
+        match = Match(
+            Interfaces.of(read, self.tables), lambda solution, test: row(solution).is_true(test)
+        )
         solutions = match.solutions(read.pattern)
         ranked = None if read.rank is None else ranking(read.rank, solutions, search, limit)
         return Tail(read, row, ranked, limit, offset).answer(solutions)

@@ -28,6 +28,14 @@ def entity_id(solution: Solution, variable: str) -> str | None:
     return None if found is None else str(found["id"])
 
 
+def shown_id(solution: Solution, variable: str) -> tuple[str | None, str]:
+    """Its id, and in an interface the type that tells it from others of this id."""
+    found = entity(solution, variable)
+    if found is None:
+        return None, ""
+    return str(found.get("@id", found["id"])), str(found["@type"]) if "@id" in found else ""
+
+
 def stored(solution: Solution, variable: str, column: str) -> Any:
     """The value of one of its columns."""
     found = entity(solution, variable)

@@ -11,7 +11,7 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from tests.support.reference.order import ascending, compare, distinct, identity
 from tests.support.reference.ranking import Ranked
-from tests.support.reference.solutions import Solution, entity_id
+from tests.support.reference.solutions import Solution, entity_id, shown_id
 from tests.support.reference.values import Row
 
 
@@ -90,7 +90,9 @@ class Tail:
             if rank is None:
                 return None
             row = replace(row, fused=rank.score)
-        ids = tuple(entity_id(solution, variable.name) for variable in self.read.variables)
+        ids = tuple(
+            part for variable in self.read.variables for part in shown_id(solution, variable.name)
+        )
         return Output(row, rank=rank, ids=ids)
 
     def _projected(self, output: Output) -> Output:
@@ -121,7 +123,7 @@ class Tail:
 def _breaking(output: Output, breaker: ex.OutputValue) -> Any:
     """A column as a tie breaker; a whole entity stands for its id."""
     value = output.row.outputs[breaker.name]
-    return value["id"] if isinstance(value, dict) else value
+    return (value["id"], value.get("@type")) if isinstance(value, dict) else value
 
 
 def aggregate(wanted: ex.AggregateValue, rows: Sequence[Row]) -> Any:

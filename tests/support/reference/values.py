@@ -54,7 +54,10 @@ class Row:
         if not isinstance(expression, ex.EntityObject):
             return self.value(expression)
         found = entity(self.solution, expression.variable)
-        return None if found is None else {name: found[name] for name, _ in expression.columns}
+        if found is None:
+            return None
+        shown = {**found, "id": found.get("@id", found["id"])}
+        return {name: shown[name] for name, _ in expression.columns}
 
     def value(self, node: ex.Expression) -> Any:
         match node:

@@ -35,6 +35,7 @@ from omnigraph.errors import ConstraintViolation
 from omnigraph.model.arrow import ID
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.merging import ConflictKind
+from omnigraph.model.references import id_in, with_prefix
 from omnigraph.schema.catalog import Catalog, Check, EdgeType, Range, TableType
 from omnigraph.schema.shape import ColumnsShape, ConstraintShape
 from omnigraph.schema.steps import AddConstraint, Step, written_constraint
@@ -60,10 +61,13 @@ def check_stored_data(
 ) -> None:
     """Raise `ConstraintViolation` if stored entities break a constraint that ``steps`` add.
 
+    So do edges at an interface that refer to nodes of a type which is dropped.
+
     The error is about the first such constraint, and names the entities that break it; ``verb`` is
     what to do again once they are mended.
     """
     before = {(type(each), each.type_id): each for each in old.types}
+    _require_no_references(old, new, reader, verb)
     for step in steps:
         if not isinstance(step, AddConstraint) or step.code is None:
             continue
@@ -75,6 +79,27 @@ def check_stored_data(
         if not reader.is_empty(stored.table_key):
             rows = _FutureRows(reader, stored, desired)
             _require_kept(step, _violations(desired, step.constraint, rows), verb)
+
+
+def _require_no_references(old: Catalog, new: Catalog, reader: SnapshotReader, verb: str) -> None:
+    nodes = {node.type_id for node in new.nodes.values()}
+    edges = {edge.type_id for edge in new.edges.values()}
+    dropped = {name for name, node in old.nodes.items() if node.type_id not in nodes}
+    for edge in old.edges.values() if dropped else ():
+        if edge.type_id not in edges or reader.is_empty(edge.table_key):
+            continue
+        for column, prefixes in edge.end_types.items():
+            for name in sorted(dropped & prefixes.keys()):
+                for batch in reader.batches(edge.table_key, [ID, column]):
+                    found = batch.filter(with_prefix(batch[column], prefixes[name]))
+                    if found.num_rows:
+                        entity_id, node_id = found[ID][0].as_py(), id_in(found[column][0].as_py())
+                        raise ConstraintViolation(
+                            f"cannot drop node {name}: edge {edge.name} '{entity_id}' "
+                            f"refers to {name} '{node_id}'",
+                            hint=f"delete the edges of its nodes first, then {verb} again",
+                            details={"table_key": edge.table_key, "entity_id": entity_id},
+                        )
 
 
 def _require_kept(step: AddConstraint, violations: Iterator[Violation], verb: str) -> None:

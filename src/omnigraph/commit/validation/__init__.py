@@ -24,12 +24,20 @@ from omnigraph.commit.validation.constraints import (
     degree,
     identity,
     unique_groups,
+    unsettled_ends,
 )
-from omnigraph.commit.validation.evaluation import KeyColumns, KeyRows, broken_values, evaluate
+from omnigraph.commit.validation.evaluation import (
+    KeyColumns,
+    KeyRows,
+    broken_values,
+    evaluate,
+    keys_of,
+)
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.merging import ConflictKind
+from omnigraph.model.references import UNRESOLVED, ids_in, qualified, with_prefix
 from omnigraph.query.kernels import equal_members
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
 from omnigraph.storage.reader import SnapshotReader
@@ -337,32 +345,40 @@ def _endpoints(
     """Every edge of the result that lacks a node, by id, the source before the target."""
     found: list[tuple[str, int, Violation]] = []
     for order, (column, name) in enumerate(((SRC, edge.source), (DST, edge.target))):
-        node = catalog.nodes[name]
-        of = KeyColumns.of(edge, "endpoint", [column])
-        parts = [
-            KeyRows(of, rows, is_kept)
-            for rows, is_kept in _suspects(edge.table_key, column, node.table_key, graph)
-        ]
-        if not parts:
-            continue
-        ends = pa.chunked_array([c for part in parts for c in part.rows[column].chunks])
-        for role, rows in graph.with_ids(node.table_key, pc.unique(ends)):
-            parts.append(KeyRows(KeyColumns.of(node, role, [ID]), rows))
-        refused = given.get(node.table_key, _NOTHING).refused_ids
-        if len(refused):
-            parts.append(KeyRows(KeyColumns.of(node, "refused", [ID]), pa.table({ID: refused})))
-        constraint = Endpoint(node.table_key, graph.is_replaced(node.table_key))
-        violations = check(constraint, parts)
-        found += [(each.entity_id or "", order, each) for each in violations]
+        for node in catalog.node_types(name):
+            prefix = catalog.end_prefix(edge, column, node)
+            of = KeyColumns.of(edge, "endpoint", [column], prefix)
+            parts = [
+                KeyRows(of, rows, is_kept)
+                for rows, is_kept in _suspects(
+                    edge.table_key, column, node.table_key, graph, prefix
+                )
+            ]
+            if not parts:
+                continue
+            ends = pa.chunked_array([keys_of(part.of, part.rows)[0] for part in parts], pa.string())
+            for role, rows in graph.with_ids(node.table_key, pc.unique(ends)):
+                parts.append(KeyRows(KeyColumns.of(node, role, [ID]), rows))
+            refused = given.get(node.table_key, _NOTHING).refused_ids
+            if len(refused):
+                parts.append(KeyRows(KeyColumns.of(node, "refused", [ID]), pa.table({ID: refused})))
+            constraint = Endpoint(node.table_key, graph.is_replaced(node.table_key))
+            violations = check(constraint, parts)
+            found += [(each.entity_id or "", order, each) for each in violations]
+        written = graph.written(edge.table_key)
+        if column in edge.end_types and written is not None:
+            of = KeyColumns.of(edge, "endpoint", [column], UNRESOLVED)
+            violations = check(unsettled_ends(edge, column), [KeyRows(of, written)])
+            found += [(each.entity_id or "", order, each) for each in violations]
     return [each for _, _, each in sorted(found, key=lambda item: item[:2])]
 
 
 def _suspects(
-    edge_key: str, column: str, node_key: str, graph: ResultGraph
+    edge_key: str, column: str, node_key: str, graph: ResultGraph, prefix: str
 ) -> Iterator[tuple[pa.Table, bool]]:
     """The edges whose node may be missing, and whether they stay as they are.
 
-    The write touched the edge, or took away nodes.
+    The write touched the edge, or took away nodes, to which references begin with ``prefix``.
     """
     written = graph.written(edge_key)
     if written is not None:
@@ -370,9 +386,20 @@ def _suspects(
     if graph.is_replaced(node_key):
         kept = graph.kept(edge_key, [column])
     else:
-        kept = graph.kept_where_in(edge_key, column, graph.removed(node_key), [column])
+        gone = qualified(graph.removed(node_key), prefix)
+        kept = graph.kept_where_in(edge_key, column, gone, [column])
     if kept is not None:
         yield kept, True
+
+
+def _gone_sources(graph: ResultGraph, node_key: str, sources: pa.Array, prefix: str) -> pa.Array:
+    """The references to nodes of a type that go with the write, among ``sources`` at least."""
+    if not graph.is_replaced(node_key):
+        return qualified(graph.removed(node_key), prefix)
+    own = sources
+    if prefix:
+        own = ids_in(sources.filter(with_prefix(sources, prefix)))
+    return qualified(graph.absent(node_key, own), prefix)
 
 
 # --- cardinality ----------------------------------------------------------------------------------
@@ -393,11 +420,13 @@ def _degrees(
     former = graph.former(edge.table_key, SRC)
     touched = [rows[SRC] for rows in (former, written) if rows is not None]
     sources = pc.unique(pa.chunked_array([c for each in touched for c in each.chunks], pa.string()))
-    node_key = catalog.nodes[edge.source].table_key
-    if graph.is_replaced(node_key):
-        gone = graph.absent(node_key, sources)
-    else:
-        gone = graph.removed(node_key)
+    gone = pa.concat_arrays(
+        [NO_IDS]
+        + [
+            _gone_sources(graph, node.table_key, sources, catalog.end_prefix(edge, SRC, node))
+            for node in catalog.node_types(edge.source)
+        ]
+    )
     if len(gone):
         sources = sources.filter(pc.invert(pc.is_in(sources, value_set=gone)))
     if not len(sources):

@@ -40,6 +40,7 @@ from omnigraph.model.arrow import ID, SRC
 from omnigraph.model.ids import TableKey
 from omnigraph.model.json_object import HIDDEN
 from omnigraph.model.merging import ConflictKind, MergeConflict
+from omnigraph.model.references import RECORD_END_TYPES, UNRESOLVED, id_in
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import non_finite_message, null_message, round_to_f32, spell
 from omnigraph.query.kernels import compare
@@ -420,6 +421,8 @@ class Unique(KeyConstraint):
     columns: tuple[str, ...]
     """In the order in which messages print them: sorted, those of a key as the catalog has them."""
     is_key: bool = False
+    references: frozenset[str] = frozenset()
+    """Those of the columns that are ends at an interface, whose values messages show as ids."""
 
     def broken(self, counts: pa.RecordBatch) -> pa.Array:
         """Values that are repeated, or taken."""
@@ -481,7 +484,10 @@ class Unique(KeyConstraint):
         self, key: str, holder_id: str, row: Holder, first: Holder | None = None
     ) -> Violation:
         names = self.columns
-        values = _values(key, names, names)
+        values = [
+            id_in(value) if name in self.references else value
+            for name, value in zip(names, _values(key, names, names), strict=True)
+        ]
         message = _held_twice(
             self.type_name,
             names,
@@ -520,6 +526,9 @@ class Endpoint(KeyConstraint):
     table_key: str
     is_replaced: bool = False
     """Whether the write replaces all nodes of the type."""
+    types: tuple[tuple[str, str], ...] = ()
+    """Of an interface, whose keys are references that are not to one node: the prefixes of its node
+    types and their names."""
 
     def broken(self, counts: pa.RecordBatch) -> pa.Array:
         """Ids at which an edge ends, and which no node has, not even one that was refused."""
@@ -537,6 +546,9 @@ class Endpoint(KeyConstraint):
         if any(row.role in ("written", "committed") for row in holders):
             return
         ends = _in_role(holders, "endpoint")
+        if self.types:
+            yield from self._unsettled(key, ends)
+            return
         for row in sorted(ends, key=lambda row: row.member, reverse=True):
             edge, _, column = row.member.partition(".")
             is_stranded = row.is_kept and self.is_replaced
@@ -564,6 +576,31 @@ class Endpoint(KeyConstraint):
                 ),
             )
 
+    def _unsettled(self, key: str, ends: Sequence[Holder]) -> Iterator[Violation]:
+        """Edges to a node that no type has, or that several have."""
+        prefix, _, node_id = key.partition(UNRESOLVED)
+        names = dict(self.types)
+        found = [names[f"{number}{UNRESOLVED}"] for number in prefix.split(",") if number]
+        for row in sorted(ends, key=lambda row: row.member, reverse=True):
+            edge, _, column = row.member.partition(".")
+            message = f"{column} '{node_id}' not found in {self.type_name}"
+            hint = "add the node, or leave out the edge"
+            if found:
+                message = f"{column} '{node_id}' is the id of a {' and of a '.join(found)}"
+                hint = f"say which with '{RECORD_END_TYPES[column]}'"
+            yield Violation(
+                "edge",
+                edge,
+                row.entity_id,
+                ConflictKind.ORPHAN_EDGE,
+                message,
+                report="missing_node",
+                property_name=column,
+                hint=hint,
+                holder=row,
+                missing_id=node_id,
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Degree(KeyConstraint):
@@ -573,6 +610,8 @@ class Degree(KeyConstraint):
     needs_repeats: ClassVar[bool] = False
     table_key: str
     limits: Cardinality
+    has_references: bool = False
+    """Whether the sources are of several types, so that keys are references."""
 
     def broken(self, counts: pa.RecordBatch) -> pa.Array:
         """Sources of written or replaced edges that are left with too few edges or too many."""
@@ -600,7 +639,8 @@ class Degree(KeyConstraint):
         too_few = count < self.limits.minimum
         bound = f"min {self.limits.minimum}" if too_few else f"max {self.limits.maximum}"
         read = [row for row in holders if row.role == "written" and row.record != NO_RECORD]
-        shown = f"source '{key}' has {count} edges ({bound})"
+        source = f"'{id_in(key)}'" if self.has_references else f"'{key}'"
+        shown = f"source {source} has {count} edges ({bound})"
         found = _violation(
             self,
             min(read, key=lambda row: row.record) if read else None,
@@ -627,10 +667,18 @@ def unique_groups(type: TableType) -> list[Unique]:
     """
     key = type.key if isinstance(type, NodeType) else type.key_columns
     groups = {tuple(sorted(columns)) for columns in type.unique} - {tuple(sorted(key))}
-    found = [Unique(type.table_key, columns) for columns in sorted(groups)]
+    ends = frozenset(type.end_types) if isinstance(type, EdgeType) else frozenset()
+    found = [Unique(type.table_key, columns, references=ends) for columns in sorted(groups)]
     if isinstance(type, EdgeType) and key:
-        found.insert(0, Unique(type.table_key, key, is_key=True))
+        found.insert(0, Unique(type.table_key, key, is_key=True, references=ends))
     return found
+
+
+def unsettled_ends(edge: EdgeType, column: str) -> Endpoint:
+    """That references at an end which is an interface are to one node."""
+    name = edge.source if column == SRC else edge.target
+    types = tuple((prefix, type_name) for type_name, prefix in edge.end_types[column].items())
+    return Endpoint(f"interface:{name}", types=types or (("", ""),))
 
 
 def identity(type: TableType, *, refuses_existing: bool) -> Identity:
@@ -643,7 +691,7 @@ def degree(type: EdgeType) -> Degree | None:
     """The bounds of a type, None if it has none."""
     if type.cardinality == Cardinality():
         return None
-    return Degree(type.table_key, type.cardinality)
+    return Degree(type.table_key, type.cardinality, SRC in type.end_types)
 
 
 def _is_taken(counts: pa.RecordBatch, *, refuses_existing: bool) -> pa.Array:

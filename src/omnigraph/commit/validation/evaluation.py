@@ -29,6 +29,7 @@ from omnigraph.commit.validation.constraints import (
     value_constraints,
 )
 from omnigraph.model.arrow import ID, entity_id_column, spell_column
+from omnigraph.model.references import UNRESOLVED, are_settled, ids_in, with_prefix
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import TableType
 
@@ -84,14 +85,19 @@ class KeyColumns:
     types: tuple[ValueType, ...]
     member: str
     """What messages call it: `Type.column`."""
+    prefix: str = ""
+    """Of an end that is an interface: what the references begin with that have keys here, which
+    are the ids behind it. `UNRESOLVED` stands for all that do not refer to one node."""
 
     @classmethod
-    def of(cls, type: TableType, role: Role, columns: Sequence[str]) -> KeyColumns:
+    def of(
+        cls, type: TableType, role: Role, columns: Sequence[str], prefix: str = ""
+    ) -> KeyColumns:
         """Properties of a type, its endpoints or its id."""
         types = tuple(
             type.properties[name].type if name in type.properties else _TEXT for name in columns
         )
-        return cls(role, tuple(columns), types, f"{type.name}.{columns[0]}")
+        return cls(role, tuple(columns), types, f"{type.name}.{columns[0]}", prefix)
 
 
 def keys_of(
@@ -102,6 +108,8 @@ def keys_of(
     A row with a null or a NaN among the columns has none. With ``minted_prefix`` ids that start
     with it are left out: they were minted for this write, so no other row has them.
     """
+    if of.prefix:
+        return _reference_keys(of, rows)
     members = [_spelled(rows[name], type) for name, type in zip(of.columns, of.types, strict=True)]
     exempt = [pc.is_null(member) for member in members if member.null_count]
     if minted_prefix is not None:
@@ -110,6 +118,21 @@ def keys_of(
         return entity_id_column(members), None
     at = pc.indices_nonzero(pc.invert(left_out))
     return entity_id_column([member.take(at) for member in members]), at
+
+
+def _reference_keys(
+    of: KeyColumns, rows: pa.Table | pa.RecordBatch
+) -> tuple[pa.Array, pa.Array | None]:
+    """The ids that references have behind a prefix, and the positions of these."""
+    (name,) = of.columns
+    references = rows[name]
+    if isinstance(references, pa.ChunkedArray):
+        references = references.combine_chunks()
+    if of.prefix == UNRESOLVED:
+        at = pc.indices_nonzero(pc.invert(are_settled(references)))
+        return references.take(at), at
+    at = pc.indices_nonzero(with_prefix(references, of.prefix))
+    return ids_in(references.take(at)), at
 
 
 def _spelled(column: pa.Array | pa.ChunkedArray, type: ValueType) -> pa.Array:

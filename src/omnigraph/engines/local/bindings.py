@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.local.adjacency import BLOCK_ROWS
+from omnigraph.engines.local.entities import UnionNodes
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import arrow_type
@@ -251,6 +252,11 @@ class BindingValues:
         match leaf:
             case ex.PropertyValue(kind="node"):
                 nodes = self.session.tables.nodes(leaf.type_name)
+                if leaf.property == ex.NODE_TYPE and not isinstance(nodes, UnionNodes):
+                    slots = self.slots(leaf.variable)
+                    return pa.array([leaf.type_name], pa.string()).take(
+                        pa.array(np.zeros(len(slots), np.int32), mask=slots < 0)
+                    )
                 columns = self.session.prepared.node_columns.get(leaf.type_name, {})
                 type = columns.get(leaf.property, _ID_TYPE)
                 return nodes.values(leaf.property, type, self.slots(leaf.variable))

@@ -63,6 +63,8 @@ class LocalEngine:
             self.settings,
             prepared.node_columns,
             prepared.edge_columns,
+            prepared.compiled.nodes_of,
+            dict(prepared.compiled.references),
         )
         session = Session(run, prepared, tables)
         if prepared.searches:
@@ -241,13 +243,42 @@ def _filtered(
 
 def _ties(session: Session, values: _RowColumns) -> list[TieBreaker]:
     """Ids of the bound entities in name order, or the output columns of distinct rows."""
+    ties: list[TieBreaker] = []
     if session.prepared.compiled.distinct:
-        return [_named_column(values, tie.name) for tie in session.prepared.compiled.tie_breakers]
-    return [_entity_ids(session, values.frame, entity) for entity in session.prepared.ties]
+        whole = {
+            column.name: column.expression
+            for column in session.prepared.columns
+            if isinstance(column.expression, ex.EntityObject)
+        }
+        for tie in session.prepared.compiled.tie_breakers:
+            entity = whole.get(tie.name)
+            if entity is None or entity.type_name not in session.tables.interfaces:
+                ties.append(_named_column(values, tie.name))
+            else:
+                ties += _node_ties(session, values.frame, entity.variable, entity.type_name)
+        return ties
+    for bound in session.prepared.ties:
+        if bound.type_name in session.tables.interfaces and bound.kind == "node":
+            ties += _node_ties(session, values.frame, bound.name, bound.type_name)
+        else:
+            ties.append(_entity_ids(session, values.frame, bound))
+    return ties
 
 
 def _named_column(values: _RowColumns, name: str) -> TieBreaker:
     return lambda rows: values.by_name(name).take(pa.array(rows))
+
+
+def _node_ties(
+    session: Session, frame: BindingTable, variable: str, interface: str
+) -> list[TieBreaker]:
+    """The ids of the nodes of an interface, then the names of their types."""
+    nodes = session.tables.nodes(interface)
+
+    def values_of(property: str) -> TieBreaker:
+        return lambda rows: nodes.values(property, pa.string(), frame.bound[variable][rows])
+
+    return [values_of(ex.NODE_ID), values_of(ex.NODE_TYPE)]
 
 
 def _entity_ids(session: Session, frame: BindingTable, entity: plan.BoundVariable) -> TieBreaker:

@@ -22,12 +22,14 @@ from omnigraph.engines.local.adjacency import (
     EdgeOrder,
     spread_values,
 )
-from omnigraph.engines.local.ids import ABSENT, IdSpace, Slots
+from omnigraph.engines.local.ids import ABSENT, AnySpace, IdSpace, Slots
 from omnigraph.engines.local.reach import Neighbours
 from omnigraph.engines.local.rows import Load, Mask, Positions, RowView, checked_rows, taken
 from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers, stable_order
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import current
+from omnigraph.model.references import ids_in
+from omnigraph.query.expressions import NODE_ID, NODE_TYPE
 from omnigraph.query.plan import Direction
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import FragmentState
@@ -40,7 +42,7 @@ class NodeTable(Protocol):
     """One node type at one snapshot."""
 
     @property
-    def space(self) -> IdSpace:
+    def space(self) -> AnySpace:
         """The slots of the type."""
         ...
 
@@ -96,7 +98,7 @@ class RowNumbers:
         return self._rows.take(slots)
 
 
-def slots_of_ids(space: IdSpace) -> Load:
+def slots_of_ids(space: AnySpace) -> Load:
     """A loader of the slots of a node table's own rows."""
 
     def load(handle: Handle, fragments: Sequence[FragmentState]) -> Slots:
@@ -111,7 +113,7 @@ def slots_of_ids(space: IdSpace) -> Load:
     return load
 
 
-def slots_of_ends(space: IdSpace, column: str) -> Load:
+def slots_of_ends(space: AnySpace, column: str) -> Load:
     """A loader of the slots at one end of edges, batch by batch."""
 
     def load(handle: Handle, fragments: Sequence[FragmentState]) -> Slots:
@@ -128,7 +130,7 @@ def slots_of_ends(space: IdSpace, column: str) -> Load:
 class CachedNodes:
     """Nodes whose columns are cached in memory."""
 
-    def __init__(self, view: RowView, space: IdSpace) -> None:
+    def __init__(self, view: RowView, space: AnySpace) -> None:
         self.view = view
         self.space = space
         self.slots: Slots = view.derived((ID, space.serial), slots_of_ids(space))
@@ -169,7 +171,7 @@ class FetchedNodes:
         self,
         reader: SnapshotReader,
         table_key: str,
-        space: IdSpace,
+        space: AnySpace,
         columns: Mapping[str, pa.DataType],
         spend: Callable[[int], None],
     ) -> None:
@@ -231,7 +233,7 @@ class FetchedNodes:
         unasked = slots[(rows == _UNASKED) & (slots >= 0)]
         if len(unasked):
             distinct = sorted_distinct(unasked)
-            ids = self.space.strings(distinct)
+            ids = self.space.strings(distinct).drop_null()  # without nodes of other types
             self._rows[distinct] = ABSENT
             self._spend(len(ids))
             self.add(self._reader.rows_where_in(self._key, ID, ids, self.columns))
@@ -254,6 +256,44 @@ class FetchedNodes:
 
 _UNASKED = -2
 """The row of a slot that was not looked up yet."""
+
+
+class UnionNodes:
+    """The nodes of all types that implement an interface; their slots are those of references."""
+
+    def __init__(self, space: IdSpace, parts: Mapping[str, NodeTable]) -> None:
+        """``parts`` are by the names of the types."""
+        self.space = space
+        self.parts = parts
+
+    def present(self, slots: Slots) -> Mask | None:
+        """Which of these nodes exist; None if all of them do."""
+        found = np.zeros(len(slots), np.bool_)
+        for part in self.parts.values():
+            one = part.present(slots)
+            if one is None:
+                return None
+            found |= one
+        return None if found.all() else found
+
+    def values(self, property: str, type: pa.DataType, slots: Slots) -> pa.Array:
+        """A property of some nodes, their id or the name of their type; null for `ABSENT`."""
+        if property in (ID, NODE_ID):
+            return ids_in(self.space.strings(slots))
+        columns = [pa.nulls(1, type)]
+        places = np.zeros(len(slots), np.int64)
+        """Of each value in ``columns``, laid one after the other."""
+        count = 1
+        for name, part in self.parts.items():
+            present = part.present(slots)
+            own = np.flatnonzero(slots >= 0 if present is None else present & (slots >= 0))
+            if property == NODE_TYPE:
+                columns.append(pa.repeat(pa.scalar(name, pa.string()), len(own)))
+            else:
+                columns.append(part.values(property, type, slots[own]))
+            places[own] = np.arange(count, count + len(own))
+            count += len(own)
+        return pa.concat_arrays(columns).take(pa.array(places))
 
 
 def single(column: pa.ChunkedArray) -> pa.Array:
@@ -291,7 +331,7 @@ class EdgeTable(Protocol):
 @dataclass(frozen=True, slots=True)
 class _CachedNeighbours:
     adjacency: Adjacency
-    target_space: IdSpace
+    target_space: AnySpace
 
     @property
     def has_parallels(self) -> bool:
@@ -327,11 +367,11 @@ class _Existence:
 class CachedEdges:
     """Edges whose ends are cached in memory."""
 
-    def __init__(self, view: RowView, sources: IdSpace, targets: IdSpace) -> None:
+    def __init__(self, view: RowView, sources: AnySpace, targets: AnySpace) -> None:
         self.view = view
         self._sources = sources
         self._targets = targets
-        self._same_type = sources is targets
+        self._same_type = sources.serial == targets.serial
 
     def neighbours(self, direction: Direction) -> Neighbours:
         """Neighbours in a direction."""
@@ -459,8 +499,8 @@ class FetchedEdges:
         self,
         reader: SnapshotReader,
         table_key: str,
-        sources: IdSpace,
-        targets: IdSpace,
+        sources: AnySpace,
+        targets: AnySpace,
         columns: Mapping[str, pa.DataType],
     ) -> None:
         self._reader = reader
@@ -520,13 +560,14 @@ class FetchedEdges:
         rows = self._rows_at(near, near_space, distinct, [SRC, DST])
         return near_space.intern(single(rows[near])), far_space.intern(single(rows[far]))
 
-    def _spaces(self, direction: Direction) -> tuple[IdSpace, IdSpace]:
+    def _spaces(self, direction: Direction) -> tuple[AnySpace, AnySpace]:
         if direction == "out":
             return self._sources, self._targets
         return self._targets, self._sources
 
-    def _rows_at(self, near: str, space: IdSpace, distinct: Slots, columns: list[str]) -> pa.Table:
-        rows = self._reader.rows_where_in(self._key, near, space.strings(distinct), columns)
+    def _rows_at(self, near: str, space: AnySpace, distinct: Slots, columns: list[str]) -> pa.Table:
+        ids = space.strings(distinct).drop_null()  # without nodes of types that have no such edges
+        rows = self._reader.rows_where_in(self._key, near, ids, columns)
         self.fetched += rows.num_rows
         current().hold(rows.nbytes)  # the query keeps what it has fetched
         return rows

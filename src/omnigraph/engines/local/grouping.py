@@ -479,7 +479,13 @@ def _codes(values: BindingValues, item: ex.Expression, rows_in_all: int) -> pa.A
     if isinstance(item, ex.PropertyValue) and item.kind == "node" and values.frame.count:
         nodes = values.session.tables.nodes(item.type_name)
         is_text = item.type.is_plain_scalar and pa.types.is_string(arrow_type(item.type))
-        if is_text and isinstance(nodes, CachedNodes) and 4 * rows_in_all > nodes.view.count:
+        is_stored = item.property != ex.NODE_TYPE
+        if (
+            is_text
+            and is_stored
+            and isinstance(nodes, CachedNodes)
+            and 4 * rows_in_all > nodes.view.count
+        ):
             known = _codes_by_slot(nodes, item.property)
             return Coded(known.codes.take(values.slots(item.variable)), known.count)
     return values.column(item)

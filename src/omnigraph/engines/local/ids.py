@@ -26,6 +26,7 @@ from omnigraph.engines.local.rows import taken
 from omnigraph.engines.local.sorting import sorted_numbers
 from omnigraph.model.governor import current
 from omnigraph.model.hashing import Hashes, StringHash
+from omnigraph.model.references import qualified, with_prefix
 
 Slots = npt.NDArray[np.int32]
 
@@ -193,6 +194,52 @@ class IdSpace:
         parts = [base, pa.array(state.added, pa.string()), new]
         # Casting copies: slices would keep the whole batches of a scan in memory.
         self._state = _State(_Base(pa.concat_arrays([p.cast(pa.string()) for p in parts])))
+
+
+class TypeIds:
+    """The ids of one node type in a space of references, which other types share.
+
+    Used like the space of a type that has its own, with the same slots as the shared one.
+    """
+
+    def __init__(self, shared: IdSpace, prefix: str) -> None:
+        self._shared = shared
+        self._prefix = prefix
+        self.serial = shared.serial
+
+    def __len__(self) -> int:
+        return len(self._shared)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the shared space takes, about."""
+        return self._shared.nbytes
+
+    def find_one(self, text: str) -> int:
+        """The slot of one id, or `ABSENT`."""
+        return self._shared.find_one(self._prefix + text)
+
+    def find(self, texts: pa.Array) -> Slots:
+        """The slots of some ids, `ABSENT` for unknown ones."""
+        return self._shared.find(qualified(texts, self._prefix))
+
+    def intern(self, texts: pa.Array, *, distinct: bool = False) -> Slots:
+        """The slots of some ids; unknown ids get new slots."""
+        return self._shared.intern(qualified(texts, self._prefix), distinct=distinct)
+
+    def strings(self, slots: Slots) -> pa.Array:
+        """The ids of some slots; null for `ABSENT`, and for nodes of other types."""
+        texts = self._shared.strings(slots)
+        ids = pc.utf8_slice_codeunits(texts, len(self._prefix))
+        is_own = with_prefix(texts, self._prefix)
+        return pc.if_else(is_own, ids, pa.scalar(None, pa.string()))
+
+    def string(self, slot: int) -> str:
+        """The id of one slot."""
+        return self._shared.string(slot).removeprefix(self._prefix)
+
+
+AnySpace = IdSpace | TypeIds
 
 
 def _find(state: _State, texts: pa.Array) -> Slots:

@@ -27,6 +27,7 @@ from omnigraph.engines.local.reach import Neighbours, path_bytes, paths_from, re
 from omnigraph.engines.local.scan import masked_nodes, scanned
 from omnigraph.engines.local.sorting import stable_order
 from omnigraph.engines.local.tables import Session
+from omnigraph.model.references import id_in
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
@@ -187,7 +188,7 @@ class PatternMatcher:
                 bound = expanded.binding(step.target, found) if step.target in needed else expanded
                 return bound, strategy
         rows, found = reach(neighbours, sources, step.minimum, step.maximum)
-        if step.maximum == 1:
+        if step.maximum == 1 or step.ends is not None:
             rows, found = _existing(targets, rows, found)
         kept = masked_nodes(self.session, step, targets, found)
         if kept is not None:
@@ -220,7 +221,15 @@ class PatternMatcher:
         """The neighbours that a hop searches."""
         neighbours = edges.neighbours(step.direction)
         # A search of several hops must not pass through deleted nodes.
-        return _PresentOnly(neighbours, targets) if step.maximum > 1 else neighbours
+        if step.maximum == 1:
+            return neighbours
+        return _PresentOnly(neighbours, self._passed(step, targets))
+
+    def _passed(self, step: plan.Expand, targets: NodeTable) -> NodeTable:
+        """The nodes that a search may pass through; those it may end at can be of fewer types."""
+        if step.ends is None:
+            return targets
+        return self.session.tables.nodes(step.declared[1])
 
     def _bound_edges(
         self,
@@ -255,9 +264,13 @@ class PatternMatcher:
     ) -> BindingTable:
         """One shortest path per pair."""
         assert step.path_variable is not None
-        neighbours = _PresentOnly(edges.neighbours(step.direction), targets)
         tables = self.session.tables
-        spaces = tables.space(step.source_type), tables.space(step.target_type)
+        neighbours = _PresentOnly(edges.neighbours(step.direction), self._passed(step, targets))
+        near, far = tables.is_shared(step.source_type), tables.is_shared(step.target_type)
+        spaces = (
+            tables.reference_space() if near else tables.space(step.source_type),
+            tables.reference_space() if far else tables.space(step.target_type),
+        )
         ends = frame.bound.get(step.target) if step.target_is_bound else None
         rows: list[int] = []
         found: list[int] = []
@@ -268,6 +281,8 @@ class PatternMatcher:
             if source not in known:
                 ways = paths_from(neighbours, spaces, source, step.minimum, step.maximum)
                 self.session.governor.hold(sum(path_bytes(len(way)) for way in ways.values()))
+                if near or far:
+                    ways = {end: _path_ids(way, near=near, far=far) for end, way in ways.items()}
                 known[source] = {end: self.session.paths.add(way) for end, way in ways.items()}
             reached = known[source]
             if ends is not None:
@@ -282,6 +297,9 @@ class PatternMatcher:
             expanded = expanded.binding(step.target, np.array(found, np.int32))
         expanded = expanded.binding(step.path_variable, np.array(numbers, np.int32))
         self.session.governor.release(held)
+        if ends is None and step.ends is not None:
+            present = targets.present(expanded.bound[step.target])
+            expanded = expanded if present is None else expanded.filter(present)
         return self._where(step.predicates, expanded)
 
     # --- blocks -----------------------------------------------------------------------------------
@@ -331,6 +349,12 @@ class PatternMatcher:
 
 def _no_rows(names: Iterable[str]) -> BindingTable:
     return BindingTable(0, {name: np.zeros(0, np.int32) for name in names})
+
+
+def _path_ids(way: list[str], *, near: bool, far: bool) -> list[str]:
+    """A path whose source, or whose other nodes, are references, as ids."""
+    first, *rest = way
+    return [id_in(first) if near else first, *(map(id_in, rest) if far else rest)]
 
 
 def _existing(targets: NodeTable, rows: Rows, found: Slots) -> tuple[Rows, Slots]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from omnigraph.model.arrow import ID, arrow_type
+from omnigraph.model.arrow import DST, ID, SRC, arrow_type
+from omnigraph.model.references import END_TYPES
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 
@@ -28,6 +29,8 @@ class VariableInfo:
     type_name: str
     """The node or edge type; of a path, the type of its nodes."""
     optional: bool
+    typed_ends: Mapping[str, str] = field(default_factory=dict)
+    """Of an edge whose end is an interface: `src` and `src_type` to `src`, and so for `dst`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class PreparedStep:
     """Equalities that an index can look up."""
     residual: tuple[ex.Expression, ...] = ()
     """The predicates left to test when the id of the node is given."""
+    parts: tuple[PreparedStep, ...] = ()
+    """Of a scan of an interface: the scans of its node types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +208,10 @@ class _Preparation:
             order,
             ties,
             None if group_by is None or compiled.rank else _last_hop(pattern, group_by),
-            None if group_by is None or compiled.rank else self._tree(pattern, group_by),
+            # A tree counts all neighbours of a hop; at an interface some may be of another type.
+            None
+            if group_by is None or compiled.rank or compiled.interfaces
+            else self._tree(pattern, group_by),
         )
 
     # --- expressions ------------------------------------------------------------------------------
@@ -287,7 +295,8 @@ class _Preparation:
                         info = VariableInfo("node", step.target_type, optional)
                         self.variables[step.target] = info
                     if step.edge_variable is not None:
-                        info = VariableInfo("edge", step.edge_type, optional)
+                        ends = self._typed_ends(step)
+                        info = VariableInfo("edge", step.edge_type, optional, ends)
                         self.variables[step.edge_variable] = info
                     if step.path_variable is not None:
                         info = VariableInfo("path", step.source_type, optional)
@@ -299,6 +308,12 @@ class _Preparation:
                         self._learn_variables(alternative, optional=optional)
                 case plan.Extend():
                     self._learn_variables(step.pattern, optional=True)
+
+    def _typed_ends(self, step: plan.Expand) -> dict[str, str]:
+        ends = (SRC, DST) if step.direction != "in" else (DST, SRC)
+        interfaces = self.compiled.nodes_of
+        typed = [end for end, name in zip(ends, step.declared, strict=True) if name in interfaces]
+        return {shown: end for end in typed for shown in (end, END_TYPES[end])}
 
     def _pattern(self, pattern: plan.Pattern, needed: frozenset[str]) -> PreparedPattern:
         """Prepare the steps from last to first, so that each knows what is read after it."""
@@ -322,7 +337,13 @@ class _Preparation:
                 rewritten = replace(step, predicates=predicates)
                 residual = tuple(p for p in predicates if not _pins(p, step.entity_id))
                 anchors = tuple(_anchors(predicates))
-                return PreparedStep(rewritten, needed, anchors=anchors, residual=residual)
+                parts = tuple(
+                    self._step(_of_type(rewritten, name), needed)
+                    for name, _ in self.compiled.nodes_of.get(step.type_name, ())
+                )
+                return PreparedStep(
+                    rewritten, needed, anchors=anchors, residual=residual, parts=parts
+                )
             case plan.Expand():
                 predicates = tuple(map(self.rewritten, step.predicates))
                 return PreparedStep(replace(step, predicates=predicates), needed)
@@ -541,6 +562,22 @@ def _introduced(step: plan.Step) -> frozenset[str]:
         case plan.Extend():
             return frozenset(step.introduces)
     return frozenset()
+
+
+def _of_type(step: plan.Scan, type_name: str) -> plan.Scan:
+    """A scan of an interface for one of its node types."""
+
+    def replacement(part: ex.Expression) -> ex.Expression | None:
+        if isinstance(part, ex.PropertyValue) and part.variable == step.variable:
+            if part.property == ex.NODE_TYPE:
+                return ex.Constant(type_name, ex.STRING)
+            if part.property == ex.NODE_ID:
+                return ex.EntityId(part.variable, part.type)
+            return replace(part, type_name=type_name)
+        return None
+
+    predicates = tuple(ex.rewrite(predicate, replacement) for predicate in step.predicates)
+    return replace(step, type_name=type_name, predicates=predicates)
 
 
 def _pins(predicate: ex.Expression, entity_id: ex.Expression | None) -> bool:

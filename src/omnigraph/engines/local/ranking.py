@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from omnigraph.engines.local.bindings import BindingTable
 from omnigraph.engines.local.entities import CachedNodes
 from omnigraph.engines.local.grouping import SortKey, ordered_numbers, python_values, sorted_rows
-from omnigraph.engines.local.ids import IdSpace, Slots
+from omnigraph.engines.local.ids import AnySpace, Slots
 from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.search import text_index, vector_column
 from omnigraph.engines.local.sorting import sorted_distinct
@@ -109,7 +109,7 @@ def _pruned(column: pa.Array, descending: bool, stop: int) -> Rows:
 
 
 def ranked_candidates(
-    space: IdSpace, slots: Slots, scores: Scores, *, descending: bool, stop: int | None = None
+    space: AnySpace, slots: Slots, scores: Scores, *, descending: bool, stop: int | None = None
 ) -> Rows:
     """Candidates from the best to the worst, at most ``stop``; equal scores by id.
 

@@ -17,7 +17,7 @@ from omnigraph.engines.local.adjacency import (
     reserve_rows,
     spread_values,
 )
-from omnigraph.engines.local.ids import IdSpace, Slots
+from omnigraph.engines.local.ids import AnySpace, Slots
 from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers, stable_order
 from omnigraph.model.governor import current
 
@@ -331,7 +331,7 @@ def path_bytes(nodes: int) -> int:
 
 def paths_from(
     neighbours: Neighbours,
-    spaces: tuple[IdSpace, IdSpace],
+    spaces: tuple[AnySpace, AnySpace],
     source: int,
     minimum: int,
     maximum: int,
@@ -343,7 +343,7 @@ def paths_from(
     """
     source_space, target_space = spaces
     start = source_space.string(source)
-    if source_space is not target_space:
+    if source_space.serial != target_space.serial:
         # A hop between two types has exactly one level.
         targets, _ = neighbours.gather(np.array([source], np.int32))
         return {target: [start, target_space.string(target)] for target in targets.tolist()}

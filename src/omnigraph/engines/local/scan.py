@@ -47,8 +47,13 @@ _WHOLE_SHARE = 2
 
 def scanned(session: Session, one: PreparedStep) -> tuple[Slots, str]:
     """The nodes a scan binds, and how they were found."""
+    if one.parts:
+        found = [scanned(session, part) for part in one.parts]
+        return np.concatenate([slots for slots, _ in found]), found[0][1]
     step, anchors, predicates = one.step, one.anchors, one.residual
     assert isinstance(step, plan.Scan)
+    if step.type_name in session.tables.interfaces:
+        return np.zeros(0, np.int32), "no types"
     pinned = step.entity_id is not None
     found_by = None if pinned or anchors else _storage_search(session, step)
     whole = not pinned and not anchors and found_by is None
@@ -218,7 +223,7 @@ class _WholeTable(BindingValues):
         self._nodes = nodes
 
     def _read(self, leaf: ColumnExpression) -> pa.Array:
-        if isinstance(leaf, ex.PropertyValue) and leaf.property != "id":
+        if isinstance(leaf, ex.PropertyValue) and leaf.property not in ("id", ex.NODE_TYPE):
             return self._nodes.view.column(leaf.property, arrow_type(leaf.type))
         return super()._read(leaf)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Literal, cast, get_args
@@ -24,16 +24,19 @@ from omnigraph.engines.local.entities import (
     FetchedEdges,
     FetchedNodes,
     NodeTable,
+    UnionNodes,
 )
-from omnigraph.engines.local.ids import IdSpace
+from omnigraph.engines.local.ids import AnySpace, IdSpace, TypeIds
 from omnigraph.engines.local.prepare import PreparedRead
 from omnigraph.engines.local.reach import PathStore
 from omnigraph.engines.local.rows import MemoryBudget, Positions, RowView, TableVersions
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import Governor, current
-from omnigraph.model.ids import EntityKind, TableKey
+from omnigraph.model.ids import EntityKind, TableKey, reference_prefix
+from omnigraph.model.references import ids_in, type_names_in
 from omnigraph.model.upkeep import IndexSpec
 from omnigraph.query import plan
+from omnigraph.query.expressions import NODE_ID, NODE_TYPE
 from omnigraph.storage.indexes import indexes_of
 from omnigraph.storage.manifest import TableEntry
 from omnigraph.storage.reader import SnapshotReader
@@ -238,13 +241,23 @@ class SnapshotTables:
     node_columns: Mapping[str, TypesByColumn]
     """The columns the query reads of each node type; lookups read all of them at once."""
     edge_columns: Mapping[str, TypesByColumn]
+    interfaces: Mapping[str, Sequence[plan.TypeNumber]] = field(default_factory=dict)
+    """The node types of the interfaces that the query names."""
+    references: Mapping[str, int] = field(default_factory=dict)
+    """The node types that these mix, with their numbers: they share one space of slots."""
+    _shared: IdSpace | None = None
     _nodes: dict[str, NodeTable] = field(default_factory=dict)
-    _spaces: dict[str, IdSpace] = field(default_factory=dict)
+    _spaces: dict[str, AnySpace] = field(default_factory=dict)
     _fetched_edges: dict[str, FetchedEdges] = field(default_factory=dict)
 
     def node_count(self, type_name: str) -> int:
         """How many nodes of a type there are."""
-        return self._entry("node", type_name).row_count
+        return sum(self._entry("node", name).row_count for name in self._types_of(type_name))
+
+    def _types_of(self, type_name: str) -> list[str]:
+        """The node types of an interface, or the one node type."""
+        members = self.interfaces.get(type_name)
+        return [type_name] if members is None else [name for name, _ in members]
 
     def edge_count(self, type_name: str) -> int:
         """How many edges of a type there are."""
@@ -264,8 +277,17 @@ class SnapshotTables:
         """The nodes of a type; ``whole`` if the caller needs all of them."""
         known = self._nodes.get(type_name)
         if known is None:
-            known = self._nodes[type_name] = self._choose_nodes(type_name, whole)
+            known = self._nodes[type_name] = self._union(type_name, whole) or self._choose_nodes(
+                type_name, whole
+            )
         return known
+
+    def _union(self, type_name: str, whole: bool) -> UnionNodes | None:
+        members = self.interfaces.get(type_name)
+        if members is None:
+            return None
+        parts = {name: self.nodes(name, whole=whole) for name, _ in members}
+        return UnionNodes(self.reference_space(), parts)
 
     def cached_nodes(self, type_name: str) -> CachedNodes:
         """The nodes of a type in memory, even beyond the budget."""
@@ -279,21 +301,41 @@ class SnapshotTables:
         entry = self._entry("edge", type_name)
         return CachedEdges(self._view(entry), self.space(source_type), self.space(target_type))
 
-    def space(self, type_name: str) -> IdSpace:
-        """The slots of a node type; the same space during the whole query."""
+    def space(self, type_name: str) -> AnySpace:
+        """The slots of a node type or an interface; the same space during the whole query.
+
+        That of an interface has references in the place of ids.
+        """
         known = self._spaces.get(type_name)
         if known is None:
-            location = self._entry("node", type_name).location
-            known = self._spaces[type_name] = self.memory.space(location)
+            if type_name in self.interfaces:
+                known = self.reference_space()
+            elif type_name in self.references:
+                prefix = reference_prefix(self.references[type_name])
+                known = TypeIds(self.reference_space(), prefix)
+            else:
+                known = self.memory.space(self._entry("node", type_name).location)
+            self._spaces[type_name] = known
         return known
+
+    def is_shared(self, type_name: str) -> bool:
+        """Whether the nodes of a type or an interface have slots in the space of references."""
+        return type_name in self.references or type_name in self.interfaces
+
+    def reference_space(self) -> IdSpace:
+        """The slots that the types of ``references`` share."""
+        if self._shared is None:
+            self._shared = self.memory.space(self._shared_location)
+        return self._shared
+
+    @property
+    def _shared_location(self) -> str:
+        return " ".join(self._entry("node", name).location for name in self.references)
 
     def edges(self, step: plan.Expand, frontier: int) -> EdgeTable:
         """The edges for a hop from ``frontier`` nodes, by the cheaper way."""
-        ends = (
-            (step.target_type, step.source_type)
-            if step.direction == "in"
-            else (step.source_type, step.target_type)
-        )
+        near, far = step.declared
+        ends = (far, near) if step.direction == "in" else (near, far)
         sources, targets = self.space(ends[0]), self.space(ends[1])
         if not self._by_lookup(step, sources, targets, frontier):
             entry = self._entry("edge", step.edge_type)
@@ -313,7 +355,7 @@ class SnapshotTables:
         return known
 
     def _by_lookup(
-        self, step: plan.Expand, sources: IdSpace, targets: IdSpace, frontier: int
+        self, step: plan.Expand, sources: AnySpace, targets: AnySpace, frontier: int
     ) -> bool:
         """Whether a hop uses index lookups instead of adjacency."""
         settings = self.settings
@@ -349,7 +391,7 @@ class SnapshotTables:
 
     def _warm_edges(self, step: plan.Expand, entry: TableEntry, edges: CachedEdges) -> None:
         key = (entry.location, entry.ref, entry.version, step.direction)
-        ends = {step.source_type, step.target_type}
+        ends = {name for end in step.declared for name in self._types_of(end)}
         nodes = [self._entry("node", type_name) for type_name in ends]
 
         def warm() -> None:
@@ -362,13 +404,16 @@ class SnapshotTables:
 
     def _choose_nodes(self, type_name: str, whole: bool) -> NodeTable:
         entry = self._entry("node", type_name)
-        columns = self.node_columns.get(type_name, {})
+        columns = self._columns_of(type_name)
         space = self.space(type_name)
         warm = self.memory.rows(entry.location).has_column((ID, space.serial))
         if warm or self._worth_caching(entry, columns, whole):
             nodes = CachedNodes(self._view(entry), space)
             if not warm:
-                self.memory.account(entry.location, space)
+                if isinstance(space, IdSpace):
+                    self.memory.account(entry.location, space)
+                else:
+                    self.memory.account(self._shared_location, self.reference_space())
                 self.memory.reset_spent(entry.location)
             return nodes
         spent = self.memory.spent(entry.location)
@@ -377,6 +422,18 @@ class SnapshotTables:
             self.memory.warming.ask(key, lambda: CachedNodes(self._view(entry), space))
         spend = partial(self.memory.spend, entry.location, 1)
         return FetchedNodes(self.reader, entry.table_key, space, columns, spend)
+
+    def _columns_of(self, type_name: str) -> TypesByColumn:
+        """The stored columns the query reads of a node type, also by way of interfaces."""
+        own = self.node_columns.get(type_name, {})
+        if type_name not in self.references:
+            return own
+        found = {name: type for name, type in own.items() if name != NODE_TYPE}
+        for interface, members in self.interfaces.items():
+            if any(name == type_name for name, _ in members):
+                columns = self.node_columns.get(interface, {}).items()
+                found |= {n: type for n, type in columns if n not in (NODE_TYPE, NODE_ID)}
+        return found
 
     def _worth_caching(self, entry: TableEntry, columns: TypesByColumn, whole: bool) -> bool:
         """Whether to cache a table: it is needed whole, small or paid for, and fits the budget."""
@@ -458,8 +515,16 @@ class Session:
     ) -> pa.Array:
         """A stored column of the edges a variable is bound to; null where there is none."""
         table = self.edges_of.get(variable)
-        # The steps of an optional match may end before its edges are read.
-        return pa.nulls(len(edges), type) if table is None else table.values(property, type, edges)
+        if table is None:
+            # The steps of an optional match may end before its edges are read.
+            return pa.nulls(len(edges), type)
+        end = self.prepared.variables[variable].typed_ends.get(property)
+        if end is None:
+            return table.values(property, type, edges)
+        references = table.values(end, type, edges)
+        if property == end:
+            return ids_in(references)
+        return type_names_in(references, {n: name for name, n in self.tables.references.items()})
 
     def last_row(self) -> int | None:
         """How many ordered rows the result needs; None for all."""

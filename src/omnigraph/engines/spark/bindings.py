@@ -7,7 +7,7 @@ is evaluated by the kernels of the local engine, in Python workers, on the colum
 from __future__ import annotations
 
 import operator as op
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import count
@@ -16,13 +16,17 @@ from typing import Any, TypeAlias
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from omnigraph.engines.local.prepare import PreparedRead
 from omnigraph.engines.spark.types import INTEGERS, literal, spark_type
 from omnigraph.engines.spark.workers import Constants, Evaluation
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import ID, arrow_type
+from omnigraph.model.ids import reference_prefix
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
+from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression, evaluate, scalar_operand
+from omnigraph.query.plan import TypeNumber
 from omnigraph.syntax.query_ast import ComparisonOperator
 
 Key: TypeAlias = tuple[str, str]
@@ -35,6 +39,8 @@ def keys_read(expression: ex.Expression, calls: Mapping[str, Any]) -> Iterator[K
     """What an expression reads of the variables of a match; ``calls`` are the search calls."""
     for part in ex.walk(expression):
         match part:
+            case ex.PropertyValue(property=ex.NODE_TYPE | ex.NODE_ID):
+                yield part.variable, ID
             case ex.PropertyValue():
                 yield part.variable, part.property
             case ex.EntityId():
@@ -92,6 +98,86 @@ class Bindings:
     def joined(self, frame: DataFrame, names: Mapping[Key, str]) -> Bindings:
         """The solutions with more columns."""
         return replace(self, frame=frame, names={**self.names, **names})
+
+
+# --- references -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIds:
+    """What the `ID` columns of variables hold: ids, or references where an interface mixes types.
+
+    All types that a plan mixes go by references, so that nodes are joined and compared alike
+    whether a variable is of one type or an interface.
+    """
+
+    types: Mapping[str, str]
+    """The node type or interface of each node variable."""
+    members: Mapping[str, Sequence[TypeNumber]]
+    """The node types of each interface."""
+    numbers: Mapping[str, int]
+    """Those of all types that the plan mixes."""
+
+    @classmethod
+    def of(cls, prepared: PreparedRead) -> NodeIds:
+        """Those of a plan."""
+        nodes = {
+            name: info.type_name for name, info in prepared.variables.items() if info.kind == "node"
+        }
+        return cls(nodes, prepared.compiled.nodes_of, dict(prepared.compiled.references))
+
+    def types_of(self, type_name: str) -> list[str]:
+        """The node types of an interface, or the one node type."""
+        members = self.members.get(type_name)
+        return [type_name] if members is None else [name for name, _ in members]
+
+    def prefix(self, type_name: str) -> str:
+        """What references to nodes of a type begin with; empty if they go by their ids."""
+        number = self.numbers.get(type_name)
+        return "" if number is None else reference_prefix(number)
+
+    def is_mixed(self, type_name: str) -> bool:
+        """Whether the nodes of a type or an interface go by references."""
+        return type_name in self.members or type_name in self.numbers
+
+    def identity(self, variable: str, column: Column) -> Column:
+        """An `EntityId`: the id, or of an interface the reference."""
+        type_name = self.types.get(variable, "")
+        return id_of(column) if type_name in self.numbers else column
+
+    def id(self, variable: str, column: Column) -> Column:
+        """The id of a node."""
+        return id_of(column) if self.is_mixed(self.types.get(variable, "")) else column
+
+    def type(self, variable: str, column: Column) -> Column:
+        """The name of the type of a node; null for none."""
+        type_name = self.types[variable]
+        if type_name not in self.members:
+            return F.when(column.isNotNull(), F.lit(type_name))
+        found: Column = F.lit(None).cast("string")
+        for name, number in self.members[type_name]:
+            found = F.when(column.startswith(reference_prefix(number)), F.lit(name)).otherwise(
+                found
+            )
+        return found
+
+    def is_of(self, column: Column, declared: str, type_name: str) -> Column | None:
+        """Whether references to nodes of one type are to nodes of another; None if all are."""
+        wanted, given = self.types_of(type_name), self.types_of(declared)
+        if set(given) <= set(wanted):
+            return None
+        tests = [column.startswith(self.prefix(name)) for name in wanted]
+        return reduce(op.or_, tests) if tests else F.lit(False)
+
+    def repeats(self, step: plan.Expand) -> bool:
+        """Whether an edge of a hop may begin where another one ended."""
+        near, far = (set(self.types_of(name)) for name in step.declared)
+        return bool(near & far)
+
+
+def id_of(reference: Column) -> Column:
+    """The id behind the prefix of a reference."""
+    return F.regexp_replace(reference, "^[0-9]+:", "")
 
 
 # --- expressions ----------------------------------------------------------------------------------
@@ -202,16 +288,20 @@ def _compares_alike(left: ValueType, right: ValueType) -> bool:
 
 
 def match_values(
-    bindings: Bindings, constants: Constants, calls: Mapping[str, ex.Expression]
+    bindings: Bindings, constants: Constants, calls: Mapping[str, ex.Expression], ids: NodeIds
 ) -> Values:
     """Expressions over the solutions of a pattern; ``calls`` are read by their names."""
 
     def leaf(node: ColumnExpression) -> Column:
         match node:
+            case ex.PropertyValue(kind="node", property=ex.NODE_TYPE):
+                return ids.type(node.variable, bindings.column(node.variable))
+            case ex.PropertyValue(kind="node", property=ex.NODE_ID | "id"):
+                return ids.id(node.variable, bindings.column(node.variable))
             case ex.PropertyValue():
                 return bindings.column(node.variable, node.property)
             case ex.EntityId():
-                return bindings.column(node.variable)
+                return ids.identity(node.variable, bindings.column(node.variable))
             case ex.PathNodes():
                 return bindings.column(node.variable, NODES)
             case ex.PathLength():

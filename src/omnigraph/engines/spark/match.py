@@ -33,6 +33,7 @@ from omnigraph.engines.spark.bindings import (
     Key,
     Values,
     can_fail,
+    id_of,
     keys_read,
     match_values,
 )
@@ -158,6 +159,8 @@ class PatternMatcher:
     def _all_edges(self, step: plan.Expand, needed: frozenset[Key]) -> Bindings:
         """A hop from every node of a type."""
         frame, near, far = self.tables.pairs(step)
+        is_own = self.tables.ids.is_of(F.col(near), step.declared[0], step.source_type)
+        frame = frame if is_own is None else frame.where(is_own)
         found = Bindings(frame, {(step.source, ID): near, (step.target, ID): far})
         return self._at_target(step, found, needed)
 
@@ -199,7 +202,7 @@ class PatternMatcher:
 
     def values(self, bindings: Bindings) -> Values:
         """Expressions over the rows found so far."""
-        return match_values(bindings, self.tables.constants, self._calls)
+        return match_values(bindings, self.tables.constants, self._calls, self.tables.ids)
 
     def where(self, predicates: Iterable[ex.Expression], bindings: Bindings) -> Bindings:
         """The rows for which every predicate holds."""
@@ -291,6 +294,10 @@ class PatternMatcher:
         """The rows whose target passes the conditions, with what the query reads of it."""
         after = tested_after(step)
         if not step.target_is_bound:
+            target = bindings.column(step.target)
+            is_own = self.tables.ids.is_of(target, step.declared[1], step.target_type)
+            if is_own is not None:
+                bindings = bindings.joined(bindings.rows.where(is_own), {})
             conditions = tuple(
                 predicate
                 for predicate in step.predicates
@@ -333,9 +340,21 @@ class PatternMatcher:
         assert step.path_variable is not None
         pairs = self.tables.pairs(step)
         frame, near, far, nodes = paths(step, self._sources(step, bindings), pairs, self)
+        frame = frame.withColumn(nodes, self._path_ids(step, F.col(nodes)))
         names = {(step.path_variable, NODES): nodes}
         joined = _joined_hop(step, bindings, frame, (near, far), names)
         return self._at_target(step, joined, needed)
+
+    def _path_ids(self, step: plan.Expand, nodes: Column) -> Column:
+        """The nodes of a path by their ids."""
+        ids = self.tables.ids
+        first, rest = F.slice(nodes, 1, 1), F.slice(nodes, 2, F.size(nodes))
+        if ids.is_mixed(step.source_type):
+            first = F.transform(first, id_of)
+        if ids.is_mixed(step.target_type):
+            rest = F.transform(rest, id_of)
+        is_mixed = ids.is_mixed(step.source_type) or ids.is_mixed(step.target_type)
+        return F.concat(first, rest) if is_mixed else nodes
 
     def _reached(self, step: plan.Expand, bindings: Bindings) -> tuple[DataFrame, str, str]:
         pairs = self.tables.pairs(step)

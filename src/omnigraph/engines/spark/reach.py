@@ -56,7 +56,7 @@ def _search(
     level = sources.select(F.col(source).alias(start), F.col(source).alias(node))
     if with_paths:
         level = level.withColumn(way, F.array(F.col(node)))
-    same_type = step.source_type == step.target_type
+    same_type = matcher.tables.ids.repeats(step)
     emitted: list[DataFrame] = []
     seen = level.select(start, node) if same_type else None
     grown = [F.concat(F.col(way), F.array(F.col(far))).alias(way)] if with_paths else []

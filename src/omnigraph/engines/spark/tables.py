@@ -15,7 +15,7 @@ from omnigraph.engines.base import Execution
 from omnigraph.engines.local.prepare import PreparedRead, PreparedStep, SearchCall
 from omnigraph.engines.local.search import SearchArguments
 from omnigraph.engines.local.text_index import WordStatistics
-from omnigraph.engines.spark.bindings import Key, Names, can_fail
+from omnigraph.engines.spark.bindings import Key, Names, NodeIds, can_fail
 from omnigraph.engines.spark.jobs import Jobs
 from omnigraph.engines.spark.types import spark_type
 from omnigraph.engines.spark.workers import (
@@ -98,7 +98,7 @@ class Needs:
             self._column(entity.variable, name, arrow_type(type))
 
     def _column(self, variable: str, name: str, type: pa.DataType) -> None:
-        if name != ID:
+        if name not in (ID, ex.NODE_TYPE, ex.NODE_ID):
             self.columns.setdefault(variable, {})[name] = type
 
 
@@ -156,6 +156,7 @@ class Tables:
         self.run = run
         self.prepared = prepared
         self.needs = Needs.of(prepared)
+        self.ids = NodeIds.of(prepared)
         self.names = Names()
         self.constants = Constants(dict(run.parameters), run.now)
         self.arguments = SearchArguments(run)
@@ -178,6 +179,31 @@ class Tables:
         """The nodes of a type that pass some conditions, with what the query reads of them."""
         shown: Columns = {ID: pa.string(), **self.needs.columns.get(variable, {})}
         calls = self.needs.calls.get(variable, {})
+        outputs = {name: self.names.new() for name in (*shown, *calls)}
+        frames = [
+            self._nodes_of(
+                each, shown, calls, outputs=outputs, conditions=conditions, entity_id=entity_id
+            )
+            for each in self.ids.types_of(type_name)
+        ]
+        if not frames:
+            types = {**shown, **{name: arrow_type(call.type) for name, call in calls.items()}}
+            fields = [StructField(outputs[name], spark_type(types[name])) for name in outputs]
+            frames = [self._jobs.spark.createDataFrame([], StructType(fields))]
+        frame = reduce(DataFrame.union, frames)
+        return frame, {(variable, name): column for name, column in outputs.items()}
+
+    def _nodes_of(
+        self,
+        type_name: str,
+        shown: Columns,
+        calls: Mapping[str, SearchCall],
+        *,
+        outputs: Mapping[str, str],
+        conditions: tuple[tuple[ex.Expression, ...], ...],
+        entity_id: ex.Expression | None,
+    ) -> DataFrame:
+        """The nodes of one node type, as `nodes` gives them."""
         read = self._read_by(conditions, shown)
         tested = {
             part.name: self.prepared.calls[part.name]
@@ -190,7 +216,6 @@ class Tables:
         for call in {**calls, **tested}.values():
             read[call.property] = _searched_type(call)  # type: ignore[union-attr]
         key = TableKey.node(type_name)
-        outputs = {name: self.names.new() for name in (*shown, *calls)}
         scan = TableScan(
             self._table(key),
             read,
@@ -198,13 +223,13 @@ class Tables:
             self.constants,
             search,
             tuple(together for together in conditions if together),
+            node_type=type_name,
+            prefixes={ID: self.ids.prefix(type_name)},
         )
         types = {**shown, **{name: arrow_type(call.type) for name, call in calls.items()}}
         if entity_id is not None:
-            frame = self._looked_up(key, scan, types, entity_id)
-        else:
-            frame = self._hinted(key, self._scanned(scan, types), types)
-        return frame, {(variable, name): column for name, column in outputs.items()}
+            return self._looked_up(key, scan, types, entity_id)
+        return self._hinted(key, self._scanned(scan, types), types)
 
     def _read_by(
         self, conditions: tuple[tuple[ex.Expression, ...], ...], shown: Columns
@@ -251,6 +276,7 @@ class Tables:
             self.constants,
             orientation=step.direction,
             distinct=alone,
+            prefixes=self._end_prefixes(step),
         )
         types = {NEAR: pa.string(), FAR: pa.string()}
         frame = self._scanned(scan, types)
@@ -282,10 +308,26 @@ class Tables:
             conditions=(conditions,) if conditions else (),
             orientation=step.direction,
             has_edges=True,
+            prefixes=self._end_prefixes(step),
+            end_types=self._end_types(step),
         )
         types = {NEAR: pa.string(), FAR: pa.string(), **shown}
         frame = self._hinted(key, self._scanned(scan, types), types)
         return frame, near, far, {(variable, name): at for name, at in outputs.items()}
+
+    def _end_prefixes(self, step: plan.Expand) -> dict[str, str]:
+        """What makes a reference of an id at each end of the edges of a hop."""
+        ends = (SRC, DST) if step.direction != "in" else (DST, SRC)
+        return {end: self.ids.prefix(name) for end, name in zip(ends, step.declared, strict=True)}
+
+    def _end_types(self, step: plan.Expand) -> dict[str, dict[int, str]]:
+        """The names of types by their numbers, at each end of edges that is an interface."""
+        ends = (SRC, DST) if step.direction != "in" else (DST, SRC)
+        return {
+            end: {number: type_name for type_name, number in self.ids.members[name]}
+            for end, name in zip(ends, step.declared, strict=True)
+            if name in self.ids.members
+        }
 
     # --- search -----------------------------------------------------------------------------------
 

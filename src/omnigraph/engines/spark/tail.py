@@ -83,7 +83,9 @@ class _Tail:
             keys += sort_keys(column, key.expression.type, descending=key.descending)
         if keys:
             keys += [
-                bindings.column(entity.name).asc_nulls_first() for entity in self.prepared.ties
+                key.asc_nulls_first()
+                for entity in self.prepared.ties
+                for key in self._identity(entity.name, bindings.column(entity.name))
             ]
         frame = self._limited(frame, keys, start, stop)
         bindings = replace(bindings, frame=frame)
@@ -91,16 +93,28 @@ class _Tail:
             frame, [self._output(bindings, values, column) for column in self.prepared.columns]
         )
 
+    def _identity(self, variable: str, column: Column) -> list[Column]:
+        """What orders entities; nodes of an interface by id, then by type."""
+        ids = self.tables.ids
+        if ids.types.get(variable) not in ids.members:
+            return [column]
+        return [ids.id(variable, column), ids.type(variable, column)]
+
     def _row_values(self, bindings: Bindings, scores: Mapping[ex.Expression, Column]) -> Values:
         calls = self.prepared.calls
-        match_leaf = match_values(bindings, self.tables.constants, calls).leaf
+        match_leaf = match_values(bindings, self.tables.constants, calls, self.tables.ids).leaf
         named = {column.name: column.expression for column in self.prepared.columns}
 
         def leaf(node: ColumnExpression) -> Column:
             if isinstance(node, ex.OutputValue):
                 expression = named.get(node.name)
                 if isinstance(expression, ex.EntityObject):
-                    return bindings.column(expression.variable)
+                    column = bindings.column(expression.variable)
+                    parts = self._identity(expression.variable, column)
+                    # In one text, which sorts as its parts do.
+                    return (
+                        parts[0] if len(parts) == 1 else F.concat(parts[0], F.lit("\0"), parts[1])
+                    )
                 if expression is not None and expression != node:
                     return values.column(expression)
                 if calls[node.name] in scores:
@@ -116,7 +130,12 @@ class _Tail:
             return values.column(expression)
         variable = expression.variable
         whole = F.struct(
-            *(bindings.column(variable, name).alias(name) for name, _ in expression.columns)
+            *(
+                values.column(
+                    ex.PropertyValue(variable, expression.kind, expression.type_name, name, type)
+                ).alias(name)
+                for name, type in expression.columns
+            )
         )
         return F.when(bindings.column(variable).isNotNull(), whole)
 
@@ -231,7 +250,7 @@ class _Tail:
         """The answer of a query that groups."""
         compiled = self.prepared.compiled
         start, stop = self._cut()
-        values = match_values(bindings, self.tables.constants, self.prepared.calls)
+        values = match_values(bindings, self.tables.constants, self.prepared.calls, self.tables.ids)
         names = {name: self.tables.names.new() for name, _ in by.items}
         frame = bindings.rows
         arguments: dict[str, Column] = {}

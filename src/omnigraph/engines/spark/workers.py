@@ -25,6 +25,7 @@ from omnigraph.engines.local.vectors import VectorColumn
 from omnigraph.engines.spark.types import carried_type, from_carried, to_carried
 from omnigraph.errors import InternalError, OmnigraphError
 from omnigraph.model.arrow import DST, ID, SRC, arrow_type
+from omnigraph.model.references import END_TYPES, ids_in, qualified, type_names_in
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, evaluate, holds
 from omnigraph.storage.reader import StoredColumns
@@ -224,6 +225,12 @@ class TableScan:
     """Of edges: whether each edge counts, not only the pair of nodes it links."""
     distinct: bool = False
     """Of edges: give each pair once. Only sound for a table that one task reads."""
+    node_type: str | None = None
+    """Of nodes: the name of their type."""
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    """What makes references of the ids of nodes, or of those at an end of edges."""
+    end_types: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """The names of types by their numbers, at each end of edges that is an interface."""
 
     def __call__(self, tasks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the parts whose numbers come in."""
@@ -253,6 +260,9 @@ class TableScan:
     def kept(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
         """The rows that pass every condition, with the values of search calls."""
         found = self._searched(columns)
+        if self.node_type is not None and ID in found:
+            found[ex.NODE_ID] = found[ID]
+            found[ex.NODE_TYPE] = pa.repeat(pa.scalar(self.node_type), len(found[ID]))
         for together in self.conditions:
             count = len(next(iter(found.values())))
             masks = [
@@ -279,7 +289,13 @@ class TableScan:
         if self.orientation is None:
             yield columns
             return
-        ends = columns[SRC], columns[DST]
+        ends = self._reference(SRC, columns), self._reference(DST, columns)
+        for end, names in self.end_types.items():
+            columns = {
+                **columns,
+                end: ids_in(columns[end]),
+                END_TYPES[end]: type_names_in(columns[end], names),
+            }
         if self.orientation != "in":
             yield {**columns, NEAR: ends[0], FAR: ends[1]}
         if self.orientation != "out":
@@ -290,8 +306,13 @@ class TableScan:
                 turned = {name: column.filter(no_loop) for name, column in turned.items()}
             yield turned
 
+    def _reference(self, name: str, columns: Mapping[str, pa.Array]) -> pa.Array:
+        return qualified(columns[name], self.prefixes.get(name, ""))
+
     def shown(self, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         """The output columns, carried."""
+        if self.prefixes.get(ID):
+            columns = {**columns, ID: self._reference(ID, columns)}
         return pa.RecordBatch.from_arrays(
             [to_carried(columns[name]) for name, _ in self.outputs],
             schema=pa.schema(

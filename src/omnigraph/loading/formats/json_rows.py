@@ -19,6 +19,7 @@ from omnigraph.loading.records.problems import Problem, Unit
 from omnigraph.loading.records.rows import RecordProblems
 from omnigraph.model.arrow import DST, ID, SRC, column_from_json, spell_column
 from omnigraph.model.arrow_columns import ids_from_texts
+from omnigraph.model.references import END_TYPES, RECORD_END_TYPES
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import shown
 from omnigraph.schema.catalog import Catalog, EdgeType, TableType
@@ -47,7 +48,16 @@ def typed_records(
         if each.get(ID, _ABSENT) is None:
             del each[ID]
     ends: list[list[str]] = [[], []]
+    end_types: dict[str, dict[int, object]] = {}
     if isinstance(type, EdgeType):
+        end_types = {
+            name: {
+                i: given
+                for i, each in enumerate(objects)
+                if (given := _taken(each, RECORD_END_TYPES[name], END_TYPES[name])) is not _ABSENT
+            }
+            for name in type.end_types
+        }
         ends = [
             _ends(objects, type, name, end_type(type, name, catalog), batch) for name in (SRC, DST)
         ]
@@ -55,11 +65,18 @@ def typed_records(
         kept = [i for i in range(len(objects)) if i not in batch.bad]
         objects, numbers = [objects[i] for i in kept], [numbers[i] for i in kept]
         ends = [[each[i] for i in kept if each] for each in ends]
+        places = {old: new for new, old in enumerate(kept)}
+        end_types = {
+            name: {places[i]: given for i, given in each.items() if i in places}
+            for name, each in end_types.items()
+        }
     if ignore_unknown:
         known = {*type.properties, ID, SRC, DST}
         if not set().union(*objects) <= known:
             objects = [{k: v for k, v in each.items() if k in known} for each in objects]
-    return TypeRecords(type, list(numbers), objects, *ends), batch.problems
+    sources, targets = ends
+    records = TypeRecords(type, list(numbers), objects, sources, targets, end_types)
+    return records, batch.problems
 
 
 def with_way_out(problem: Problem) -> Problem:

@@ -14,11 +14,18 @@ from omnigraph.loading.records.absence import is_needed, lackable
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.arrow_columns import accepts, declared_type
+from omnigraph.model.references import END_TYPES, RECORD_END_TYPES
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
+from omnigraph.schema.catalog import Catalog, EdgeType, TableType
 
 ENDS = {"from": SRC, "to": DST, SRC: SRC, DST: DST}
 """What columns of endpoints may be called."""
+_END_TYPE_COLUMNS = {
+    name: (shown, end)
+    for end, shown in END_TYPES.items()
+    for name in (shown, RECORD_END_TYPES[end])
+}
+"""What columns may be called that name the type at an end, where that is an interface."""
 UNKNOWN_LEFT_OUT = (
     "or leave out what is unknown with --ignore-unknown (ErrorOptions(ignore_unknown=True))"
 )
@@ -83,14 +90,20 @@ def mapped_columns(
 
 def target_of(column: str, type: TableType) -> str | None:
     """The property, endpoint or id that a column of this name holds; None for none."""
-    if isinstance(type, EdgeType) and column in ENDS:
-        return ENDS[column]
+    if isinstance(type, EdgeType):
+        if column in ENDS:
+            return ENDS[column]
+        name, end = _END_TYPE_COLUMNS.get(column, ("", ""))
+        if end in type.end_types:
+            return name
     return column if column in type.properties or column == ID else None
 
 
 def known_columns(column: str, type: TableType) -> str:
     """A hint with the nearest name, or all names, that a column may have."""
-    ends = ("from", "to") if isinstance(type, EdgeType) else ()
+    ends: tuple[str, ...] = ()
+    if isinstance(type, EdgeType):
+        ends = ("from", "to", *(RECORD_END_TYPES[end] for end in type.end_types))
     return name_hint(column, [*type.properties, ID, *ends], f"columns of {type.name}")
 
 
@@ -110,7 +123,7 @@ def check_type(column: pa.Field, name: str, type: TableType, catalog: Catalog, s
     if name in type.properties:
         wanted: ValueType = type.properties[name].type
         fits = accepts(wanted, given)
-    elif name == ID:
+    elif name == ID or name in END_TYPES.values():
         wanted, fits = _TEXT, accepts(_TEXT, given)
     else:
         wanted = end_type(type, name, catalog)
@@ -144,7 +157,11 @@ def refused_column(
 
 
 def end_type(type: TableType, name: str, catalog: Catalog) -> ValueType:
-    """The type of an endpoint: that of its node's key if it is one property, else text."""
+    """The type of an endpoint: that of its node's key if it is one property, else text.
+
+    So for the node types of an interface, if their keys are of one type.
+    """
     assert isinstance(type, EdgeType)
-    node: NodeType = catalog.nodes[type.source if name == SRC else type.target]
-    return node.properties[node.key[0]].type if len(node.key) == 1 else _TEXT
+    nodes = catalog.node_types(type.source if name == SRC else type.target)
+    keys = {node.properties[node.key[0]].type if len(node.key) == 1 else _TEXT for node in nodes}
+    return keys.pop() if len(keys) == 1 else _TEXT

@@ -1,8 +1,9 @@
 """From JSON values to records of known types: the envelope around a record's data.
 
-A node is `{"type": N, "data": {…}}`, an edge `{"edge": E, "from": id, "to": id, "data": {…}}`.
-The strict grammar takes exactly these members; the compatible one ignores others. `rows` checks
-`data`, for all records of a type together.
+A node is `{"type": N, "data": {…}}`, an edge `{"edge": E, "from": id, "to": id, "data": {…}}`,
+with `from_type` and `to_type` for the types at ends that are interfaces. The strict grammar takes
+exactly these members; the compatible one ignores others. `rows` checks `data`, for all records of a
+type together.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from omnigraph.loading.records.problems import (
     name_hint,
     unit_of,
 )
+from omnigraph.model.arrow import DST, SRC
 from omnigraph.model.types import VIRTUAL_COLUMNS
 from omnigraph.model.values import shown
 from omnigraph.schema.catalog import Catalog, EdgeType, TableType
 
 _NODE_MEMBERS = frozenset({"type", "data"})
 _EDGE_MEMBERS = frozenset({"edge", "from", "to", "data"})
+_END_TYPES = {"from_type": SRC, "to_type": DST}
+"""Members that name the type at an end that is an interface."""
 
 
 @dataclass(slots=True)
@@ -37,6 +41,8 @@ class TypeRecords:
     sources: list[str] = field(default_factory=list)
     """`from` of edges; empty for nodes."""
     targets: list[str] = field(default_factory=list)
+    end_types: dict[str, dict[int, object]] = field(default_factory=dict)
+    """By column and position, the type at an end, where the record names it."""
 
 
 @dataclass(eq=False)
@@ -108,7 +114,7 @@ class EnvelopeReader:
                 "a record has exactly one of 'type' or 'edge'",
                 'a node has "type", an edge has "edge"',
             )
-        known = _NODE_MEMBERS if word == "type" else _EDGE_MEMBERS
+        known = _NODE_MEMBERS if word == "type" else _EDGE_MEMBERS | self._end_members(record)
         if not record.keys() <= known:
             raise _unknown_member(record, known)
         name = record[word]
@@ -129,7 +135,15 @@ class EnvelopeReader:
             if not isinstance(record[member], str):
                 got = shown(record[member])
                 raise self._bad_end(name, member, f"field '{member}' must be a string, got {got}")
-        self._add_edge(number, name, data, (record["from"], record["to"]))
+        self._add_edge(number, name, data, record)
+
+    def _end_members(self, record: dict[str, Any]) -> set[str]:
+        """The members that may name the types at the ends of an edge: those at interfaces."""
+        name = record["edge"]
+        edge = self._catalog.edge_named(name) if isinstance(name, str) else None
+        if edge is None or not edge.end_types:
+            return set()
+        return {member for member, column in _END_TYPES.items() if column in edge.end_types}
 
     def _add_compatible(self, number: int, record: object) -> None:
         if not isinstance(record, dict):
@@ -155,7 +169,7 @@ class EnvelopeReader:
             if not isinstance(end, str):
                 got = f": it must be a string, got {shown(end)}" if member in record else ""
                 raise self._bad_end(name, member, f"edge missing '{member}'{got}")
-        self._add_edge(number, name, data, (record["from"], record["to"]))
+        self._add_edge(number, name, data, record)
 
     # --- what both share ---
 
@@ -171,7 +185,7 @@ class EnvelopeReader:
         group.numbers.append(number)
         group.data.append(data)
 
-    def _add_edge(self, number: int, name: str, data: Any, ends: tuple[str, str]) -> None:
+    def _add_edge(self, number: int, name: str, data: Any, record: dict[str, Any]) -> None:
         group = self._edges.get(name)
         if group is None:
             edge = self._edge_type(name)
@@ -179,10 +193,13 @@ class EnvelopeReader:
             group = self._edges.setdefault(edge.name, TypeRecords(edge))
         if not isinstance(data, dict):
             raise _bad_data(name, data)
+        for member, column in _END_TYPES.items():
+            if member in record:
+                group.end_types.setdefault(column, {})[len(group.numbers)] = record[member]
         group.numbers.append(number)
         group.data.append(data)
-        group.sources.append(ends[0])
-        group.targets.append(ends[1])
+        group.sources.append(record["from"])
+        group.targets.append(record["to"])
 
     def _edge_type(self, name: str) -> EdgeType:
         edge = self._catalog.edge_named(name)

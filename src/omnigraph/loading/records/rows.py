@@ -59,6 +59,7 @@ from omnigraph.model.arrow_columns import (
     sound_texts,
     values_from_text,
 )
+from omnigraph.model.references import END_TYPES, RECORD_END_TYPES, UNRESOLVED, qualified
 from omnigraph.model.types import VIRTUAL_COLUMNS, Scalar, ValueType
 from omnigraph.model.values import Value, property_value, shown
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property, TableType, table_schema
@@ -169,8 +170,10 @@ class RowBuilder:
         }
         self._refuse_other_values(columns, fields.names, batch)
         if isinstance(self._type, EdgeType):
-            columns[SRC] = pa.array(records.sources, pa.string())
-            columns[DST] = pa.array(records.targets, pa.string())
+            for name, ids in ((SRC, records.sources), (DST, records.targets)):
+                named = records.end_types.get(name, {})
+                types = [named.get(i) for i in range(len(ids))] if named else None
+                columns[name] = self._references(name, pa.array(ids, pa.string()), types, batch)
         absent = None
         if self._keeps_absent:
             absent = absent_in_records(self._type, records.data, self._folder_values)
@@ -203,7 +206,10 @@ class RowBuilder:
         self._refuse_other_values(built, columns, batch)
         if isinstance(self._type, EdgeType):
             for name in _MEMBERS:
-                built[name] = self._ends(name, columns[name], (ends or {}).get(name), batch)
+                ids = self._ends(name, columns[name], (ends or {}).get(name), batch)
+                types = columns.get(END_TYPES[name])
+                named = None if types is None else types.cast(pa.string()).to_pylist()
+                built[name] = self._references(name, ids, named, batch)
         given = columns.get(ID)
         if given is None:
             given = pa.nulls(len(numbers), pa.string())
@@ -411,6 +417,37 @@ class RowBuilder:
             message = f"edge {self._type.name} requires field '{member}'"
             batch.add(i, "bad_endpoint", message, member, "every edge names both its nodes")
         return ids
+
+    def _references(
+        self,
+        name: str,
+        ids: pa.StringArray,
+        types: Sequence[object] | None,
+        batch: RecordProblems,
+    ) -> pa.StringArray:
+        """The ends of edges as they are stored; the type of a node is looked up later.
+
+        ``types`` are the names of types that records give, None for each that gives none.
+        """
+        assert isinstance(self._type, EdgeType)
+        prefixes = self._type.end_types.get(name)
+        if prefixes is None:
+            return ids
+        if types is None:
+            return qualified(ids, UNRESOLVED)
+        member = RECORD_END_TYPES[name]
+        begins: list[str] = []
+        for i, given in enumerate(types):
+            prefix = UNRESOLVED if given is None else None
+            if isinstance(given, str):
+                prefix = prefixes.get(given)
+            if prefix is None:
+                end = self._type.source if name == SRC else self._type.target
+                message = f"{shown(given)} is no type that implements {end}"
+                hint = f"'{member}' is one of {', '.join(sorted(prefixes)) or 'no types'}"
+                batch.add(i, "bad_endpoint", message, member, hint)
+            begins.append(prefix or UNRESOLVED)
+        return pc.binary_join_element_wise(pa.array(begins, pa.string()), ids, "")
 
     # --- ids ---
 
@@ -628,7 +665,10 @@ def with_renames(rows: TypedRows, renames: Renames, unit: Unit) -> tuple[TypedRo
     if isinstance(rows.type, EdgeType):
         batch = rows.rows
         for column, node in ((SRC, rows.type.source), (DST, rows.type.target)):
-            batch = _renamed_ends(batch, column, renames.get(node, {}))
+            known = renames.get(node, {})
+            if column in rows.type.end_types:
+                known = _renamed_references(rows.type.end_types[column], renames)
+            batch = _renamed_ends(batch, column, known)
         return replace(rows, rows=batch), []
     canonical = renames.get(rows.type.name, {})
     taken = pc.is_in(rows.rows[ID], value_set=pa.array(list(canonical), pa.string()))
@@ -638,6 +678,16 @@ def with_renames(rows: TypedRows, renames: Renames, unit: Unit) -> tuple[TypedRo
         old, place = rows.rows[ID][i].as_py(), Place(rows.source, rows.numbers[i].as_py(), unit)
         problems.append(_ambiguous(old, canonical[old], old, rows.type.name, place))
     return rows, problems
+
+
+def _renamed_references(prefixes: Mapping[str, str], renames: Renames) -> dict[str, str]:
+    """The renames of nodes at an end that is an interface, whether their types are given or not."""
+    found: dict[str, str] = {}
+    for type_name, prefix in prefixes.items():
+        for old, new in renames.get(type_name, {}).items():
+            found[prefix + old] = prefix + new
+            found[UNRESOLVED + old] = prefix + new
+    return found
 
 
 def _ambiguous(old: str, first: str, second: str, type_name: str, place: Place) -> Problem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,8 @@ from omnigraph.commit.opening import open_for_reading
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError
 from omnigraph.loading.records.problems import name_hint
+from omnigraph.model.ids import TableKey
+from omnigraph.model.references import ShownEnds
 from omnigraph.pipeline.data_source.options import SourceOptions
 from omnigraph.pipeline.spark.unsigned import SIGNED
 from omnigraph.storage.blobs import DESCRIPTION, described
@@ -41,19 +43,26 @@ class Pinned:
     groups: tuple[tuple[int, ...], ...]
     """Fragments that are read together."""
     filter: str | None
+    end_types: Mapping[str, Mapping[str, str]]
+    """Of an edge type, as `EdgeType.end_types`."""
 
     @classmethod
     def of(cls, options: SourceOptions) -> Pinned:
         """Pin the current version; raises `InputError` for an unknown column or a bad filter."""
         kernel = Kernel.of(Root.parse(options.path), serve_older=True)
         open_for_reading(kernel)
-        key = options.table_key(kernel.accepted_on(options.branch).catalog)
+        catalog = kernel.accepted_on(options.branch).catalog
+        key = options.table_key(catalog)
         state = kernel.manifest.refreshed(options.branch).state
         commit = options.snapshot
         snapshot = state.head_snapshot() if commit is None else state.snapshot_at(commit)
         reader = SnapshotReader(kernel.lance, kernel.root.uri, snapshot)
         entry, handle = snapshot.table(key), reader.handle(key)
-        schema = _chosen(handle.schema, options.columns, key)
+        edge = catalog.edges.get(TableKey(key).type_name)
+        end_types: dict[str, dict[str, str]] = {}
+        if edge is not None and TableKey(key).kind == "edge":
+            end_types = {end: dict(each) for end, each in edge.end_types.items()}
+        schema = _chosen(ShownEnds(end_types).schema(handle.schema), options.columns, key)
         if options.filter is not None:
             _require_filter(handle, options.filter, key)
         return cls(
@@ -63,6 +72,7 @@ class Pinned:
             pa.schema([f.with_type(spark_type(f.type)).remove_metadata() for f in schema]),
             tuple(group for group, _ in fragment_groups(handle, PARTITION_ROWS)),
             options.filter,
+            end_types,
         )
 
 
@@ -139,17 +149,17 @@ class PinnedReader(DataSourceReader):
         target = to_arrow_schema(self._schema, timezone="UTC")
         if not partition.fragment_ids:
             return
-        pinned = self._pinned
+        pinned, ends = self._pinned, ShownEnds(self._pinned.end_types)
         options = Root.parse(pinned.root).storage_options()
         for batch in committed_batches(
             pinned.address,
             pinned.version,
             partition.fragment_ids,
-            target.names,
+            list(dict.fromkeys(map(ends.stored, target.names))),
             filter=pinned.filter,
             storage_options=options or None,
         ):
-            columns = [_cast(batch.column(field.name), field.type) for field in target]
+            columns = [_cast(ends.column(field.name, batch), field.type) for field in target]
             yield pa.RecordBatch.from_arrays(columns, schema=target)
 
 

@@ -91,7 +91,7 @@ class OmnigraphError(Exception):
     code: ClassVar[str] = "internal"
     """Stable name of the class of failure: that of the class in snake case, unless it says."""
     wire_code: ClassVar[str | None] = "internal"
-    """The envelope's closed code set; ``None`` where the status alone speaks."""
+    """The envelope's closed code set; ``None`` where only the status is sent."""
     detail_key: ClassVar[str | None] = None
     """Envelope member that carries ``details``, if the wire format defines one."""
 
@@ -232,7 +232,7 @@ class NotFound(OmnigraphError, LookupError):
 
 
 class LimitExceeded(OmnigraphError):
-    """A request is over a limit; the hint names the knob."""
+    """A request is over a limit; the hint names the setting that raises it."""
 
     code = "resource_limit"
     wire_code = "bad_request"
@@ -604,8 +604,8 @@ class RecoveryRequired(OmnigraphError):
     def outcome(self) -> Literal["not_begun", "unknown"]:
         """What became of the request that was refused.
 
-        `not_begun`: nothing of it was done, another operation stands in its way. `unknown`: it
-        stopped after its first effect, and recovery will publish it or undo it.
+        `not_begun`: nothing of it was done, because another operation has to be recovered first.
+        `unknown`: it stopped after its first effect, and recovery will publish it or undo it.
         """
         found: Literal["not_begun", "unknown"] = self.details["outcome"]
         return found
@@ -616,7 +616,8 @@ class RecoveryRequired(OmnigraphError):
 
 
 class UnreadableSidecar(RecoveryRequired):
-    """A recovery sidecar that is damaged, lies, or is of a newer version; its bytes are kept."""
+    """A recovery sidecar that is damaged, contradicts the graph, or is newer; its bytes are
+    kept."""
 
     def __init__(
         self, name: str, problem: str, *, is_newer: bool = False, branch: str | None = None
@@ -666,7 +667,7 @@ class AnswerLost(OutcomeUnknown):
     """The connection broke after a write was sent; the server may have done it."""
 
     def __init__(self, reason: str, operation_id: str | None = None) -> None:
-        # A stored query takes no id, so it cannot be asked about by one: history tells.
+        # A stored query takes no id; whether it landed shows in the list of commits.
         look = "look at the newest commits of the branch before you repeat the write"
         ask = f"repeat it with operation_id={operation_id!r} to learn its outcome"
         OmnigraphError.__init__(

@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, str] = {
     "policy": "errors model syntax strict_yaml",
     "pipeline.spark": "errors model effects",
     "loading": "errors model effects schema query storage commit pipeline.spark",
-    "pipeline": "errors model effects schema storage commit branching computing loading"
+    "pipeline": "errors model effects schema embedding storage commit branching computing loading"
     " pipeline.spark",
     "graph": "errors model syntax effects schema query embedding policy storage commit branching"
     " upkeep engines engines.local engines.spark computing loading pipeline pipeline.spark",
@@ -59,8 +59,8 @@ MAY_IMPORT: dict[str, str] = {
     "client": "errors model wire",
     "mcp": "errors model graph client",
     "server": "errors model effects policy graph wire",
-    "cli": "errors model syntax schema query policy graph loading pipeline pipeline.spark client"
-    " mcp server inference pipeline.files",
+    "cli": "errors model syntax schema query embedding policy graph loading pipeline"
+    " pipeline.spark client mcp server inference pipeline.files",
     "__main__": "cli",
 }
 """Room → rooms it may import. A dotted room is a part of a room with rules of its own."""

@@ -52,7 +52,7 @@ GROUPS = {
         *("export_to", "table", "frame", "compute", "schema_source", "accepted_ir", "uri"),
     ),
     "Stored queries": ("list_queries", "invoke"),
-    "Writing": ("mutate", "load", "plan_schema", "apply_schema", "rebase_schema"),
+    "Writing": ("mutate", "load", "embed", "plan_schema", "apply_schema", "rebase_schema"),
     "Branches and review": (
         *("branch", "on_branch", "create_branch", "list_branches", "delete_branch"),
         *("diff", "diff_page", "plan_merge", "merge_branch"),

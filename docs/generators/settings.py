@@ -69,6 +69,7 @@ def size(count: int) -> str:
 
 _traversal = TraversalSettings.from_environment({})
 _retries = config.RetryLimits()
+_bulk = config.BulkLimits()
 _writes = leases.WriteSettings()
 _spill = spill.SpillLimits()
 _limits = plan.DEFAULT_LIMITS
@@ -228,6 +229,18 @@ SECTIONS = (
                 "the first pause between two, which doubles",
                 code(_retries.backoff_ms),
             ),
+            Setting(
+                config.BATCH_VARIABLE,
+                "stored texts are embedded by so many in a request",
+                code(_bulk.batch_texts),
+            ),
+            Setting(
+                config.CONCURRENCY_VARIABLE,
+                "by so many requests at a time, of all processes of a run together",
+                code(_bulk.concurrency),
+            ),
+            Setting(config.REQUEST_RATE_VARIABLE, "and by no more requests than these a second"),
+            Setting(config.TEXT_RATE_VARIABLE, "nor more texts"),
         ),
     ),
     Section(

@@ -64,6 +64,7 @@ TAKEN = {
     "branch merge": "server graph store as profile",
     "changes baseline": "server graph store profile",
     "compute": "store as profile",
+    "embed": "store as profile",
     "changes poll": "server graph store profile",
     "commit changes": "server graph store profile",
     "commit revert": "server graph store as profile",

@@ -131,6 +131,7 @@ def test_every_command_declares_its_capability():
     history += ["changes poll", "changes baseline"]
     direct = [
         "compute",
+        "embed",
         "infer",
         "import",
         "init",

@@ -168,6 +168,7 @@ WORKING = {
     "changes poll": ["--uri", "{graph}", "--start", "beginning"],
     "commit changes": ["{commit}", "--uri", "{graph}"],
     "compute": ["pagerank", "{graph}"],
+    "embed": ["{docs}", "--type", "Doc"],
     "commit revert": ["{commit}", "--uri", "{graph}", "--dry-run"],
     "branch create": ["new", "--uri", "{graph}"],
     "branch delete": ["old", "--uri", "{graph}"],
@@ -216,6 +217,7 @@ FAILING = {
     "changes poll": ["--uri", "{graph}", "--cursor", "missing"],
     "commit changes": ["missing", "--uri", "{graph}"],
     "compute": ["pagerank", "{graph}", "--node", "Missing"],
+    "embed": ["{docs}", "--type", "Missing"],
     "commit revert": ["missing", "--uri", "{graph}"],
     "branch create": ["main", "--uri", "{graph}"],
     "branch delete": ["missing", "--uri", "{graph}"],
@@ -256,12 +258,13 @@ those about pipelines with Spark, in `tests/pipeline/test_pipeline_files.py`."""
 
 
 @pytest.fixture
-def filled(run, full_graph: str, tmp_path: Path):
+def filled(run, full_graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Fill the places of a command line; of what they stand for, only what it names is made."""
 
     def fill(arguments: list[str]) -> list[str]:
         text = " ".join(arguments)
         plain, blobs = tmp_path / "plain.omni", tmp_path / "blobs.omni"
+        docs = tmp_path / "docs.omni"
         commit = None
         if "old" in text:
             run("branch", "create", "old", "--uri", full_graph)
@@ -270,10 +273,21 @@ def filled(run, full_graph: str, tmp_path: Path):
         if "{blobs}" in text:
             photos = og.init(blobs, "node Person { name: String @key  photo: Blob? }")
             photos.mutate('query q { insert Person { name: "ada", photo: "base64:AAE=" } }')
+        if "{docs}" in text:
+            monkeypatch.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "1")
+            texts = og.init(docs, "node Doc { text: String  sense: Vector(2)? @embed(text) }")
+            texts.mutate('query q { insert Doc { text: "hm" } }')
         if "{commit}" in text:
             commit = json.loads(run("snapshot", full_graph, "--json").out)["graph_commit_id"]
         return [
-            each.format(graph=full_graph, folder=tmp_path, plain=plain, blobs=blobs, commit=commit)
+            each.format(
+                graph=full_graph,
+                folder=tmp_path,
+                plain=plain,
+                blobs=blobs,
+                docs=docs,
+                commit=commit,
+            )
             for each in arguments
         ]
 

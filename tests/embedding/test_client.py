@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from omnigraph.embedding.client import EmbeddingClient, mock_vector
+from omnigraph.embedding.client import EmbeddingClient, Usage, mock_vector
 from omnigraph.embedding.config import EmbeddingConfig, RetryLimits
 from omnigraph.errors import EmbeddingError
 from tests.embedding.provider_server import Provider, gemini, hang_up, openai, send
@@ -290,3 +290,64 @@ def test_a_key_never_appears_in_messages_or_logs(
     assert any("asking again" in record.getMessage() for record in caplog.records)
     assert KEY not in caplog.text
     assert KEY not in repr(client.config)
+
+
+# --- many texts at once ---------------------------------------------------------------------------
+
+
+def test_several_texts_are_one_request_and_come_back_in_their_order(
+    provider: Provider, clock: StillClock
+):
+    data = [{"index": 1, "embedding": [0, 5]}, {"index": 0, "embedding": [3, 4]}]
+    provider.answers = [send(200, {"data": data, "usage": {"total_tokens": 9}})]
+    used: list[Usage] = []
+    client = client_of(provider, clock, model="m1")
+    vectors = client.embed_all(["a", "b"], 2, count=used.append)
+    assert vectors == [pytest.approx([0.6, 0.8]), [0.0, 1.0]]
+    assert provider.received[0].body == {"model": "m1", "input": ["a", "b"], "dimensions": 2}
+    assert used == [Usage(requests=1), Usage(tokens=9)]
+
+
+def test_gemini_has_a_verb_of_its_own_for_several_texts(provider: Provider, clock: StillClock):
+    reply = {"embeddings": [{"values": [1, 0]}, {"values": [0, 1]}]}
+    provider.answers = [send(200, reply)]
+    client = client_of(provider, clock, kind="gemini", model="g1")
+    assert client.embed_all(["a", "b"], 2) == [[1.0, 0.0], [0.0, 1.0]]
+    (request,) = provider.received
+    assert request.path == "/v1/models/g1:batchEmbedContents"
+    first, second = request.body["requests"]
+    assert first["content"] == {"parts": [{"text": "a"}]}
+    assert second["taskType"] == "RETRIEVAL_DOCUMENT"
+
+
+def test_a_reply_with_too_few_vectors_is_refused(provider: Provider, clock: StillClock):
+    provider.answers = [send(200, {"data": [{"index": 0, "embedding": [1]}]})]
+    with pytest.raises(EmbeddingError, match="cannot be decoded"):
+        client_of(provider, clock).embed_all(["a", "b"], 1)
+
+
+def test_a_provider_is_left_alone_for_as_long_as_it_asks(provider: Provider, clock: StillClock):
+    provider.answers = [send(429, {"error": "slow down"}, Retry_After="7"), openai([1.0])]
+    used: list[Usage] = []
+    assert client_of(provider, clock).embed_all(["x"], 1, count=used.append) == [[1.0]]
+    assert clock.slept == [7.0]
+    assert [(each.requests, each.retries) for each in used] == [(1, 0), (1, 1), (0, 0)]
+
+
+def test_waiting_for_the_rate_takes_nothing_of_the_time_limit(
+    provider: Provider, clock: StillClock
+):
+    class Slow:
+        def reserve(self, texts: int) -> float:
+            return 100.0 * texts
+
+        def hold(self, seconds: float) -> None:
+            raise AssertionError
+
+    provider.answers = [send(500, b""), openai([1.0])]
+    config = EmbeddingConfig.of("openai", base_url=provider.url, api_key=KEY)
+    client = EmbeddingClient(
+        config, RetryLimits(), pace=Slow(), monotonic=clock.monotonic, sleep=clock.sleep
+    )
+    assert client.embed("x", 1) == [1.0]
+    assert clock.slept == [100.0, 0.2, 100.0]

@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, PolicyDenied, PolicyEvaluationFailed
 from omnigraph.graph import ErrorOptions
 from omnigraph.graph.writing import ensure_branch
 from omnigraph.policy import Policy, load_policy
 from omnigraph.policy.cedar import Uid
 
-SCHEMA = "node Person { name: String @key  age: I32? }"
-NEXT_SCHEMA = "node Person { name: String @key  age: I32?  city: String? }"
+SCHEMA = "node Person { name: String @key  age: I32?  sense: Vector(2)? @embed(name) }"
+NEXT_SCHEMA = SCHEMA.replace("age: I32?", "age: I32?  city: String?")
+MOCK = EmbeddingConfig.of("mock")
 ADD = "query add($n: String) { insert Person { name: $n } }"
 RECORD = '{"type": "Person", "data": {"name": "loaded"}}\n'
 
@@ -73,6 +75,7 @@ WRITES = [
         "change",
         "review",
     ),
+    Write("embed", lambda g, a: g.embed(embedding=MOCK, actor=a), "change", "main", source="main"),
     Write(
         "revert", lambda g, a: g.revert(head(g, "main"), actor=a), "change", "main", source="main"
     ),

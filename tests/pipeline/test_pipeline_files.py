@@ -30,6 +30,7 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph
 from omnigraph.pipeline.files import Pipeline, PipelineReceipt
+from tests.embedding.provider_server import Model, running_provider
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -722,39 +723,56 @@ embed:
 def test_c_pip_029_embedding_goes_on_after_a_failure_without_repeating_texts(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "1")
     schema = "node Doc { slug: String @key  text: String?  meaning: Vector(4)? @embed(text) }"
     graph = og.init(bench.folder / "docs.omni", schema)
-    asked: list[str] = []
-    fails_at = ["c"]
-
-    def embed(self: Any, text: str, dimension: int, role: str = "query") -> list[float]:
-        assert role == "document"
-        if text in fails_at:
-            raise EmbeddingError("the provider is tired")
-        asked.append(text)
-        return mock_vector(text, dimension)
-
-    monkeypatch.setattr("omnigraph.embedding.client.EmbeddingClient.embed", embed)
-    monkeypatch.setattr("omnigraph.pipeline.files.embedding.BATCH_TEXTS", 2)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    monkeypatch.setenv("OMNIGRAPH_EMBED_BATCH_TEXTS", "2")
     bench.write("docs.csv", "slug,text\n1,a\n2,b\n3,c\n4,d\n5,\n")
-    with pytest.raises(EmbeddingError):
+    with running_provider() as provider:
+        asked = provider.model = Model()
+        monkeypatch.setenv("OMNIGRAPH_EMBED_BASE_URL", provider.url)
+        asked.refuses = lambda text: text == "c"
+        with pytest.raises(EmbeddingError, match="the text of node '3'"):
+            bench.run(EMBEDDED)
+        assert sorted(asked.answered) == ["a", "b", "d"]
+        asked.refuses = lambda text: False
+        receipt = bench.run(EMBEDDED)
+        assert sorted(asked.answered) == ["a", "b", "c", "d"]
+        (done,) = receipt.embedded
+        assert (done.texts, done.characters, done.requests, done.tokens) == (1, 1, 1, 1)
+        assert "1 texts, 1 characters, 1 requests" in [each.detail for each in receipt.stages]
+        vectors = {row["slug"]: row["meaning"] for row in graph.table("Doc").to_arrow().to_pylist()}
+        assert vectors["5"] is None and vectors["3"] == pytest.approx(mock_vector("c", 4))
+        assert [commit.kind for commit in graph.list_commits()] == ["merge", "genesis"]
+        # Changed texts get new vectors, also those that others changed.
+        graph.mutate('query q { update Doc set { text: "z" } where slug = "2" }')
+        bench.write("docs.csv", "slug,text\n1,A\n3,c\n6,e\n")
+        asked.answered.clear()
+        receipt = bench.run(EMBEDDED)
+        assert sorted(asked.answered) == ["A", "e", "z"]
+        assert [(each.texts, each.stale) for each in receipt.embedded] == [(3, 2)]
+
+
+def test_texts_that_others_change_while_a_pipeline_embeds_are_found_by_the_next_run(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+):
+    schema = "node Doc { slug: String @key  text: String?  meaning: Vector(4)? @embed(text) }"
+    graph = og.init(bench.folder / "docs.omni", schema)
+    monkeypatch.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "1")
+    bench.write("docs.csv", "slug,text\n1,a\n2,b\n")
+    bench.run(EMBEDDED)
+    bench.write("docs.csv", "slug,text\n3,c\n")
+    stopped = armed({Failpoint.PIPELINE_POST_CHECKS_PRE_MERGE: "error*1"})
+    with stopped, pytest.raises(InjectedFault):
         bench.run(EMBEDDED)
-    assert sorted(asked) == ["a", "b", "d"]
-    fails_at.clear()
+    # On main, which the branch of the run does not see.
+    graph.mutate('query q { update Doc set { text: "B" } where slug = "2" }')
+    bench.run(EMBEDDED)
+    bench.write("docs.csv", "slug,text\n4,d\n")
     receipt = bench.run(EMBEDDED)
-    assert sorted(asked) == ["a", "b", "c", "d"]
-    assert [(each.texts, each.characters) for each in receipt.embedded] == [(1, 1)]
+    assert [(each.texts, each.stale) for each in receipt.embedded] == [(2, 1)]
     vectors = {row["slug"]: row["meaning"] for row in graph.table("Doc").to_arrow().to_pylist()}
-    assert vectors["5"] is None and vectors["3"] == pytest.approx(mock_vector("c", 4))
-    assert [commit.kind for commit in graph.list_commits()] == ["merge", "genesis"]
-    # Changed texts get new vectors, also those that somebody else changed.
-    graph.mutate('query q { update Doc set { text: "z" } where slug = "2" }')
-    bench.write("docs.csv", "slug,text\n1,A\n3,c\n6,e\n")
-    asked.clear()
-    receipt = bench.run(EMBEDDED)
-    assert sorted(asked) == ["A", "e", "z"]
-    assert [(each.texts, each.stale) for each in receipt.embedded] == [(3, 2)]
+    assert vectors["2"] == pytest.approx(mock_vector("B", 4))
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ def compute(
         "message": message,
     }
     if engine == "spark" or spark_master is not None or spark_conf:
-        options |= {"engine": "spark", "spark": _spark(spark_master, spark_conf)}
+        options |= {"engine": "spark", "spark": spark_options(spark_master, spark_conf)}
         if not (json or output.quiet):
             output.note(Styled("starting Spark, which takes some seconds", "dim"))
     with output.progress("computing", None, "rounds", unless=json) as advance:
@@ -227,7 +227,8 @@ def _landmarks(texts: list[str]) -> list[str] | dict[str, list[str]]:
     return by_type
 
 
-def _spark(master: str | None, conf: list[str] | None) -> SparkOptions:
+def spark_options(master: str | None, conf: list[str] | None) -> SparkOptions:
+    """The flags of Spark as an option of a verb."""
     from omnigraph.pipeline.spark.session import parse_conf
 
     return SparkOptions(master=master, conf=parse_conf(conf or ()))

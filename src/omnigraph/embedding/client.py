@@ -1,4 +1,4 @@
-"""Embeds one text at a time: requests to a provider with retries, and checks of its vectors."""
+"""Embeds texts: requests to a provider with retries, and checks of its vectors."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from omnigraph.embedding.config import (
     RetryLimits,
     config_from_environment,
 )
+from omnigraph.embedding.rate import Pace
 from omnigraph.errors import EmbeddingError, InputError
 from omnigraph.model.values import round_to_f32
 
@@ -36,13 +37,46 @@ _log = logging.getLogger(__name__)
 
 
 class _TryAgain(Exception):
-    """A transient failure: its reason, without any secret."""
+    """A transient failure: its reason, without any secret, and how long the provider wants to be
+    left alone, if it says so."""
+
+    def __init__(self, reason: str, seconds: float = 0.0) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a provider was asked for, and what it says it counted."""
+
+    requests: int = 0
+    """Repeated ones included."""
+    retries: int = 0
+    tokens: int | None = None
+    """None if the provider does not say."""
+
+    def plus(self, other: Usage) -> Usage:
+        """Both together."""
+        known = [each.tokens for each in (self, other) if each.tokens is not None]
+        return Usage(
+            self.requests + other.requests,
+            self.retries + other.retries,
+            sum(known) if known else None,
+        )
+
+
+NOTHING_USED = Usage()
+
+
+def _uncounted(_: Usage) -> None:
+    """For callers that report no cost."""
 
 
 class EmbeddingClient:
     """Embeds texts with one configuration. Safe to share between threads.
 
-    ``monotonic`` and ``sleep`` are the clock, in seconds; tests replace them.
+    Requests keep to ``pace`` if there is one. ``monotonic`` and ``sleep`` are the clock, in
+    seconds; tests replace them.
     """
 
     def __init__(
@@ -50,11 +84,13 @@ class EmbeddingClient:
         config: EmbeddingConfig,
         limits: RetryLimits | None = None,
         *,
+        pace: Pace | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.config = config
         self._limits = limits or RetryLimits()
+        self._pace = pace
         self._monotonic = monotonic
         self._sleep = sleep
         self._http: httpx.Client | None = None
@@ -66,23 +102,51 @@ class EmbeddingClient:
         Raises `EmbeddingError` when the provider refuses, sends something unusable, or does not
         answer in time.
         """
-        if self.config.provider == "mock":
-            return mock_vector(text, dimension)
-        reply = self._reply(request_for(self.config, text, dimension, role))
-        return unit_vector(components_of(self.config, reply), dimension)
+        (vector,) = self.embed_all([text], dimension, role)
+        return vector
 
-    def _reply(self, request: EmbeddingRequest) -> bytes:
+    def embed_all(
+        self,
+        texts: Sequence[str],
+        dimension: int,
+        role: Role = "document",
+        count: Callable[[Usage], None] | None = None,
+    ) -> list[list[float]]:
+        """The vectors of some texts, in their order, by one request; raises as `embed` does.
+
+        ``count`` is told of each request when it is sent, and of the tokens of its answer.
+        """
+        if self.config.provider == "mock":
+            return [mock_vector(text, dimension) for text in texts]
+        told = count or _uncounted
+        reply = self._reply(request_for(self.config, texts, dimension, role), len(texts), told)
+        document = decoded(self.config, reply)
+        told(Usage(tokens=tokens_of(document)))
+        found = components_of(self.config, document, len(texts))
+        return [unit_vector(each, dimension) for each in found]
+
+    def _reply(
+        self, request: EmbeddingRequest, texts: int, count: Callable[[Usage], None]
+    ) -> bytes:
         """The body of a successful answer."""
         limits = self._limits
         ends = self._monotonic() + limits.deadline_ms / 1000 if limits.deadline_ms else None
         for attempt in range(1, limits.attempts + 1):
+            waited = 0.0 if self._pace is None else self._pace.reserve(texts)
+            if waited:
+                self._sleep(waited)
+                # The time limit is for the provider, not for the requests ahead of this one.
+                ends = None if ends is None else ends + waited
+            count(Usage(requests=1, retries=int(attempt > 1)))
             try:
                 return self._attempt(request, ends)
             except _TryAgain as failure:
-                reason = str(failure)
+                reason, asked = str(failure), failure.seconds
+            if asked and self._pace is not None:
+                self._pace.hold(asked)
             if attempt == limits.attempts:
                 break
-            delay = limits.delay_ms(attempt) / 1000
+            delay = max(limits.delay_ms(attempt) / 1000, asked)
             if ends is not None and self._monotonic() + delay >= ends:
                 raise EmbeddingError(
                     f"{self._provider} did not answer within {limits.deadline_ms} ms: {reason}",
@@ -104,7 +168,7 @@ class EmbeddingClient:
         if ends is not None:
             seconds = min(seconds, max(ends - self._monotonic(), 0.001))
         try:
-            status, body = self._send(request, seconds)
+            status, body, wait = self._send(request, seconds)
         except httpx.TimeoutException:
             raise _TryAgain(f"no answer in {seconds:g} s") from None
         except httpx.TransportError as problem:
@@ -118,7 +182,7 @@ class EmbeddingClient:
                 hint="check the base URL, and for gemini the model, which is a part of the URL",
             ) from None
         if status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR:
-            raise _TryAgain(f"status {status}: {self._redacted(message_of(body))}")
+            raise _TryAgain(f"status {status}: {self._redacted(message_of(body))}", wait)
         if not 200 <= status < 300:
             raise EmbeddingError(
                 f"{self._provider} answered {status}: {self._redacted(message_of(body))}",
@@ -127,8 +191,8 @@ class EmbeddingClient:
             )
         return body
 
-    def _send(self, request: EmbeddingRequest, seconds: float) -> tuple[int, bytes]:
-        """Status and body of one answer."""
+    def _send(self, request: EmbeddingRequest, seconds: float) -> tuple[int, bytes, float]:
+        """Status and body of one answer, and the seconds of its `Retry-After`."""
         import httpx
 
         # httpx's timeout is per read; this one bounds the whole body.
@@ -146,7 +210,10 @@ class EmbeddingClient:
                         f"{self._provider} sent more than {REPLY_BYTES_MAX} bytes",
                         hint="check that the base URL is that of an embedding API",
                     )
-            return response.status_code, bytes(body)
+            asked = response.headers.get("retry-after", "")
+            # The other form is a date, for hours of maintenance: the time limit ends the call.
+            wait = float(asked) if asked.isascii() and asked.isdecimal() else 0.0
+            return response.status_code, bytes(body), wait
 
     def _connection(self) -> httpx.Client:
         """The connections to the provider, opened with the first request and kept."""
@@ -189,42 +256,66 @@ class EmbeddingRequest:
     headers: dict[str, str] = field(repr=False)
 
 
-def request_for(config: EmbeddingConfig, text: str, dimension: int, role: Role) -> EmbeddingRequest:
-    """The request for one text; OpenAI's format, which many providers use, or Gemini's."""
+def request_for(
+    config: EmbeddingConfig, texts: Sequence[str], dimension: int, role: Role
+) -> EmbeddingRequest:
+    """The request for some texts; OpenAI's format, which many providers use, or Gemini's."""
     assert config.api_key is not None, "the mock is never asked over a network"
     if config.provider == "gemini":
-        return EmbeddingRequest(
-            f"{config.base_url}/models/{config.model}:embedContent",
+        asked = [
             {
                 "model": f"models/{config.model}",
                 "content": {"parts": [{"text": text}]},
                 "taskType": _GEMINI_TASKS[role],
                 "outputDimensionality": dimension,
-            },
+            }
+            for text in texts
+        ]
+        verb = "embedContent" if len(asked) == 1 else "batchEmbedContents"
+        return EmbeddingRequest(
+            f"{config.base_url}/models/{config.model}:{verb}",
+            asked[0] if len(asked) == 1 else {"requests": asked},
             {"x-goog-api-key": config.api_key},
         )
     return EmbeddingRequest(
         f"{config.base_url}/embeddings",
-        {"model": config.model, "input": [text], "dimensions": dimension},
+        {"model": config.model, "input": list(texts), "dimensions": dimension},
         {"authorization": f"Bearer {config.api_key}"},
     )
 
 
-def components_of(config: EmbeddingConfig, reply: bytes) -> list[float]:
-    """The vector in a reply, as it was sent; raises `EmbeddingError` for any other reply."""
+def decoded(config: EmbeddingConfig, reply: bytes) -> Any:
+    """The document of a reply; raises `EmbeddingError` if it is none."""
     try:
-        document = json.loads(reply)
-        if config.provider == "gemini":
-            numbers = document["embedding"]["values"]
-        else:
-            (numbers,) = (
-                datum["embedding"]
-                for place, datum in enumerate(document["data"])
-                if datum.get("index", place) == 0
-            )
-        return [_number(each) for each in numbers]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return json.loads(reply)
+    except (ValueError, RecursionError):
         raise undecodable(config) from None
+
+
+def components_of(config: EmbeddingConfig, document: Any, count: int) -> list[list[float]]:
+    """The vectors in a reply to so many texts, as they were sent, in the order of the texts.
+
+    Raises `EmbeddingError` for any other reply.
+    """
+    try:
+        if config.provider == "gemini":
+            found = [document["embedding"]] if count == 1 else document["embeddings"]
+            by_place = {place: each["values"] for place, each in enumerate(found)}
+        else:
+            by_place = {
+                datum.get("index", place): datum["embedding"]
+                for place, datum in enumerate(document["data"])
+            }
+        return [[_number(each) for each in by_place[place]] for place in range(count)]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise undecodable(config) from None
+
+
+def tokens_of(document: Any) -> int | None:
+    """The number of tokens that a provider counted, if it says so."""
+    usage = document.get("usage") if isinstance(document, dict) else None
+    tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
+    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else None
 
 
 def undecodable(config: EmbeddingConfig) -> EmbeddingError:
@@ -353,6 +444,11 @@ class QueryEmbedder:
         if recorded_model is not None:
             require_model(client.config, recorded_model, property_name)
         return client.embed(text, dimension, "query")
+
+    @property
+    def config(self) -> EmbeddingConfig:
+        """The configuration that was injected, or that of the environment."""
+        return self._resolved().config
 
     def _resolved(self) -> EmbeddingClient:
         with self._resolving:

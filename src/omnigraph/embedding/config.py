@@ -1,4 +1,4 @@
-"""Which provider embeds, with which model, where, and with which key.
+"""Which provider embeds, with which model, where, with which key, and how much at a time.
 
 There is one configuration for queries and for stored text. A host passes it in; otherwise it comes
 from the environment, with defaults for what is not set.
@@ -202,3 +202,56 @@ def _limit(environment: Mapping[str, str], name: str, minimum: int, default: int
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_NUMBER_MAX))):
         return default
     return int(text) if minimum <= int(text) <= _NUMBER_MAX else default
+
+
+# --- many texts -----------------------------------------------------------------------------------
+
+
+BATCH_VARIABLE = "OMNIGRAPH_EMBED_BATCH_TEXTS"
+CONCURRENCY_VARIABLE = "OMNIGRAPH_EMBED_CONCURRENCY"
+REQUEST_RATE_VARIABLE = "OMNIGRAPH_EMBED_REQUESTS_PER_SECOND"
+TEXT_RATE_VARIABLE = "OMNIGRAPH_EMBED_TEXTS_PER_SECOND"
+
+
+@dataclass(frozen=True, slots=True)
+class BulkLimits:
+    """How much is asked of a provider when stored texts are embedded, by all processes together."""
+
+    batch_texts: int = 32
+    """Texts of one request; some self-hosted providers take no more than 32."""
+    concurrency: int = 8
+    """Requests at a time."""
+    requests_per_second: float | None = None
+    """None is no limit."""
+    texts_per_second: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for numbers that allow nothing."""
+        for name in ("batch_texts", "concurrency", "requests_per_second", "texts_per_second"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"`{name}` is {value}", hint="it is a number above 0")
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether requests have to wait for one another."""
+        return (self.requests_per_second, self.texts_per_second) != (None, None)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> BulkLimits:
+        """The limits in the environment; an invalid number means the default."""
+        default = cls()
+        return cls(
+            _limit(environment, BATCH_VARIABLE, 1, default.batch_texts),
+            _limit(environment, CONCURRENCY_VARIABLE, 1, default.concurrency),
+            _rate(environment, REQUEST_RATE_VARIABLE),
+            _rate(environment, TEXT_RATE_VARIABLE),
+        )
+
+
+def _rate(environment: Mapping[str, str], name: str) -> float | None:
+    try:
+        rate = float(environment.get(name, ""))
+    except ValueError:
+        return None
+    return rate if 0 < rate < _NUMBER_MAX else None

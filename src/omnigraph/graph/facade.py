@@ -97,6 +97,7 @@ class Graph(Handle):
 
     mutate = writing.mutate
     load = writing.load
+    embed = writing.embed
     stream_into = writing.stream_into
     plan_schema = schemas.plan_schema
     apply_schema = schemas.apply_schema

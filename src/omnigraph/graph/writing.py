@@ -13,11 +13,13 @@ from omnigraph.branching.branches import create_branch, delete_branch, list_bran
 from omnigraph.commit.mutate import mutate as run_mutation
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
+from omnigraph.embedding.config import BulkLimits, EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, OmnigraphError, WrongVerb
 from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.loading.load import load_with_engine
 from omnigraph.loading.records.problems import Grammar
 from omnigraph.loading.request import LoadBranch, LoadSpec
+from omnigraph.model.embeddings import EmbedReceipt
 from omnigraph.model.load_options import (
     CsvOptions,
     ErrorOptions,
@@ -172,9 +174,9 @@ def load(
     origin = checked_options(origin, LoadOrigin, "origin")
     target, actor = self._branch_of(branch), self._actor_of(actor)
     self._opened.gate.load(actor, target, from_, partial(list_branches, self._kernel))
-    return _run_load(
+    return run_load(
         self._opened,
-        _LoadInput(
+        LoadInput(
             paths,
             data,
             nodes,
@@ -202,6 +204,58 @@ def load(
         observer=observer,
         progress=progress,
     )
+
+
+def embed(
+    self: Handle,
+    type: str | None = None,
+    property: str | None = None,
+    *,
+    branch: str | None = None,
+    since: str | None = None,
+    engine: str | None = None,
+    limits: BulkLimits | None = None,
+    embedding: EmbeddingConfig | None = None,
+    actor: str | None = None,
+    message: str | None = None,
+    spark: SparkOptions | None = None,
+    observer: LoadObserver | None = None,
+    origin: LoadOrigin | None = None,
+) -> EmbedReceipt:
+    """Compute the vectors of `@embed` properties where a text is new or has changed.
+
+    Of all such properties, of those of one node ``type``, or of one ``property``. A vector is
+    computed for a node that has a text and no vector, and computed anew if the text changed
+    since the last run, or ``since`` a commit, and the vector did not. Texts are sent in batches
+    within ``limits``, `BulkLimits` of the environment by default, which hold for all processes
+    together. The vectors are merged in one commit, or one for every 65,536 of them; nothing
+    else of a node is touched, and nodes whose text changes meanwhile are left to the next run.
+
+    Requests are sent by threads of this process, or with ``engine="spark"`` by workers of
+    Spark. ``embedding`` says which provider is asked; without it the configuration of the
+    handle does, or the environment. Raises `EmbeddingError` if the provider fails: what it
+    has answered is committed, and a process that is killed leaves it for the next run. The
+    receipt counts texts, tokens as the provider tells them, requests and retries.
+    """
+    from omnigraph.graph.embedding import EmbedSpec, embed_texts
+
+    target, actor = self._branch_of(branch), self._actor_of(actor)
+    opened = self._opened
+    opened.gate.change("embed", actor, target)
+    opened.gate.select("embed", actor, target)
+    spec = EmbedSpec(
+        target,
+        since,
+        engine,
+        checked_options(spark, SparkOptions, "spark"),
+        limits or BulkLimits.from_environment(os.environ),
+        embedding or opened.embedder.config,
+        actor,
+        checked_message(message),
+        checked_options(origin, LoadOrigin, "origin"),
+        checked_options(observer, LoadObserver, "observer"),
+    )
+    return embed_texts(self, type, property, spec)
 
 
 def stream_into(
@@ -347,7 +401,7 @@ def _is_brought_forward(opened: OpenGraph, branch: str, operation: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _LoadInput:
+class LoadInput:
     """What a load reads, as the caller named it."""
 
     paths: Sequence[str | os.PathLike[str]]
@@ -364,9 +418,9 @@ class _LoadInput:
         return self.data is not None and not isinstance(self.data, bytes | str)
 
 
-def _run_load(
+def run_load(
     opened: OpenGraph,
-    given: _LoadInput,
+    given: LoadInput,
     request: LoadSpec,
     *,
     engine: LoadEngine | None,

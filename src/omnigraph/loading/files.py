@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from glob import has_magic
 from pathlib import Path, PurePosixPath
 from typing import Any
+from uuid import uuid4
 
 from pyarrow import fs
 
@@ -129,6 +130,17 @@ class Files:
         """A new file to write to, in an existing folder."""
         files, inner = self._at(path)
         return files.open_output_stream(inner)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file in an existing folder; it is there whole or not at all."""
+        if path.startswith(S3):
+            # An upload is visible when it is complete.
+            with self.create(path) as out:
+                out.write(data)
+            return
+        written = Path(f"{path}.{uuid4().hex}.part")
+        written.write_bytes(data)
+        written.replace(path)
 
     def stream(self, path: str) -> Any:
         """A sequential stream of a file, decompressed according to its suffix."""

@@ -7,11 +7,11 @@ computes vectors. Rows are loaded by `loading`, as those of any load.
 
 from __future__ import annotations
 
+from omnigraph.model.embeddings import EmbedResult
 from omnigraph.pipeline.files.document import PipelineProblem
 from omnigraph.pipeline.files.pipeline import Pipeline, read_pipeline
 from omnigraph.pipeline.files.receipts import (
     CheckResult,
-    EmbedResult,
     PipelinePlan,
     PipelineReceipt,
     PipelineReport,

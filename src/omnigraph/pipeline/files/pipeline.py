@@ -40,6 +40,7 @@ from omnigraph.graph import ErrorOptions, Graph, LoadObserver, LoadOrigin, Spark
 from omnigraph.loading.inputs import EngineChoice
 from omnigraph.loading.records.absence import is_needed
 from omnigraph.model.arrow import DST, SRC
+from omnigraph.model.embeddings import EmbedResult
 from omnigraph.model.receipts import CommitInfo, LoadedType, LoadMode, LoadReceipt, MergeReceipt
 from omnigraph.pipeline.files.checking import (
     catalog_of,
@@ -54,7 +55,7 @@ from omnigraph.pipeline.files.document import (
     invalid,
     read_file,
 )
-from omnigraph.pipeline.files.embedding import VectorWork, embedding_client
+from omnigraph.pipeline.files.embedding import embed_on_branch, merged_vectors
 from omnigraph.pipeline.files.frames import Frames
 from omnigraph.pipeline.files.inputs import (
     METADATA,
@@ -69,7 +70,6 @@ from omnigraph.pipeline.files.inputs import (
 )
 from omnigraph.pipeline.files.receipts import (
     CheckResult,
-    EmbedResult,
     PipelinePlan,
     PipelineReceipt,
     PipelineReport,
@@ -386,7 +386,7 @@ class _Work:
         if document.merge_into is None:
             return told("loaded", commit=load_commit)
         try:
-            embedded = self._embed(load_commit, history)
+            embedded = self._embed(load_commit)
             checks = self._check()
             receipt |= {
                 "embedded": [each.to_dict() for each in embedded],
@@ -394,7 +394,8 @@ class _Work:
                 "seconds": self._seconds(),
             }
             hit(Failpoint.PIPELINE_POST_CHECKS_PRE_MERGE)
-            merge = self._merge(document.merge_into, receipt)
+            kept = {**_metadata(receipt), **merged_vectors(embedded, load_commit)}
+            merge = self._merge(document.merge_into, kept)
         except NotFound:
             # Another process ran the same pipeline, found this load, merged and deleted the branch.
             published = self._history().last
@@ -586,33 +587,26 @@ class _Work:
 
     # --- vectors ---
 
-    def _embed(self, load: CommitInfo, history: History) -> tuple[EmbedResult, ...]:
-        """Compute vectors on the branch, where texts are new or changed since they were computed.
-
-        That is since the last run which did so; the texts of a graph that no run has embedded
-        before count as changed if this run changed them.
-        """
-        if not self.keys.embed:
-            return ()
-        client = embedding_client(self._embedding)
-        catalog = catalog_of(self.graph)
-        before = {(each["type"], each["property"]) for each in history.receipt.get("embedded", ())}
+    def _embed(self, load: CommitInfo) -> tuple[EmbedResult, ...]:
+        """Compute vectors on the branch, where texts are new or have changed."""
         results = []
         for each in self.keys.embed:
-            since = load.parent_commit_id
-            if history.last is not None and (each.type, each.property) in before:
-                since = history.last.graph_commit_id
-            assert since is not None
-            type = catalog.nodes[each.type]
-            kept = {METADATA: {"name": self.keys.name, "embeds": f"{each.type}.{each.property}"}}
-            work = VectorWork(
-                self.graph, self.document.branch, type, type.properties[each.property], kept
-            )
             with self._stage(f"embed {each.type}.{each.property}") as stage:
-                result = work.run(client, since)
+                result = embed_on_branch(
+                    self.graph,
+                    self.document.branch,
+                    each,
+                    pipeline=self.keys.name,
+                    load=load,
+                    spark=SparkOptions(session=self.session),
+                    embedding=self._embedding,
+                )
                 results.append(result)
                 stage.rows = result.texts
-                stage.detail = f"{result.texts:,} texts, {result.characters:,} characters"
+                stage.detail = (
+                    f"{result.texts:,} texts, {result.characters:,} characters,"
+                    f" {result.requests:,} requests"
+                )
         return tuple(results)
 
     # --- checks ---
@@ -663,12 +657,12 @@ class _Work:
 
     # --- merging ---
 
-    def _merge(self, into: str, receipt: Mapping[str, Any]) -> MergeReceipt:
+    def _merge(self, into: str, metadata: Mapping[str, Any]) -> MergeReceipt:
         branch = self.document.branch
         with self._stage("merge") as stage:
             for attempt in range(MERGE_ATTEMPTS):
                 try:
-                    merged = self.graph.merge_branch(branch, into, metadata=_metadata(receipt))
+                    merged = self.graph.merge_branch(branch, into, metadata=metadata)
                     break
                 except ReadSetChanged:
                     # Others wrote to the target while this was planned.

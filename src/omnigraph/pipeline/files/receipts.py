@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from omnigraph.model.embeddings import EmbedResult
 from omnigraph.model.json_object import OPTIONAL, PLAIN, JsonObject
 from omnigraph.model.receipts import CommitInfo, LoadedType, MergeReceipt
 
@@ -53,19 +54,6 @@ class CheckResult(JsonObject):
     """How many rows the query returned."""
     sample: Annotated[tuple[Mapping[str, Any], ...], PLAIN] = ()
     """The first rows of a check that failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class EmbedResult(JsonObject):
-    """What embedding one property took."""
-
-    type: str
-    property: str
-    texts: int
-    """Texts that were sent to the provider."""
-    characters: int
-    stale: int = 0
-    """Vectors that were made anew because their text had changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,427 @@
+"""Vectors of stored texts, computed by tasks of Spark or by threads, and put aside as files.
+
+A task reads its texts from storage, sends them to the provider in batches, and writes a file for
+each batch as soon as it is answered. The name of a file is the number of its batch: an attempt that
+takes over from a killed worker skips the batches that have one, and a run that takes over from a
+killed driver finds them all. Only the driver knows a graph; `graph.embedding` loads the files.
+
+The rate is one for all tasks: on Spark each asks a small server of the driver when it may send.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.embedding.client import NOTHING_USED, EmbeddingClient, Usage
+from omnigraph.embedding.config import BulkLimits, EmbeddingConfig, RetryLimits
+from omnigraph.embedding.rate import Pace, RateLimiter
+from omnigraph.errors import EmbeddingError, StorageError
+from omnigraph.loading.executors import TaskRunner
+from omnigraph.loading.files import Files
+from omnigraph.model.arrow import ID
+from omnigraph.model.types import ROW_ADDRESS, ROW_ID
+from omnigraph.storage.written import (
+    Numbers,
+    committed_batches,
+    fragment_groups,
+    open_version,
+    rows_by_place,
+)
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+NODE = "node id"
+"""The column of put-aside files with the ids of nodes; no property can have this name."""
+SCAN_ROWS_MIN = 250_000
+"""Rows that a task looks through for missing vectors, unless the table has fewer."""
+
+_ABOUT = b"omnigraph"
+_REFUSED_TEXT = (400, 413, 422)
+"""Statuses by which a provider refuses what a request holds: its other texts may be fine."""
+
+
+# --- where there is something to do ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Rows of one version of a table that have a text and no vector."""
+
+    address: str
+    version: int
+    row_ids: Numbers
+    addresses: Numbers
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    def part(self, start: int, rows: int) -> Texts:
+        """Some of them."""
+        end = start + rows
+        return replace(self, row_ids=self.row_ids[start:end], addresses=self.addresses[start:end])
+
+
+def missing_vectors(
+    handle: LanceDataset,
+    source: str,
+    vector: str,
+    runner: TaskRunner,
+    storage_options: Mapping[str, str],
+) -> Texts:
+    """The rows that need a vector: those with a text that is not blank, and without one."""
+    address, version, options = handle.uri, handle.version, dict(storage_options)
+    groups = [group for group, _ in fragment_groups(handle, SCAN_ROWS_MIN)]
+
+    def look(number: int) -> tuple[Numbers, Numbers]:
+        found: list[tuple[Numbers, Numbers]] = []
+        for batch in committed_batches(
+            address,
+            version,
+            groups[number],
+            [source],
+            filter=f"`{vector}` IS NULL AND `{source}` IS NOT NULL",
+            storage_options=options or None,
+            with_places=True,
+        ):
+            is_text = pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(batch[source])), 0)
+            rows = batch.filter(is_text)
+            places = (rows[name].to_numpy().astype(np.int64) for name in (ROW_ID, ROW_ADDRESS))
+            found.append((*places,))
+        return _joined(found)
+
+    parts = runner.map_tasks("plan", "texts without vectors", len(groups), look)
+    return Texts(address, version, *_joined(parts))
+
+
+def _joined(parts: Sequence[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
+    none = np.zeros(0, np.int64)
+    row_ids, addresses = (np.concatenate([none, *(part[at] for part in parts)]) for at in (0, 1))
+    return row_ids, addresses
+
+
+# --- the work of tasks ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VectorJob:
+    """What the tasks of one job need: nothing of a graph."""
+
+    texts: Texts
+    identity: tuple[str, ...]
+    """The columns by which a load finds a node."""
+    source: str
+    vector: str
+    dimension: int
+    folder: str
+    """Where files are put aside."""
+    about: Mapping[str, str]
+    """Kept in each file."""
+    config: EmbeddingConfig
+    retries: RetryLimits
+    limits: BulkLimits
+    files: Files
+    storage_options: Mapping[str, str] = field(repr=False)
+
+    @property
+    def batches(self) -> int:
+        """How many requests there are, if none is repeated."""
+        return -(-len(self.texts) // self.limits.batch_texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What tasks did."""
+
+    texts: int = 0
+    characters: int = 0
+    usage: Usage = NOTHING_USED
+    failure: EmbeddingError | None = None
+    """The first one; what was answered before it, and beside it, is put aside."""
+
+    def plus(self, other: Computed) -> Computed:
+        """Both together."""
+        return Computed(
+            self.texts + other.texts,
+            self.characters + other.characters,
+            self.usage.plus(other.usage),
+            self.failure or other.failure,
+        )
+
+
+def put_vectors_aside(job: VectorJob, runner: TaskRunner) -> Computed:
+    """Compute the vectors of a job; a provider that fails is told by the result."""
+    slots = 1 if runner.uses_threads else runner.slots
+    lanes = max(1, min(slots, job.limits.concurrency, job.batches))
+    threads = max(1, job.limits.concurrency // lanes)
+    with _paced(job.limits, runner) as pace:
+
+        def work(number: int) -> Computed:
+            first, end = (job.batches * at // lanes for at in (number, number + 1))
+            return _Lane(job, pace).run(first, end, threads)
+
+        done = runner.map_tasks("embed", f"{job.source} as {job.vector}", lanes, work)
+    return reduce(Computed.plus, done, Computed())
+
+
+class _Lane:
+    """Some batches of a job that follow one another: the work of one task."""
+
+    def __init__(self, job: VectorJob, pace: Pace | None) -> None:
+        self._job = job
+        self._client = EmbeddingClient(job.config, job.retries, pace=pace)
+        self._stopped = threading.Event()
+
+    def run(self, first: int, end: int, threads: int) -> Computed:
+        """Compute batches ``first`` to ``end``, except those that an earlier attempt put aside."""
+        job, size = self._job, self._job.limits.batch_texts
+        there = {name: path for path, name in job.files.below(job.folder)}
+        mine = job.texts.part(first * size, (end - first) * size)
+        dataset = open_version(mine.address, mine.version, dict(job.storage_options) or None)
+        columns = list(dict.fromkeys([ID, *job.identity, job.source]))
+        rows = rows_by_place(dataset, mine.row_ids, mine.addresses, columns)
+
+        def one(batch: int) -> Computed:
+            name = f"{batch:08}.arrow"
+            if name in there:
+                return _recorded(job.files, there[name])
+            if self._stopped.is_set():
+                return Computed()
+            return self._compute(rows.slice((batch - first) * size, size), name)
+
+        with ThreadPoolExecutor(threads) as pool:
+            return reduce(Computed.plus, pool.map(one, range(first, end)), Computed())
+
+    def _compute(self, rows: pa.Table, name: str) -> Computed:
+        """Ask for the vectors of a batch, and put aside what is answered."""
+        used: list[Usage] = []
+        texts = rows[self._job.source].to_pylist()
+        failure: EmbeddingError | None = None
+        try:
+            vectors = self._answers(texts, used)
+        except EmbeddingError as error:
+            # The provider is down, or would refuse the next batch too.
+            self._stopped.set()
+            return Computed(usage=_total(used), failure=error)
+        kept = [at for at, vector in enumerate(vectors) if not isinstance(vector, EmbeddingError)]
+        for at, vector in enumerate(vectors):
+            if isinstance(vector, EmbeddingError):
+                failure = failure or _refusal(vector, rows[ID][at].as_py())
+        done = Computed(len(kept), sum(len(texts[at]) for at in kept), _total(used))
+        if kept:
+            self._write(rows.take(kept), [vectors[at] for at in kept], name, done)
+        return replace(done, failure=failure)
+
+    def _answers(
+        self, texts: Sequence[str], used: list[Usage]
+    ) -> list[list[float] | EmbeddingError]:
+        """The vector of each text, or why the provider refuses that text."""
+        try:
+            found = self._client.embed_all(texts, self._job.dimension, count=used.append)
+            return list(found)
+        except EmbeddingError as error:
+            if error.details.get("status") not in _REFUSED_TEXT:
+                raise
+            if len(texts) == 1:
+                return [error]
+        half = len(texts) // 2
+        return [*self._answers(texts[:half], used), *self._answers(texts[half:], used)]
+
+    def _write(self, rows: pa.Table, vectors: list[Any], name: str, done: Computed) -> None:
+        job = self._job
+        columns = {each: rows[each] for each in job.identity if each != ID}
+        ids = {NODE: rows[ID]} if columns else {NODE: rows[ID], ID: rows[ID]}
+        found = pa.array(vectors, pa.list_(pa.float32(), job.dimension))
+        table = pa.table({**ids, **columns, job.vector: found})
+        counts = {
+            "texts": done.texts,
+            "characters": done.characters,
+            "requests": done.usage.requests,
+            "retries": done.usage.retries,
+            "tokens": done.usage.tokens,
+        }
+        about = json.dumps({**job.about, "counts": counts})
+        write_table(
+            table.replace_schema_metadata({_ABOUT: about}), f"{job.folder}/{name}", job.files
+        )
+
+
+def _total(used: Sequence[Usage]) -> Usage:
+    return reduce(Usage.plus, used, NOTHING_USED)
+
+
+def _refusal(error: EmbeddingError, node_id: str) -> EmbeddingError:
+    return EmbeddingError(
+        f"the text of node '{node_id}': {error.message}",
+        hint="shorten or correct the text, and embed again: the other vectors are kept",
+        details={**error.details, "id": node_id},
+    )
+
+
+# --- files that are put aside ---------------------------------------------------------------------
+
+
+def write_table(table: pa.Table, path: str, files: Files) -> None:
+    """Write a file that is there whole or not at all."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    files.write(path, sink.getvalue().to_pybytes())
+
+
+def read_table(path: str, files: Files) -> pa.Table:
+    """The rows of a file."""
+    with files.open(path) as stream, pa.ipc.open_file(stream) as reader:
+        return reader.read_all()
+
+
+def about_file(path: str, files: Files) -> dict[str, Any]:
+    """What is kept in a file beside its rows."""
+    with files.open(path) as stream, pa.ipc.open_file(stream) as reader:
+        found: dict[str, Any] = json.loads((reader.schema.metadata or {}).get(_ABOUT, b"{}"))
+        return found
+
+
+def _recorded(files: Files, path: str) -> Computed:
+    """What the attempt did that wrote a file."""
+    counts = about_file(path, files)["counts"]
+    usage = Usage(counts["requests"], counts["retries"], counts["tokens"])
+    return Computed(counts["texts"], counts["characters"], usage)
+
+
+# --- one rate for all tasks -----------------------------------------------------------------------
+
+ANSWER_SECONDS_MAX = 30.0
+"""How long a task waits for the driver to answer, which it does at once."""
+
+_LINE_MAX = 200
+
+
+@contextmanager
+def _paced(limits: BulkLimits, runner: TaskRunner) -> Iterator[Pace | None]:
+    """The rate in a form that tasks can use: threads share the limiter, workers ask the driver."""
+    if not limits.has_rate:
+        yield None
+    elif runner.uses_threads:
+        yield RateLimiter(limits)
+    else:
+        conf = runner.spark.sparkContext.getConf()
+        host = conf.get("spark.driver.host") or "127.0.0.1"
+        with PaceServer(
+            RateLimiter(limits), conf.get("spark.driver.bindAddress") or host
+        ) as server:
+            yield server.pace(host)
+
+
+class PaceServer:
+    """Answers workers when they may send their next request, by a limiter of this process.
+
+    A connection begins with a secret line, which travels to workers with their tasks. Each line
+    after it is `reserve` or `hold` and a number, and is answered by a number of seconds.
+    """
+
+    def __init__(self, limiter: RateLimiter, bind: str) -> None:
+        self._secret = secrets.token_hex(16)
+        self._server = _Server((bind, 0), _Handler)
+        self._server.secret = self._secret
+        self._server.limiter = limiter
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="omnigraph-pace", daemon=True
+        )
+
+    def __enter__(self) -> PaceServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def pace(self, host: str) -> RemotePace:
+        """The pace for workers that reach this process as ``host``."""
+        return RemotePace(host, int(self._server.server_address[1]), self._secret)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    secret = ""
+    limiter: RateLimiter
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        """Answer the lines of one connection until it is closed."""
+        told = self.rfile.readline(_LINE_MAX).strip()
+        if not hmac.compare_digest(told, self.server.secret.encode()):
+            return
+        while words := self.rfile.readline(_LINE_MAX).split():
+            verb, number = words[0], float(words[1])
+            seconds = 0.0
+            if verb == b"hold":
+                self.server.limiter.hold(number)
+            else:
+                seconds = self.server.limiter.reserve(int(number))
+            self.wfile.write(f"{seconds:.6f}\n".encode())
+
+
+class RemotePace:
+    """The limiter of another process; one connection, opened with the first question."""
+
+    def __init__(self, host: str, port: int, secret: str) -> None:
+        self._address = (host, port)
+        self._secret = secret
+        self._lock = threading.Lock()
+        self._stream: Any = None
+
+    def __getstate__(self) -> tuple[tuple[str, int], str]:
+        return self._address, self._secret
+
+    def __setstate__(self, state: tuple[tuple[str, int], str]) -> None:
+        (host, port), secret = state
+        self.__init__(host, port, secret)  # type: ignore[misc]
+
+    def reserve(self, texts: int) -> float:
+        """Seconds to wait before a request with so many texts is sent."""
+        return self._ask(f"reserve {texts}")
+
+    def hold(self, seconds: float) -> None:
+        """Let no request be sent for so long."""
+        self._ask(f"hold {seconds}")
+
+    def _ask(self, line: str) -> float:
+        with self._lock:
+            try:
+                if self._stream is None:
+                    opened = socket.create_connection(self._address, ANSWER_SECONDS_MAX)
+                    self._stream = opened.makefile("rwb")
+                    opened.close()
+                    self._stream.write(f"{self._secret}\n".encode())
+                self._stream.write(f"{line}\n".encode())
+                self._stream.flush()
+                return float(self._stream.readline(_LINE_MAX))
+            except (OSError, ValueError) as error:
+                host, port = self._address
+                raise StorageError(
+                    f"the driver does not say at {host}:{port} when the next request may be sent",
+                    hint="let executors reach the driver (`spark.driver.host`), or leave the rate"
+                    " to the provider: without a limit they do not ask",
+                ) from error

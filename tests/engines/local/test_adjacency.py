@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import adjacency as adjacency_module
-from omnigraph.engines.local.adjacency import Adjacency, Counts, EdgeOrder, spread
+from omnigraph.engines.local.adjacency import Adjacency, Counts, EdgeOrder, OrderChange, spread
 from omnigraph.engines.local.entities import merged_ends
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.sorting import sorted_distinct
@@ -135,6 +135,27 @@ def test_edges_are_in_the_order_of_adjacency(
     assert edges.tolist() == [edge for each in wanted for edge in each]
     assert found.tolist() == [at[edge][1] for each in wanted for edge in each]
     assert order.nbytes == order.positions.nbytes
+
+
+@EXAMPLES
+@given(multigraphs(), st.data())
+def test_the_order_of_edges_follows_their_changes(graph: Multigraph, data: st.DataObject):
+    every = list(range(len(graph.edges)))
+    live = st.sets(st.sampled_from(every)) if every else st.just(set())
+    before, after = sorted(data.draw(live)), sorted(data.draw(live))
+    old = EdgeOrder.build(graph.sources[before], graph.targets[before], slots_of(before)).positions
+    adjacency = Adjacency.build(graph.sources[after], graph.targets[after], graph.nodes)
+    added = slots_of(sorted({*after} - {*before}))
+    removed = np.flatnonzero(~np.isin(old, after))
+    ends = graph.sources[added], graph.targets[added]
+    change = OrderChange.of(adjacency, ends, added, removed)
+    order: list[int] = []
+    for part in change.pieces(len(old)):
+        some = change.added[-part - 1 :][:1] if isinstance(part, int) else old[slice(*part)]
+        order += some.tolist()
+    assert sorted(order) == after
+    assert change.size == len({*before} ^ {*after})
+    assert [graph.edges[at] for at in order] == sorted(graph.edges[at] for at in after)
 
 
 def _edges_at(near: Slots, far: Slots, nodes: int, slots: Slots) -> tuple[Slots, Counts]:

@@ -10,6 +10,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engines.local import trees
 from omnigraph.engines.local.prepare import prepare
+from omnigraph.engines.local.rows import RowView
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.model.governor import Governor
 from omnigraph.query.compile import compile_query
@@ -107,6 +108,42 @@ def test_values_of_edges_are_aggregated_at_either_end(tmp_path: Path, end: str):
 
 def _is_kept(edge: tuple[str, str, int | None]) -> bool:
     return edge[2] not in (None, 5) and "p03" not in edge[:2]
+
+
+def test_values_of_edges_follow_writes_without_reading_their_column_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(trees, "ROWS_WORTH_COUNTING", 0)
+    graph = new_graph(tmp_path)
+    names = [f"p{n}" for n in range(6)]
+    pairs = [(source, target) for source in names for target in names]
+    load(
+        graph,
+        *(person(name) for name in names),
+        *(knows(*pair, since=at) for at, pair in enumerate(pairs)),
+    )
+    handle = with_engine(graph, "csr")[0]
+    text = "match { $a $e:knows $b } return { $a.name as a, sum($e.since) as s, count(*) as n }"
+    rows(handle, text)
+    read: list[int] = []
+    values_at = RowView.values_at
+
+    def noted(view: RowView, *arguments: Any) -> Any:
+        read.append(len(arguments[2]))
+        return values_at(view, *arguments)
+
+    monkeypatch.setattr(RowView, "values_at", noted)
+    for write in (
+        'insert Knows { from: "p3", to: "p1", since: 100 }',
+        'insert Knows { from: "p3", to: "p1", since: 1000 }',
+        'delete Knows where from = "p2"',
+        'insert Knows { from: "p5", to: "p5" }',
+        'update Knows set { since: 7 } where from = "p3"',
+        'delete Person where name = "p4"',
+    ):
+        graph.mutate(f"query q() {{ {write} }}")
+        assert rows(handle, text) == rows(with_engine(graph, "csr")[0], text)
+    assert 1 in read and max(read) < 10
 
 
 def test_conditions_on_the_start_of_a_path_hold_where_it_is_counted_from_its_end(graph: og.Graph):

@@ -7,6 +7,7 @@ tells whether there are any, so that graphs without them skip the deduplication.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeAlias, TypeVar
@@ -250,6 +251,56 @@ class EdgeOrder:
         by_far = _low_half(_sorted_keys(far, np.arange(len(far), dtype=np.int32)))
         by_near = _low_half(_sorted_keys(near[by_far], np.arange(len(far), dtype=np.int32)))
         return cls(positions[by_far[by_near]])
+
+
+@dataclass(frozen=True, slots=True)
+class OrderChange:
+    """How the order of the edges of one version becomes that of another."""
+
+    removed: Keys
+    """Places in the order before, ascending."""
+    places: Keys
+    """Where added edges are in the order after, ascending."""
+    added: Positions
+    """The positions of the added edges, in this order."""
+
+    @classmethod
+    def of(cls, after: Adjacency, ends: Ends, added: Positions, removed: Keys) -> OrderChange:
+        """From the adjacency after the change, and the near and far ends of the added edges."""
+        keys = _packed(*ends)
+        in_order = np.argsort(keys, kind="stable")
+        keys = keys[in_order]
+        lowest, _ = after._places(ends[0][in_order], ends[1][in_order])
+        # Parallel edges are one after the other.
+        rank = np.arange(len(keys)) - np.searchsorted(keys, keys)
+        return cls(removed, lowest + rank, added[in_order])
+
+    @property
+    def size(self) -> int:
+        """How many edges differ."""
+        return len(self.removed) + len(self.added)
+
+    def pieces(self, count: int) -> Iterator[tuple[int, int] | int]:
+        """The order after: ranges of the order before, of ``count`` edges, and added edges.
+
+        An added edge is given by its number, as a negative one less one.
+        """
+        taken = written = 0
+        removed = [*self.removed.tolist(), count]
+        cut = iter(removed)
+        stop = next(cut)
+        for number, place in enumerate([*self.places.tolist(), None]):
+            left = count if place is None else place - written
+            while left > 0 and taken < count:
+                if taken == stop:
+                    taken, stop = taken + 1, next(cut)
+                    continue
+                step = min(left, stop - taken)
+                yield taken, taken + step
+                taken, written, left = taken + step, written + step, left - step
+            if place is not None:
+                yield -number - 1
+                written += 1
 
 
 def reserve_rows(count: int, row_bytes: int) -> None:

@@ -8,9 +8,9 @@ graphs larger than memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from omnigraph.engines.local.adjacency import (
     Adjacency,
     Counts,
     EdgeOrder,
+    OrderChange,
     spread_values,
 )
 from omnigraph.engines.local.ids import ABSENT, AnySpace, IdSpace, Slots
@@ -308,6 +309,10 @@ CHANGED_SHARE_MAX = 10
 """Beyond a tenth of all edges, building adjacency anew is cheaper than applying changes."""
 
 
+_EDITS_MAX = 4_096
+"""Beyond so many changed edges, their order is made anew."""
+
+
 class EdgeTable(Protocol):
     """One edge type at one snapshot."""
 
@@ -457,10 +462,7 @@ class CachedEdges:
         adjacency = None if earlier is None else earlier.made.get(self._key(direction))
         if earlier is None or not isinstance(adjacency, Adjacency):
             return None
-        before, now = earlier.exists(), self.view.exists()
-        common = len(before)
-        added = np.flatnonzero(np.append(now[:common] & ~before, now[common:]))
-        removed = np.flatnonzero(before & ~now[:common])
+        added, removed = _changed_rows(earlier, self.view)
         if (len(added) + len(removed)) * CHANGED_SHARE_MAX > max(earlier.count, 1):
             return None
         near, far = (SRC, DST) if direction == "out" else (DST, SRC)
@@ -474,22 +476,80 @@ class CachedEdges:
     def order(self, direction: Literal["out", "in"]) -> EdgeOrder:
         """The positions of the edges of this version, in the order of its adjacency."""
 
+        key = ("order", *self._key(direction))
+
         def build() -> EdgeOrder:
+            found = self._order_change(direction, key)
+            if found is not None:
+                earlier, change = found
+                before = earlier.positions
+                parts = [
+                    change.added[-part - 1 :][:1] if isinstance(part, int) else before[slice(*part)]
+                    for part in change.pieces(len(before))
+                ]
+                return EdgeOrder(np.concatenate([before[:0], *parts]))
             near, far = (SRC, DST) if direction == "out" else (DST, SRC)
             positions = self.view.positions()
             starts, ends = self._ends(near), self._ends(far)
             return EdgeOrder.build(starts[positions], ends[positions], positions)
 
-        return self.view.keep(("order", *self._key(direction)), build)
+        return self.view.keep(key, build)
 
     def ordered_values(
         self, direction: Literal["out", "in"], property: str, type: pa.DataType
     ) -> pa.Array:
         """A stored column of all edges, in the order of adjacency."""
-        return self.view.keep(
-            ("ordered", property, *self._key(direction)),
-            lambda: self.values(property, type, self.order(direction).positions),
+        key = ("ordered", property, *self._key(direction))
+
+        def build() -> pa.Array:
+            found = self._order_change(direction, key)
+            if found is None:
+                return self.values(property, type, self.order(direction).positions)
+            before, change = found
+            added = self.view.values_at(property, type, change.added)
+            parts = [
+                added.slice(-part - 1, 1)
+                if isinstance(part, int)
+                else before.slice(part[0], part[1] - part[0])
+                for part in change.pieces(len(before))
+            ]
+            return pa.concat_arrays([before.slice(0, 0), *parts])
+
+        return self.view.keep(key, build)
+
+    def _order_change(
+        self, direction: Literal["out", "in"], key: Hashable
+    ) -> tuple[Any, OrderChange] | None:
+        """What an earlier version has under a key, and what to change in it, if that is little."""
+        earlier = self.view.earlier_with(key)
+        # Another thread may drop the entry between finding and reading it.
+        known = None if earlier is None else earlier.made.get(key)
+        if earlier is None or known is None:
+            return None
+        added, removed = _changed_rows(earlier, self.view)
+        if len(added) + len(removed) > _EDITS_MAX:
+            return None
+        places = np.zeros(0, np.int64)
+        if len(removed):
+            order = earlier.made.get(("order", *self._key(direction)))
+            if not isinstance(order, EdgeOrder):
+                return None
+            gone = np.zeros(earlier.layout.size, np.bool_)
+            gone[removed] = True
+            places = np.flatnonzero(gone.take(order.positions))
+        near, far = (SRC, DST) if direction == "out" else (DST, SRC)
+        ends = self._ends(near)[added], self._ends(far)[added]
+        return known, OrderChange.of(
+            self.adjacency(direction), ends, added.astype(np.int32), places
         )
+
+
+def _changed_rows(earlier: RowView, now: RowView) -> tuple[Counts, Counts]:
+    """The positions that were added and removed since a version whose files are the first ones."""
+    before, after = earlier.exists(), now.exists()
+    common = len(before)
+    added = np.flatnonzero(np.append(after[:common] & ~before, after[common:]))
+    return added, np.flatnonzero(before & ~after[:common])
 
 
 class FetchedEdges:

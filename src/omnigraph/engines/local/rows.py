@@ -195,6 +195,9 @@ Load: TypeAlias = Callable[[Handle, Sequence[FragmentState]], Column]
 """Reads or computes a column for some fragments, one after the other."""
 
 _LARGE_ROWS = 1_000_000
+_FEW_FRAGMENT_ROWS = 65_536
+"""Fragments of so few rows are read whole for some of them."""
+
 _VIEWS_MAX = 32
 """Cached versions of one table."""
 
@@ -288,9 +291,30 @@ class RowView:
     def column(self, name: str, type: pa.DataType) -> pa.Array:
         """A stored column over all positions."""
         known = self.layout.columns.get(name)
-        if known is not None:
-            return known
+        return self._table.column(self, name, self._loader(name, type)) if known is None else known
 
+    def values_at(self, name: str, type: pa.DataType, positions: Positions) -> pa.Array:
+        """A stored column at few positions; only their fragments are read if it is not cached."""
+        known = self.layout.columns.get(name)
+        if known is not None:
+            return taken(known, positions)
+        chosen, places, start = [], [], 0
+        size = 0
+        in_order = np.sort(positions)
+        for fragment in self.fragments:
+            begin, end = np.searchsorted(in_order, [start, start + fragment.rows]).tolist()
+            if begin < end:
+                chosen.append(fragment)
+                places.append(in_order[begin:end] - start + size)
+                size += fragment.rows
+            start += fragment.rows
+        if size > _FEW_FRAGMENT_ROWS:
+            return taken(self.column(name, type), positions)
+        loaded = self._loader(name, type)(self.handle, chosen)
+        rows = np.concatenate([in_order[:0], *places])
+        return taken(loaded, rows[np.searchsorted(in_order, positions)])
+
+    def _loader(self, name: str, type: pa.DataType) -> Load:
         stored = self._columns.name(name)
 
         def load(handle: Handle, fragments: Sequence[FragmentState]) -> pa.Array:
@@ -301,7 +325,7 @@ class RowView:
             column = pa.chunked_array(chunks, handle.schema.field(stored).type).combine_chunks()
             return self._columns.as_today(name, column)
 
-        return self._table.column(self, name, load)
+        return load
 
     def derived(self, name: Hashable, load: Load) -> npt.NDArray[np.int32]:
         """A column derived from stored ones, cached and extended like them."""

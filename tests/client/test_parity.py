@@ -22,7 +22,7 @@ from omnigraph.cli.options import GlobalFlag
 from omnigraph.graph import init, open_graph
 from omnigraph.server.config import GraphSpec
 from tests.server.live import ADD, NOTHING, PEOPLE, RECORDS, SCHEMA, serving
-from tests.support.templates import copy_of
+from tests.support.templates import copy_of, place_in
 
 WITHOUT_TWIN = {"mcp": "is a server itself; tests/mcp runs it over both"}
 
@@ -209,27 +209,27 @@ class Sides:
 
 
 def seed(root: Path) -> None:
-    """A graph with a few commits."""
+    """A graph with branches and a few commits."""
     graph = init(str(root), SCHEMA)
     graph.load(data=RECORDS, mode="append", engine="local")
     photo = 'query q($d: Blob) { update Person set { photo: $d } where name = "ada" }'
     graph.mutate(photo, {"d": b"0123456789"})
     graph.mutate(ADD, {"name": "cy0"})
+    for branch in ("review", "clash"):
+        graph.create_branch(branch)
+    graph.mutate(ADD, {"name": "on-review"}, branch="review")
+    graph.mutate(AGE, {"a": 1}, branch="clash")
+    graph.mutate(AGE, {"a": 2})
 
 
 def seeded(root: Path, files: dict[str, str]) -> dict[str, str]:
-    """Put that graph with branches at ``root``; the words that stand for its commits and files."""
+    """Put that graph at ``root``; the words that stand for its commits and files."""
     copy_of(seed, root)
     graph = open_graph(root)
-    for branch in ("review", "clash"):
-        graph.create_branch(branch)
-    reviewed = graph.mutate(ADD, {"name": "on-review"}, branch="review").commit
-    clashed = graph.mutate(AGE, {"a": 1}, branch="clash").commit
-    graph.mutate(AGE, {"a": 2})
-    assert reviewed is not None and clashed is not None
     head, commit, *_, genesis = graph.list_commits()
     words = {"commit": commit, "head": head, "genesis": genesis}
-    words |= {"reviewed": reviewed, "clashed": clashed}
+    words |= {"reviewed": graph.list_commits("review")[0]}
+    words |= {"clashed": graph.list_commits("clash")[0]}
     return {word: each.graph_commit_id for word, each in words.items()} | files
 
 
@@ -251,7 +251,7 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def sides(tmp_path: Path, files: dict[str, str]) -> Iterator[Sides]:
-    left, right = tmp_path / "left.omni", tmp_path / "right.omni"
+    left, right = place_in(tmp_path, "left"), place_in(tmp_path, "right")
     of_left, of_right = seeded(left, files), seeded(right, files)
     with serving(GraphSpec("team", str(right))) as live:
         served = Side(["--server", live.url, "--graph", "team"], of_right)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.templates import place_in
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Where the graph of a test will be."""
-    return tmp_path / "graph.omni"
+    return place_in(tmp_path)

@@ -446,11 +446,23 @@ def _seed_graph(root: Path) -> None:
     init(root, SCHEMA).load(data=seed_records(), mode="append")
 
 
+def _seed_review(root: Path) -> None:
+    _seed_graph(root)
+    open_graph(root).create_branch("review")
+
+
+def _seed_branches(root: Path) -> None:
+    _seed_graph(root)
+    graph = open_graph(root)
+    for branch in ("old", "review"):
+        graph.create_branch(branch)
+    graph.mutate(INSERT, {"person": "olga", "city": "olga"}, branch="old")
+
+
 def with_review(root: Path, change: str, params: Mapping[str, str] | None = None) -> Graph:
     """Make the seeded graph with a branch `review` that a mutation has changed."""
-    copy_of(_seed_graph, root)
+    copy_of(_seed_review, root)
     graph = open_graph(root)
-    graph.create_branch("review")
     graph.mutate(change, params, branch="review")
     return graph
 
@@ -460,11 +472,7 @@ def seeded(root: str) -> Model:
 
     Branch `review` shares every table with main; branch `old` has tables of its own.
     """
-    copy_of(_seed_graph, Path(root))
-    graph = open_graph(root)
-    for branch in ("old", "review"):
-        graph.create_branch(branch)
-    graph.mutate(INSERT, {"person": "olga", "city": "olga"}, branch="old")
+    copy_of(_seed_branches, Path(root))
     model = seed()
     model.branches |= {"old": seed().main, "review": seed().main}
     model.branches["old"].persons["olga"] = 1

@@ -53,9 +53,8 @@ def effects(graph: Graph) -> tuple[list[str], list[str | None], str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("verb", "step", "is_done"), DEATHS)
 def test_a_named_request_is_carried_out_once_though_its_process_died(
-    tmp_path: Path, verb: str, step: str, is_done: int
+    root: Path, verb: str, step: str, is_done: int
 ) -> None:
-    root = tmp_path / "graph.omni"
     before = effects(seeded_for(verb, root))
     assert processes.killed(f"keyed {verb}", root, f"{step}=kill@1").answer is None
     graph = open_graph(root)

@@ -16,9 +16,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("auto", ["off", "4"])
 def test_c_mnt_015_and_c_mnt_041_optimize_and_cleanup_beside_two_writers_and_a_reader(
-    tmp_path: Path, auto: str
+    root: Path, auto: str
 ) -> None:
-    root = tmp_path / "graph.omni"
     model = seeded(str(root))
     # Compacting after every few writes, in all processes, makes for more encounters.
     settings = {"OMNIGRAPH_TABLE_COMPACT_EVERY": "8", "OMNIGRAPH_AUTO_OPTIMIZE": auto}

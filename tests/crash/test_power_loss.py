@@ -27,8 +27,7 @@ def durable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     "point", ["mutation.post_table_commit", "mutation.post_finalize_pre_publisher"]
 )
-def test_what_a_recovery_leaves_behind_is_on_disk(tmp_path: Path, point: str, branch: str) -> None:
-    root = tmp_path / "graph.omni"
+def test_what_a_recovery_leaves_behind_is_on_disk(root: Path, point: str, branch: str) -> None:
     seeded(str(root))
     graph = open_graph(root)
     # The second recovery adds to the audit that the first one made.

@@ -332,10 +332,10 @@ def bytes_from_environment(variable: str) -> int:
     if text.isdigit() and int(text) > 0:
         return int(text)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *_container_limits()]) // MEMORY_SHARE
+    return min([machine, *container_limits()]) // MEMORY_SHARE
 
 
-def _container_limits() -> Iterator[int]:
+def container_limits() -> Iterator[int]:
     """The memory limits of the container, if there are any."""
     for path in CONTAINER_LIMITS:
         with suppress(OSError, ValueError):  # no such file, or the word `max`

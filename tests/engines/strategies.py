@@ -15,7 +15,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 SCHEMA = """
-node Person {
+interface Thing { name: String  note: I32? }
+node Person implements Thing {
     name: String @key
     age: I32? @index
     rank: F64?
@@ -23,20 +24,33 @@ node Person {
     tags: [String]?
     vec: Vector(2)? @index
 }
-node City { name: String @key  size: I32?  motto: String?  open: Bool? }
+node City implements Thing { name: String @key  size: I32?  motto: String?  open: Bool? }
 edge Knows: Person -> Person { since: I32? }
 edge LivesIn: Person -> City { since: I32? }
 edge Twin: City -> City
+edge Likes: Person -> Thing { since: I32? }
+edge Near: Thing -> Thing
+edge Owns: Thing -> City
 """
 
-ENDS = {"knows": ("Person", "Person"), "livesIn": ("Person", "City"), "twin": ("City", "City")}
+ENDS = {
+    "knows": ("Person", "Person"),
+    "livesIn": ("Person", "City"),
+    "twin": ("City", "City"),
+    "likes": ("Person", "Thing"),
+    "near": ("Thing", "Thing"),
+    "owns": ("Thing", "City"),
+}
 """Edge words with the types at their ends."""
-NUMBERS = {"Person": ("age", "rank"), "City": ("size",)}
-TEXTS = {"Person": ("bio", "name"), "City": ("motto", "name")}
-EDGE_NUMBERS = {"knows": "since", "livesIn": "since"}
+MEMBERS = {"Person": {"Person"}, "City": {"City"}, "Thing": {"Person", "City"}}
+"""The node types of each type."""
+NUMBERS = {"Person": ("age", "rank"), "City": ("size",), "Thing": ("note",)}
+TEXTS = {"Person": ("bio", "name"), "City": ("motto", "name"), "Thing": ("name",)}
+EDGE_NUMBERS = {"knows": "since", "livesIn": "since", "likes": "since"}
 SCALARS = {
-    "Person": ("name", "age", "rank", "bio"),
+    "Person": ("name", "age", "rank", "bio", "@type"),
     "City": ("name", "size", "motto", "open"),
+    "Thing": ("name", "note", "@type"),
 }
 WORDS = ("red", "fox", "river", "lamp", "walked", "the", "walking")
 NAMES = ("a", "b", "c", "d", "e")
@@ -67,6 +81,7 @@ def records(choices: random.Random) -> list[Record]:
             "bio": maybe(text),
             "tags": maybe(lambda: choices.choices(["x", "y", ""], k=choices.randint(0, 3))),
             "vec": maybe(lambda: [float(choices.randint(0, 2)), choices.choice([0.0, 0.5])]),
+            "note": maybe(lambda: choices.randint(0, 2)),
         }
         made.append({"type": "Person", "data": data})
     for name in choices.sample(cities, len(cities)):
@@ -75,12 +90,27 @@ def records(choices: random.Random) -> list[Record]:
             "size": maybe(lambda: choices.randint(0, 2)),
             "motto": maybe(text),
             "open": maybe(lambda: choices.random() < 0.5),
+            "note": maybe(lambda: choices.randint(0, 2)),
         }
         made.append({"type": "City", "data": data})
     made += _edges(choices, "Knows", people, people, 10, "since")
     made += _edges(choices, "LivesIn", people, cities, 8, "since")
     made += _edges(choices, "Twin", cities, cities, 5, None)
+    things = [("Person", name) for name in people] + [("City", name) for name in cities]
+    made += _typed_ends(choices, _edges(choices, "Likes", people, cities, 6, "since"), things, "to")
+    near = _typed_ends(choices, _edges(choices, "Near", people, people, 8, None), things, "from")
+    made += _typed_ends(choices, near, things, "to")
+    made += _typed_ends(choices, _edges(choices, "Owns", people, cities, 5, None), things, "from")
     return made
+
+
+def _typed_ends(
+    choices: random.Random, edges: list[Record], nodes: Sequence[tuple[str, str]], end: str
+) -> list[Record]:
+    """Edges with nodes of any of the types at one end."""
+    for edge in edges:
+        edge[f"{end}_type"], edge[end] = choices.choice(nodes)
+    return edges
 
 
 def _edges(
@@ -164,7 +194,8 @@ class MatchWriter:
         return self._draw(st.sampled_from(sorted(options)))
 
     def _binding(self, names: Names) -> Clause:
-        name, type_name = self._fresh(), self._draw(st.sampled_from(["Person", "Person", "City"]))
+        types = ["Person", "Person", "City", "Thing"]
+        name, type_name = self._fresh(), self._draw(st.sampled_from(types))
         names.nodes[name] = type_name
         pair = ""
         if self._draw(st.integers(0, 7)) == 7:
@@ -175,6 +206,8 @@ class MatchWriter:
         kinds = [f'name: "{self._draw(st.sampled_from(NAMES))}"']
         if type_name == "Person":
             kinds += [f"age: {self._draw(st.integers(0, 2))}", 'tags: "x"', "rank: 0.5"]
+        elif type_name == "Thing":
+            kinds += [f"note: {self._draw(st.integers(0, 2))}"]
         else:
             kinds += [f"size: {self._draw(st.integers(0, 2))}", "open: true"]
         return f" {{ {self._draw(st.sampled_from(kinds))} }}"
@@ -229,13 +262,23 @@ class MatchWriter:
     ) -> list[Clause]:
         left = left or self._pick(names.nodes)
         left_type = names.nodes[left]
-        word = self._pick(word for word, ends in ENDS.items() if left_type in ends)
+        word = self._pick(
+            word for word, ends in ENDS.items() if any(_meet(left_type, end) for end in ends)
+        )
         source, target = ENDS[word]
-        right_type = target if left_type == source else source
+        right_type = _right_type(left_type, source, target)
+        is_mixed = "Thing" in (source, target, left_type)
         known = [
-            name for name, type_name in names.nodes.items() if may_close and type_name == right_type
+            name
+            for name, type_name in names.nodes.items()
+            if may_close
+            and (_fits(left_type, type_name, word) if is_mixed else type_name == right_type)
         ]
         right = self._draw(st.sampled_from([*known[:3], "new", "new", "_"]))
+        if right == "new" and right_type == "Thing":
+            right_type = self._draw(
+                st.sampled_from([each for each in MEMBERS if _fits(left_type, each, word)])
+            )
         bindings: list[Clause] = []
         if right == "new":
             right = self._fresh()
@@ -265,6 +308,10 @@ class MatchWriter:
         # A hop types its ends by what stands before it; between two types that decides where it
         # goes, and an optional variable must not turn into one of the block.
         needs = frozenset() if one_type else frozenset({left})
+        if is_mixed or "Thing" in (names.nodes.get(right), right_type):
+            # An interface fits several types, so both ends have to be typed before.
+            hop = Clause(text, frozenset(introduced), frozenset({left, right} - {"_"}))
+            return [*bindings, hop]
         hop = Clause(text, frozenset(introduced), needs)
         return [hop, *bindings] if self._draw(st.booleans()) else [*bindings, hop]
 
@@ -315,17 +362,41 @@ class MatchWriter:
         ]
         if type_name == "Person":
             options += [f'${name}.tags contains "x"', f"length(${name}.tags) < 2"]
+        elif type_name == "Thing":
+            options += [f'${name}.@type = "City"', f"${name} is not City"] * 2
         else:
             options += [f"${name}.open = true"]
         return self._draw(st.sampled_from(options))
 
     def _text(self, names: Names) -> str:
-        name = self._pick(names.readable)
+        searched = [name for name, type_name in names.readable.items() if type_name != "Thing"]
+        if not searched:
+            return ""
+        name = self._pick(searched)
         prop = TEXTS[names.readable[name]][0]
         words = " ".join(self._draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3)))
         if self._draw(st.booleans()):
             return f'fuzzy(${name}.{prop}, "{words}", {self._draw(st.integers(0, 2))})'
         return f'{self._draw(st.sampled_from(["search", "match_text"]))}(${name}.{prop}, "{words}")'
+
+
+def _meet(left: str, right: str) -> bool:
+    """Whether two types have nodes in common."""
+    return bool(MEMBERS[left] & MEMBERS[right])
+
+
+def _fits(left: str, right: str, word: str) -> bool:
+    """Whether an edge may lead from a node of one type to one of another, or back."""
+    source, target = ENDS[word]
+    out = _meet(left, source) and _meet(right, target)
+    return out or (_meet(left, target) and _meet(right, source))
+
+
+def _right_type(left: str, source: str, target: str) -> str:
+    """What an untyped right end becomes: by an exact left end, and else by one that fits."""
+    if left in (source, target):
+        return target if left == source else source
+    return target if _meet(left, source) else source
 
 
 # --- queries --------------------------------------------------------------------------------------
@@ -359,12 +430,19 @@ class TailWriter:
     def tail(self, kind: str | None = None) -> tuple[str, str]:
         """The text from `return` on, and the limit."""
         kind = kind or self._draw(st.sampled_from(["rows", "rows", "groups", "rank"]))
-        ranked = [name for name, type_name in self._names.readable.items()]
+        ranked = [name for name, of in self._names.readable.items() if of != "Thing"]
+        if kind == "rank" and not ranked:
+            kind = "rows"
         if kind == "groups":
             items, keys = self._groups()
         else:
             items, keys = self._items()
         distinct = " distinct" if self._draw(st.integers(0, 5)) == 5 else ""
+        things = {f"${name}" for name, of in self._names.readable.items() if of == "Thing"}
+        if any(item.split(" as ")[0] in things for item in items) and (
+            kind == "rank" or items[-1].endswith("extra")
+        ):
+            distinct = ""  # nodes of an interface are grouped, which whole entities are not
         having = self._having(keys)
         if kind == "rank":
             rank, needs_limit = self._rank(self._draw(st.sampled_from(sorted(ranked))))

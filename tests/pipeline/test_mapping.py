@@ -297,6 +297,81 @@ def test_c_pip_038_ldbc_files_are_loaded_as_they_are(graph, tmp_path):
     assert rows(graph, "Country") == [{"name": "Austria"}]
 
 
+def test_c_qry_081_ldbc_messages_are_loaded_as_they_are(tmp_path):
+    """One file of creators for posts and comments, one of places for three types of places."""
+    forum = omnigraph.init(
+        tmp_path / "forum.omni",
+        """
+        interface Message { content: String?  length: I32 }
+        interface Place { name: String }
+        node Person { number: I64 @key  name: String }
+        node Post implements Message { number: I64 @key  language: String? }
+        node Comment implements Message { number: I64 @key }
+        node City implements Place { number: I64 @key }
+        node Country implements Place { number: I64 @key }
+        edge HasCreator: Message -> Person @card(1..1)
+        edge ReplyOf: Comment -> Message @card(1..1)
+        edge Likes: Person -> Message { since: DateTime  @key(src, dst) }
+        edge IsPartOf: Place -> Place @card(0..1)
+        """,
+    )
+    files = {
+        "person": "id|name\n1|Ada\n2|Bo\n",
+        "post": "id|language|content|length\n10|en|Hello|5\n11|||0\n",
+        "comment": "id|content|length\n20|Yes|3\n21|No|2\n",
+        "place": "id|name|type\n1|Graz|city\n2|Austria|country\n",
+        "creator": "Message.id|Person.id\n10|1\n11|2\n20|2\n21|1\n",
+        "reply": "Comment.id|Message.id\n20|10\n21|20\n",
+        "likes": "Person.id|Message.id|creationDate\n1|20|1577836800000\n2|10|1577836800001\n",
+        "part": "Place.id|Place.id\n1|2\n",
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    ends = {"#1": "from", "#2": "to"}
+    receipt = forum.load(
+        nodes={
+            "Person": tmp_path / "person.csv",
+            "Post": tmp_path / "post.csv",
+            "Comment": tmp_path / "comment.csv",
+            "City": tmp_path / "place.csv",
+            "Country": tmp_path / "place.csv",
+        },
+        edges={
+            "HasCreator": tmp_path / "creator.csv",
+            "ReplyOf": tmp_path / "reply.csv",
+            "Likes": tmp_path / "likes.csv",
+            "IsPartOf": tmp_path / "part.csv",
+        },
+        map={
+            **{name: {"id": "number"} for name in ("Person", "Post", "Comment", "City", "Country")},
+            **dict.fromkeys(("HasCreator", "ReplyOf", "IsPartOf"), ends),
+            "Likes": {**ends, "creationDate": "since"},
+        },
+        where={"City": {"type": "city"}, "Country": {"type": "country"}},
+        csv=CsvOptions(delimiter="|"),
+        errors=ErrorOptions(ignore_unknown=True),
+        mode="append",
+    )
+    assert receipt.to_dict()["inserted"] == 8 + 4 + 2 + 2 + 1
+    thread = forum.query(
+        """
+        query q() {
+            match { $c: Comment  $c replyOf{1,9} $p  $p is Post  $c hasCreator $who }
+            return { $who.name as name, $c, $p.language as language }
+            order { $c.number }
+        }
+        """
+    )
+    assert [tuple(row.values()) for row in thread.to_pylist()] == [
+        ("Bo", "20", "en"),
+        ("Ada", "21", "en"),
+    ]
+    parts = forum.query(
+        "query q() { match { $a isPartOf $b } return { $a.name, $a.@type as a, $b.@type as b } }"
+    )
+    assert parts.to_pylist() == [{"a.name": "Graz", "a": "City", "b": "Country"}]
+
+
 def test_c_pip_038_040_ends_of_several_types_in_one_file_are_told_by_their_nodes(tmp_path):
     """The file does not say what its ends are: each edge type takes the rows whose nodes it has."""
     places = omnigraph.init(

@@ -67,8 +67,8 @@ class BadRecord:
     """None if no record of the input is the cause."""
     table_key: str
     problem: Problem
-    missing: tuple[str, str] | None = None
-    """Of an edge without its node: the type key and the id of that."""
+    missing: tuple[tuple[str, ...], str] | None = None
+    """Of an edge without its node: the keys of the types that it may be of, and its id."""
 
     @classmethod
     def of(
@@ -82,7 +82,8 @@ class BadRecord:
         if violation.missing_id is not None:
             edge = catalog.edges[violation.type_name]
             node = edge.source if violation.property_name == SRC else edge.target
-            missing = (TableKey.node(node), violation.missing_id)
+            keys = tuple(TableKey.node(each.name) for each in catalog.node_types(node))
+            missing = (keys, violation.missing_id)
         return cls(record, key, problem, missing)
 
     @property
@@ -152,8 +153,9 @@ class Skipping:
         """Say of an edge that its node was skipped."""
         if bad.missing is None:
             return bad
-        key, missing_id = bad.missing
-        if not any(missing_id in ids.get(key, ()) for ids in (self._ids, self.refused_ids)):
+        keys, missing_id = bad.missing
+        left_out = (ids.get(key, ()) for key in keys for ids in (self._ids, self.refused_ids))
+        if not any(missing_id in ids for ids in left_out):
             return bad
         message = f"{bad.problem.message}: the record of this node was skipped"
         hint = "mend the record of the node, and load both again"

@@ -209,8 +209,9 @@ def _ends(
         if set(ends) <= set(table.columns):
             return ends
     found: list[str | None] = []
-    for node in (nodes[type.source], nodes[type.target]):
-        named = (_column(name, table) for name in (node.name, *node.key))
+    for end in (type.source, type.target):
+        key = nodes[end].key if end in nodes else ()
+        named = (_column(name, table) for name in (end, *key))
         found.append(next((each for each in named if each is not None and each not in found), None))
     return found[0], found[1]
 

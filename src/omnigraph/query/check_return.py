@@ -14,6 +14,7 @@ from omnigraph.query.operands import (
     Operands,
     PathVariable,
     VariableScope,
+    edge_id,
     node_id,
     suggest_alias,
 )
@@ -126,7 +127,7 @@ class _ItemOperands(Operands):
         if node.argument is None:
             return ex.AggregateValue("count", None, False, ex.I64)
         self._inside_aggregate = True
-        argument = self.item(node.argument)
+        argument = self._counted_edge(node) or self.item(node.argument)
         self._inside_aggregate = False
         if isinstance(argument, ex.EntityObject):
             raise self.context.error(
@@ -142,6 +143,16 @@ class _ItemOperands(Operands):
             assert isinstance(argument, ex.PropertyValue)
             argument = ex.EntityId(argument.variable, argument.type)
         return ex.AggregateValue(node.function, argument, node.distinct, result)
+
+    def _counted_edge(self, node: ast.Aggregate) -> ex.Expression | None:
+        """The edges that `count($e)` counts, by their ids."""
+        argument = node.argument
+        if node.function != "count" or not isinstance(argument, ast.Variable):
+            return None
+        bound = self.scope.lookup(argument.name)
+        if argument.name in self.context.parameters or not isinstance(bound, EdgeVariable):
+            return None
+        return edge_id(argument.name, bound)
 
     def _aggregate_type(self, node: ast.Aggregate, argument: ValueType) -> ValueType:
         function = node.function

@@ -458,6 +458,12 @@ def node_id(variable: str, bound: NodeVariable) -> ex.Expression:
     return ex.EntityId(variable, type)
 
 
+def edge_id(variable: str, bound: EdgeVariable) -> ex.PropertyValue:
+    """The id of an edge, which tells it from parallel ones; nullable if its variable is."""
+    type = ex.STRING.with_nullable(bound.optional)
+    return ex.PropertyValue(variable, "edge", bound.type.name, "id", type)
+
+
 def comparable(left: ValueType, right: ValueType) -> bool:
     """Whether two single values may be compared: the same scalar, or two numbers."""
     if not (left.is_plain_scalar and right.is_plain_scalar):

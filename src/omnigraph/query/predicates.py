@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal, cast
 
+from omnigraph.model.arrow import ID
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import round_to_f32
 from omnigraph.query import expressions as ex
@@ -14,9 +15,12 @@ from omnigraph.query.operands import (
     Operands,
     PathVariable,
     comparable,
+    edge_id,
     is_empty_list,
+    node_id,
     property_value,
     round_to_match,
+    type_value,
 )
 from omnigraph.schema.catalog import InterfaceType, Property
 from omnigraph.syntax import query_ast as ast
@@ -50,9 +54,49 @@ def check_filter(
         case "in":
             return _membership(node, operands)
         case operator:
+            identity = _identity(node, operands)
+            if identity is not None:
+                return identity
             left, right = operands.plain(node.left), operands.plain(node.right)
             require_comparable(left.type, right.type, node.span, operands)
             return ex.Compare(operator, round_to_match(right, left), round_to_match(left, right))
+
+
+def _identity(node: ast.Filter, operands: Operands) -> ex.Expression | None:
+    """`$a = $b` or `$a != $b` of two nodes or two edges; None for any other comparison."""
+    left, right = node.left, node.right
+    if not (isinstance(left, ast.Variable) and isinstance(right, ast.Variable)):
+        return None
+    if (
+        node.operator not in ("=", "!=")
+        or {left.name, right.name} & operands.context.parameters.keys()
+    ):
+        return None
+    one, other = operands.scope.lookup(left.name), operands.scope.lookup(right.name)
+    if isinstance(one, EdgeVariable) and isinstance(other, EdgeVariable):
+        if one.type.name == other.type.name:
+            return ex.Compare(node.operator, edge_id(left.name, one), edge_id(right.name, other))
+    elif isinstance(one, NodeVariable) and isinstance(other, NodeVariable):
+        types = operands.context.catalog.node_types
+        known = {each.name for each in types(one.type.name)}
+        if any(each.name in known for each in types(other.type.name)):
+            same = ex.Compare(node.operator, node_id(left.name, one), node_id(right.name, other))
+            if not isinstance(one.type, InterfaceType) and not isinstance(
+                other.type, InterfaceType
+            ):
+                return same
+            of_type = ex.Compare(
+                node.operator, type_value(left.name, one), type_value(right.name, other)
+            )
+            return ex.Combine("and" if node.operator == "=" else "or", (same, of_type))
+    else:
+        return None
+    raise operands.context.error(
+        "T7",
+        f"`${left.name}` is a {one.type.name} and `${right.name}` a {other.type.name}, "
+        "which are never the same",
+        node.span,
+    )
 
 
 def check_null_test(node: ast.NullTest, operands: Operands) -> ex.Expression:
@@ -72,6 +116,13 @@ def check_pair(
 ) -> ex.Expression:
     """One `property: value` of a binding: equality, or membership on a list property."""
     context = operands.context
+    if pair.name == ID:
+        value = _pair_value(bound, Property(ID, ex.STRING, 0), pair, operands)
+        name = ex.NODE_ID if isinstance(bound.type, InterfaceType) else ID
+        type = ex.STRING.with_nullable(bound.optional)
+        return ex.Compare(
+            "=", ex.PropertyValue(variable, "node", bound.type.name, name, type), value
+        )
     declared = bound.type.properties.get(pair.name)
     if declared is None:
         raise operands.unknown_property("T2", bound, pair.name, pair.name_span)

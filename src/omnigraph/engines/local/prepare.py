@@ -571,13 +571,21 @@ def _of_type(step: plan.Scan, type_name: str) -> plan.Scan:
         if isinstance(part, ex.PropertyValue) and part.variable == step.variable:
             if part.property == ex.NODE_TYPE:
                 return ex.Constant(type_name, ex.STRING)
-            if part.property == ex.NODE_ID:
-                return ex.EntityId(part.variable, part.type)
-            return replace(part, type_name=type_name)
+            name = ID if part.property == ex.NODE_ID else part.property
+            return replace(part, type_name=type_name, property=name)
         return None
 
     predicates = tuple(ex.rewrite(predicate, replacement) for predicate in step.predicates)
-    return replace(step, type_name=type_name, predicates=predicates)
+    ids = (
+        each.right
+        for each in predicates
+        if isinstance(each, ex.Compare)
+        and each.operator == "="
+        and isinstance(each.left, ex.PropertyValue)
+        and each.left.property == ID
+        and not ex.variables_of(each.right)
+    )
+    return replace(step, type_name=type_name, predicates=predicates, entity_id=next(ids, None))
 
 
 def _pins(predicate: ex.Expression, entity_id: ex.Expression | None) -> bool:

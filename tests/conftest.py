@@ -22,6 +22,9 @@ from omnigraph.model.governor import container_limits
 # every file would be most of the suite's time. Tests of durability itself set it explicitly.
 os.environ.setdefault("OMNIGRAPH_DURABILITY", "process")
 
+# Almost all that collecting tests makes is kept: see `pytest_collection_finish`.
+gc.disable()
+
 # Every call of `httpx.get` would read the certificates of all authorities again.
 setattr(ssl, "create_default_context", cache(ssl.create_default_context))  # noqa: B010
 
@@ -70,13 +73,19 @@ settings.register_profile("long", _calm, max_examples=500)
 settings.load_profile("small")
 
 
+# Each group has a Spark session of its own, and is run by one worker: those of queries and
+# computations, and those of loads, streams and pipelines.
+SPARK_GROUPS = (("spark_queries",), ("spark",))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Hand out what takes long first.
 
-    One process runs all of the group `spark`; it must not begin when the others are almost done.
+    One process runs all of a group of Spark tests; it must not begin when the others are almost
+    done.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: (not _is_in_group(item, "spark"), not _takes_long(item)))
+        items.sort(key=lambda item: (not _shares_session(item), not _takes_long(item)))
 
 
 def pytest_collection_finish() -> None:
@@ -84,6 +93,7 @@ def pytest_collection_finish() -> None:
 
     It would look at all of it again and again, a third of the time of small tests.
     """
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -101,9 +111,9 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
-def _is_in_group(item: pytest.Item, name: str) -> bool:
+def _shares_session(item: pytest.Item) -> bool:
     group = item.get_closest_marker("xdist_group")
-    return group is not None and group.args == (name,)
+    return group is not None and group.args in SPARK_GROUPS
 
 
 def _takes_long(item: pytest.Item) -> bool:

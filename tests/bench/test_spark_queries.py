@@ -22,7 +22,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark_queries")
 def test_frames_by_hand_answer_the_question(graph: og.Graph, spark: object):
     wanted = graph.query(spark_child.QUESTION).to_pylist()
     assert len(wanted) > 1

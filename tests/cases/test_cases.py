@@ -44,7 +44,7 @@ def test_case(case: Case, engine: str, graphs: Graphs):
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark_queries")
 @pytest.mark.parametrize(
     "case",
     [

@@ -284,7 +284,7 @@ def test_settings_of_spark_are_for_queries_on_spark(run, full_graph: str, argume
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark_queries")
 def test_c_pip_024_a_query_on_spark_prints_the_same(run, full_graph: str, spark: object):
     here = query(run, full_graph, "-e", ALL)
     there = query(run, full_graph, "-e", ALL, "--engine", "spark")

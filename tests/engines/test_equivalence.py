@@ -306,7 +306,7 @@ FEW_EXAMPLES = settings(FEW, suppress_health_check=EXAMPLES.suppress_health_chec
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark_queries")
 @given(queries(), st.sampled_from(range(GRAPHS)), st.booleans())
 @FEW_EXAMPLES
 def test_c_pip_024_random_queries_give_the_same_on_spark(
@@ -400,7 +400,7 @@ def test_c_qry_057_and_058_hold_for_many_rows(crowd: tuple[og.Graph, Tables], ta
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark_queries")
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("tail", TAILS)
 def test_c_pip_024_many_rows_come_in_the_same_order_on_spark(

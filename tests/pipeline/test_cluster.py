@@ -21,7 +21,7 @@ from tests.pipeline.cluster import running_cluster
 from tests.pipeline.cluster_driver import PARTITIONS, ROWS
 from tests.pipeline.conftest import SCHEMA
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
 
 @dataclass(frozen=True)

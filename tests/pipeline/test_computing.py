@@ -22,7 +22,7 @@ from omnigraph.model.computations import Computation
 from omnigraph.pipeline.computing import partitions, rounds
 from tests.computing.graphs import SCHEMA, linked, random_edges
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark_queries")]
 
 PEOPLE = 40
 EDGES = random_edges(11, PEOPLE, 120)

@@ -19,7 +19,7 @@ import pytest
 import omnigraph
 from tests.crash.processes import ROOT
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SCHEMA = "node Stop { code: String @key }\nedge Ride: Stop -> Stop { riders: I32 }"
 STOPS = 1_000

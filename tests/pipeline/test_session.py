@@ -136,7 +136,6 @@ def test_executors_with_other_software_are_refused_with_both_versions():
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize(
     ("master", "reason"),
     [("yarn", "either HADOOP_CONF_DIR or YARN_CONF_DIR must be set"), ("foo://x", "Master must ")],
@@ -220,7 +219,6 @@ its workers are there, and one that works and is interrupted."""
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_c_pip_032_and_c_pip_033_on_the_bundled_java_starts_and_interrupts_print_nothing(tmp_path):
     for tool in ("bash", "dirname", "ps"):
         (tmp_path / tool).symlink_to(shutil.which(tool) or tool)

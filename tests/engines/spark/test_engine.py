@@ -20,7 +20,7 @@ from tests.support.pages import ROOT, run_page
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark_queries"),
     pytest.mark.usefixtures("spark"),
 ]
 

@@ -195,6 +195,29 @@ def test_rename_creates_parents_and_replaces(store: ObjectStore):
     assert store.list() == ["new/deep/beside"]
 
 
+def test_copy_creates_parents_replaces_and_keeps_the_original(store: ObjectStore):
+    large = bytes(range(256)) * 10_000
+    store.write("old", large)
+    store.copy("old", "new/deep/name")
+    assert store.list() == ["new/deep/name", "old"]
+    assert store.read("new/deep/name") == large
+    store.write("other", b"2")
+    store.copy("other", "new/deep/name")
+    assert store.read("new/deep/name") == b"2"
+    assert store.list() == ["new/deep/name", "old", "other"]
+    store.delete("other")
+    assert store.read("new/deep/name") == b"2"
+
+
+def test_copy_of_an_absent_object_is_reported(store: ObjectStore):
+    store.write("dir/x", b"1")
+    for source in ("absent", "dir"):
+        with pytest.raises(StorageFailure) as caught:
+            store.copy(source, "new")
+        assert caught.value.failure_class is FailureClass.NOT_FOUND
+    assert store.list() == ["dir/x"]
+
+
 def test_rename_onto_itself_keeps_the_object(store: ObjectStore):
     store.write("a", b"1")
     store.rename("a", "a")

@@ -86,7 +86,7 @@ def test_files_that_are_gone_are_not_committed(table):
     fragments = written(place)
     for file in data_files(place, fragments):
         Path(file).unlink()
-    with pytest.raises(StorageError, match="was removed while the load was running"):
+    with pytest.raises(StorageError, match="was removed while the write was running"):
         stage_written(table, "append", fragments, "four")
 
 

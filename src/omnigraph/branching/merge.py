@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 from omnigraph.branching.branches import BranchRequest, delete_branch, list_branches
-from omnigraph.branching.merge_plan import Sides, merge_types
+from omnigraph.branching.merge_plan import MergeWrite, Sides, merge_types
 from omnigraph.branching.moments import reader_of, state_with
 from omnigraph.branching.three_way import ConflictRules
 from omnigraph.commit.kernel import Capture, Kernel
@@ -109,7 +110,7 @@ def merge(kernel: Kernel, request: MergeSpec) -> MergeReceipt:
     source = recoverer.barrier(request.source, "branch merge")
     captured = _capture(kernel, request.rules, source, target)
     hit(Failpoint.BRANCH_MERGE_POST_AUTHORITY_CAPTURE)
-    plan, changes = _plan(kernel, captured, request.rules)
+    plan, write = _plan(kernel, captured, request.rules)
     receipt = MergeReceipt(
         request.source,
         request.target,
@@ -132,6 +133,8 @@ def merge(kernel: Kernel, request: MergeSpec) -> MergeReceipt:
         receipt=stored,
         merged_parent=plan.source_commit_id,
     )
+    with _source_required(kernel, captured.source_branch):
+        changes = write.change_set()
     commit = carry_out(kernel, captured.sides.target, changes, intent)
     return replace(receipt, commit=commit_info(commit))
 
@@ -348,22 +351,28 @@ class _Ends:
         return SchemaPath.between(self.kernel, start, self.accepted)
 
 
-def _plan(kernel: Kernel, captured: _Captured, rules: ConflictRules) -> tuple[MergePlan, ChangeSet]:
+def _plan(
+    kernel: Kernel, captured: _Captured, rules: ConflictRules
+) -> tuple[MergePlan, MergeWrite]:
     if captured.sides.outcome == "already_up_to_date":
-        return captured.sides.plan(), ChangeSet()
-    try:
+        return captured.sides.plan(), MergeWrite(kernel, captured.sides.target)
+    with _source_required(kernel, captured.source_branch):
         return merge_types(kernel, captured.accepted.catalog, captured.sides, rules)
-    except (NotFound, StorageError):
-        _require_source(kernel, captured)
+
+
+@contextmanager
+def _source_required(kernel: Kernel, source: ManifestBranch) -> Iterator[None]:
+    """A block that reads the source.
+
+    One that is deleted meanwhile takes its files along: say so, and not which of them are gone.
+    """
+    try:
+        yield
+    except (NotFound, StorageError) as error:
+        current = kernel.manifest.refreshed(source.branch).where.ref
+        if current != source.where.ref:
+            raise ReadSetChanged("graph_branch", source.where.ref, current) from error
         raise
-
-
-def _require_source(kernel: Kernel, captured: _Captured) -> None:
-    """A source that was deleted meanwhile took its files along: say so, and not which are gone."""
-    source = captured.source_branch
-    current = kernel.manifest.refreshed(source.branch).where.ref
-    if current != source.where.ref:
-        raise ReadSetChanged("graph_branch", source.where.ref, current)
 
 
 Commits = Mapping[str, CommitRow]
@@ -462,7 +471,7 @@ def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
     branch = Recoverer(kernel).barrier(request.branch, request.verb)
     if (earlier := earlier_replay(request, branch.state)) is not None:
         return earlier
-    plan, capture, changes = _plan_replay(kernel, request, branch)
+    plan, capture, write = _plan_replay(kernel, request, branch)
     plan.require_no_conflicts(
         f"nothing was changed; bring these entities on {request.branch} to what they should be"
     )
@@ -471,7 +480,7 @@ def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
         for name in ("inserted", "updated", "deleted")
     }
     commit = None
-    if not changes.is_empty:
+    if not write.is_empty:
         intent = Intent(
             "BranchMerge",
             "mutation",
@@ -479,7 +488,7 @@ def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
             operation_id=request.operation_id,
             receipt={**request.identity, **counts},
         )
-        commit = commit_info(carry_out(kernel, capture, changes, intent))
+        commit = commit_info(carry_out(kernel, capture, write.change_set(), intent))
     return ReplayReceipt(
         request.verb,
         request.commit_id,
@@ -512,7 +521,7 @@ def earlier_replay(request: ReplaySpec, state: ManifestState) -> ReplayReceipt |
 
 def _plan_replay(
     kernel: Kernel, request: ReplaySpec, branch: ManifestBranch
-) -> tuple[MergePlan, Capture, ChangeSet]:
+) -> tuple[MergePlan, Capture, MergeWrite]:
     state = branch.state
     head = state.head_snapshot()
     accepted = kernel.accepted_at(head)
@@ -536,8 +545,8 @@ def _plan_replay(
     )
     readers = ends.base_reader(), ends.source_reader()
     sides = Sides(*readers, capture, request.source_name, request.branch, schema=ends.path.plan)
-    plan, changes = merge_types(kernel, accepted.catalog, sides, ConflictRules())
-    return plan, capture, changes
+    plan, write = merge_types(kernel, accepted.catalog, sides, ConflictRules())
+    return plan, capture, write
 
 
 def _history(kernel: Kernel, request: ReplaySpec, state: ManifestState) -> ManifestState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,8 @@ from omnigraph.storage.reader import SnapshotReader
 
 ROWS_PER_READ = 4_096
 """Rows that are held at once while they are compared or shown, at most."""
+NARROW_ROWS_PER_READ = 65_536
+"""The same where only some columns are read."""
 VECTOR_BYTES_PER_READ = 4 * 1024 * 1024
 """What the vectors of rows that are held at once may have together."""
 BLOB_BYTES_PER_READ = 8 * 1024 * 1024
@@ -87,6 +89,13 @@ class TableRows:
     def plain(self, positions: Positions) -> pa.Table:
         """Rows without their blobs, in the order of ``positions``."""
         return self.reader.take(self.key, pa.array(positions), self.plain_columns)
+
+    def columns_of(self, positions: Positions, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Some columns of rows, none of them a blob, some rows at a time."""
+        schema = table_schema(self.type)
+        chosen = pa.schema([schema.field(name) for name in columns])
+        for part in chunked(positions, NARROW_ROWS_PER_READ):
+            yield self.reader.take(self.key, pa.array(part), columns).cast(chosen)
 
     def complete(self, positions: Positions) -> Iterator[pa.Table]:
         """Rows with everything, ready to be written, some at a time."""

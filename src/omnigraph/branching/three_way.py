@@ -6,7 +6,7 @@ unless the caller chose a side, or asked to merge property by property.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -42,6 +42,7 @@ from omnigraph.model.arrow import ID
 from omnigraph.model.merging import ConflictKind, ConflictPolicy, MergeGranularity
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.storage.fragments import Positions
+from omnigraph.storage.row_places import added_rows
 from omnigraph.syntax.suggest import did_you_mean
 
 POLICIES: tuple[str, ...] = get_args(ConflictPolicy)
@@ -106,13 +107,10 @@ class Contested:
 
 
 @dataclass(frozen=True, eq=False)
-class TypeMerge:
-    """What the merge does to one type of the target."""
+class MergedRows:
+    """What the merge does to the rows of one type: where they lie, not what they hold."""
 
-    base: TableRows
-    source: TableRows
-    target: TableRows
-    is_adopted: bool = False
+    is_adopted: bool = True
     """Whether the target had not changed the type at all."""
     taken: Positions = field(default_factory=lambda: NO_POSITIONS)
     """Rows of the source that are written to the target."""
@@ -152,20 +150,72 @@ class TypeMerge:
         """Whether the target stays as it is."""
         return not (self.written or self.deleted)
 
+    @classmethod
+    def joined(cls, parts: Sequence[MergedRows], mixed: CollectedRows) -> MergedRows:
+        """All of some parts, each of other entities; ``mixed`` collects the rows that are mixed."""
+        for part in parts:
+            if part.mixed is not None:
+                mixed.add(part.mixed)
+        contested = [each.conflicts for each in parts if each.conflicts is not None]
+        conflicts = Contested(
+            Changes.joined([NO_CHANGES, *(each.source for each in contested)]),
+            Changes.joined([NO_CHANGES, *(each.target for each in contested)]),
+        )
+        return cls(
+            all(part.is_adopted for part in parts),
+            np.concatenate([NO_POSITIONS, *(part.taken for part in parts)]),
+            mixed.table() if mixed.num_rows else None,
+            np.concatenate([NO_POSITIONS, *(part.replaced for part in parts)]),
+            np.concatenate([NO_POSITIONS, *(part.removed for part in parts)]),
+            pa.chunked_array(
+                [chunk for part in parts for chunk in part.removed_ids.chunks], pa.string()
+            ),
+            conflicts if len(conflicts) else None,
+            sum(part.resolved for part in parts),
+        )
 
-def merge_type(
-    base: TableRows, source: TableRows, target: TableRows, rules: ConflictRules, spill: Spill
-) -> TypeMerge:
-    """Bring what the source changed since the base to the target."""
-    if pin(source) in (pin(base), pin(target)):
-        return TypeMerge(base, source, target)
-    theirs = Candidates.of(base, source, spill)
-    ours = Candidates.of(base, target, spill)
-    merge = _Merge(base, source, target, rules, spill)
-    candidates = [theirs.left, theirs.right, ours.left, ours.right]
-    for ids in id_ranges(candidates, spill.part_bytes):
-        merge.add(theirs.within(ids).changes, ours.within(ids))
-    return merge.result()
+
+@dataclass(frozen=True, eq=False)
+class TypeSides:
+    """One type as the base, the source and the target of a merge have it."""
+
+    base: TableRows
+    source: TableRows
+    target: TableRows
+
+    def without_reading(self) -> MergedRows | None:
+        """What the merge does, where the metadata of the tables says it; None where ids decide.
+
+        A source that did not change the type, or did what the target did, brings nothing. If the
+        target did not change it, and the source only added fragments, those are new entities: the
+        base has none of their ids, and neither has the target.
+        """
+        at_base, at_target = pin(self.base), pin(self.target)
+        if pin(self.source) in (at_base, at_target):
+            return MergedRows(is_adopted=False)
+        if at_base != at_target:
+            return None
+        added = added_rows(self.base.handle, self.source.handle)
+        return None if added is None else MergedRows(taken=added)
+
+    def merged(self, rules: ConflictRules, spill: Spill) -> MergedRows:
+        """Bring what the source changed since the base to the target."""
+        known = self.without_reading()
+        if known is not None:
+            return known
+        theirs = Candidates.of(self.base, self.source, spill)
+        ours = Candidates.of(self.base, self.target, spill)
+        return self.merged_among(theirs, ours, rules, spill)
+
+    def merged_among(
+        self, theirs: Candidates, ours: Candidates, rules: ConflictRules, spill: Spill
+    ) -> MergedRows:
+        """The same, for entities among some candidates of the source and of the target."""
+        merge = _Merge(self, rules, spill)
+        candidates = [theirs.left, theirs.right, ours.left, ours.right]
+        for ids in id_ranges(candidates, spill.part_bytes):
+            merge.add(theirs.within(ids).changes, ours.within(ids))
+        return merge.result()
 
 
 def _agree(source: TableRows, target: TableRows, both: Contested) -> Mask:
@@ -183,31 +233,18 @@ def _agree(source: TableRows, target: TableRows, both: Contested) -> Mask:
 class _Merge:
     """The parts of a result, as they are collected range by range."""
 
-    def __init__(
-        self,
-        base: TableRows,
-        source: TableRows,
-        target: TableRows,
-        rules: ConflictRules,
-        spill: Spill,
-    ) -> None:
-        self._base, self._source, self._target = base, source, target
-        self._policy = rules.policy(source.type.name)
+    def __init__(self, sides: TypeSides, rules: ConflictRules, spill: Spill) -> None:
+        self._base, self._source, self._target = sides.base, sides.source, sides.target
+        self._policy = rules.policy(sides.source.type.name)
         self._by_property = rules.granularity == "property"
-        self._taken: list[Positions] = [NO_POSITIONS]
-        self._replaced: list[Positions] = [NO_POSITIONS]
-        self._removed: list[Positions] = [NO_POSITIONS]
-        self._removed_ids: list[pa.Array] = []
-        self._mixed = spill.rows(table_schema(source.type))
-        self._conflicts: list[Contested] = []
-        self._resolved = 0
-        self._is_adopted = True
+        self._parts: list[MergedRows] = []
+        self._mixed = spill.rows(table_schema(sides.source.type))
 
     def add(self, mine: Changes, ours: TableDelta) -> None:
         """What the source changed in a range of ids, and what the target did there."""
-        self._is_adopted &= ours.is_empty
         match = pc.index_in(mine.ids, value_set=ours.changes.ids)
         is_free = match.is_null().to_numpy(zero_copy_only=False)
+        self._parts.append(MergedRows(is_adopted=ours.is_empty))
         self._take(mine.chosen(is_free), ours)
         theirs = ours.changes.at(match.drop_null().to_numpy())
         both = Contested(mine.chosen(~is_free), theirs)
@@ -215,38 +252,27 @@ class _Merge:
         if self._by_property and len(contested):
             contested = self._mix(contested)
         if self._policy == "fail":
-            self._conflicts.append(contested)
+            self._parts.append(MergedRows(conflicts=contested))
             return
-        self._resolved += len(contested)
+        self._parts.append(MergedRows(resolved=len(contested)))
         if self._policy == "source":
             self._take_over(contested)
 
-    def result(self) -> TypeMerge:
+    def result(self) -> MergedRows:
         """All of it."""
-        conflicts = Contested(
-            Changes.joined([NO_CHANGES, *(each.source for each in self._conflicts)]),
-            Changes.joined([NO_CHANGES, *(each.target for each in self._conflicts)]),
-        )
-        return TypeMerge(
-            self._base,
-            self._source,
-            self._target,
-            self._is_adopted,
-            np.concatenate(self._taken),
-            self._mixed.table() if self._mixed.num_rows else None,
-            np.concatenate(self._replaced),
-            np.concatenate(self._removed),
-            pa.chunked_array(self._removed_ids, pa.string()),
-            conflicts if len(conflicts) else None,
-            self._resolved,
-        )
+        return MergedRows.joined(self._parts, self._mixed)
 
     def _take(self, free: Changes, ours: TableDelta) -> None:
         """Entities that only the source changed; the target has them as the base does."""
-        self._taken.append(free.after[free.ops != DELETE])
         updated, deleted = free.chosen(free.ops == UPDATE), free.chosen(free.ops == DELETE)
-        self._replaced.append(ours.where_now(updated.ids, updated.before))
-        self._remove(deleted, ours.where_now(deleted.ids, deleted.before))
+        self._parts.append(
+            MergedRows(
+                taken=free.after[free.ops != DELETE],
+                replaced=ours.where_now(updated.ids, updated.before),
+                removed=ours.where_now(deleted.ids, deleted.before),
+                removed_ids=deleted.ids,
+            )
+        )
 
     def _mix(self, contested: Contested) -> Contested:
         """Join disjoint edits of the same entities; what is left are the conflicts."""
@@ -259,8 +285,9 @@ class _Merge:
             self._policy,
             self._mixed,
         )
-        self._replaced.append(pairs.target.after[found.is_written])
-        self._resolved += found.settled
+        self._parts.append(
+            MergedRows(replaced=pairs.target.after[found.is_written], resolved=found.settled)
+        )
         left = ~updates
         left[np.flatnonzero(updates)[found.is_conflict]] = True
         return contested.chosen(left)
@@ -268,14 +295,15 @@ class _Merge:
     def _take_over(self, contested: Contested) -> None:
         """What the source has wins."""
         mine, theirs = contested.source.ops, contested.target.ops
-        self._taken.append(contested.source.after[mine != DELETE])
-        self._replaced.append(contested.target.after[(mine != DELETE) & (theirs != DELETE)])
         gone = (mine == DELETE) & (theirs != DELETE)
-        self._remove(contested.source.chosen(gone), contested.target.after[gone])
-
-    def _remove(self, deleted: Changes, positions: Positions) -> None:
-        self._removed.append(positions)
-        self._removed_ids += deleted.ids.chunks
+        self._parts.append(
+            MergedRows(
+                taken=contested.source.after[mine != DELETE],
+                replaced=contested.target.after[(mine != DELETE) & (theirs != DELETE)],
+                removed=contested.target.after[gone],
+                removed_ids=contested.source.chosen(gone).ids,
+            )
+        )
 
 
 WITH_BLOBS_AT_ONCE = 16

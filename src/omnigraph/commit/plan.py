@@ -78,7 +78,8 @@ class TableChange:
     """Complete rows in the table's schema; for ``delete`` only the column `id`."""
     steps: tuple[UpkeepStep, ...] = ()
     written: WrittenRows | None = None
-    """Rows that workers have written already, instead of ``rows``, which has none then."""
+    """Rows that lie in files already, written by workers or copied. ``rows`` has none then, except
+    in an exchange, which may have both."""
     exchanged: Exchanged | None = None
     """What an exchange takes out."""
 

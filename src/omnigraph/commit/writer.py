@@ -256,6 +256,10 @@ class WriteAttempt:
     ) -> StagedTransaction:
         """Rows that workers wrote to the ref of this branch, maybe before the ref existed."""
         kind, uuid = table.change.kind, table.effects.transactions[0].uuid
+        if kind == "exchange":
+            assert table.change.exchanged is not None
+            gone = table.change.exchanged.positions
+            return stage_exchange(handle, table.change.rows, gone, uuid, written.fragments)
         assert kind in ("append", "replace", "upsert")
         updated, removed = list(written.updated), list(written.removed)
         if written.deleted:

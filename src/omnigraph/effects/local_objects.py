@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -38,6 +39,10 @@ from omnigraph.errors import InputError, InternalError
 
 LOCK_WAIT_MS = 30_000
 """The lock is held for microseconds: a wait this long means that its holder was stopped."""
+
+
+_COPIED_BYTES = 1 << 20
+"""How much of a file is held while it is copied."""
 
 
 class Folder:
@@ -89,13 +94,29 @@ class Folder:
 
     def stage(self, data: bytes) -> str:
         """Write a complete file under a hidden name and return that name."""
+
+        def write(descriptor: int) -> None:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+
+        return self._stage(write)
+
+    def stage_copy(self, file: Path) -> str:
+        """The same with the content of another file."""
+
+        def write(descriptor: int) -> None:
+            with file.open("rb") as source, open(descriptor, "wb", closefd=False) as target:
+                shutil.copyfileobj(source, target, _COPIED_BYTES)
+
+        return self._stage(write)
+
+    def _stage(self, write: Callable[[int], None]) -> str:
         staged = f"{HIDDEN_PREFIX}tmp-{os.urandom(8).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         descriptor = os.open(staged, flags, 0o666, dir_fd=self._descriptor)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
+            write(descriptor)
             if self._durability is Durability.DISK:
                 # Before the name is published: a name on disk must never lead to missing bytes.
                 flush_descriptor(descriptor, str(self.path / staged), "flush_file")
@@ -313,6 +334,25 @@ class LocalObjects(ObjectStore):
                 remaining = remaining.parent
             if self._durability is Durability.DISK and remaining.is_dir():
                 flush_directory(remaining)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object, a part at a time."""
+        with self._request("copy", source):
+            old, new = self._file(source), self._file(target)
+            mode = _mode(old)
+            if mode is None or S_ISDIR(mode):
+                raise missing_object("copy", self.root.join(source))
+
+            def work(folder: Folder) -> None:
+                staged = folder.stage_copy(old)
+                try:
+                    with folder.locked():
+                        folder.replace(staged, new.name)
+                finally:
+                    folder.remove(staged)
+                folder.flush()
+
+            self._in_folder(new.parent, work)
 
     def rename(self, source: str, target: str) -> None:
         """Move an object, replacing the target and creating missing directories."""

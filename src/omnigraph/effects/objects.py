@@ -104,6 +104,12 @@ class ObjectStore(Protocol):
         The empty prefix is refused: a whole root is not deleted by a missing argument.
         """
 
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object under another name, replacing the target, however large it is.
+
+        A reader of the target sees the old content or all of the new.
+        """
+
     def rename(self, source: str, target: str) -> None:
         """Move an object, replacing the target and creating what its name needs.
 

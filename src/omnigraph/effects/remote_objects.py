@@ -131,6 +131,12 @@ class RemoteObjects(ObjectStore):
         if names:
             self._ask("delete", prefix, lambda: obstore.delete(self._store, names))
 
+    def copy(self, source: str, target: str) -> None:
+        """Let the store copy an object."""
+        check_key(source)
+        check_key(target)
+        self._ask("copy", source, lambda: obstore.copy(self._store, source, target))
+
     def rename(self, source: str, target: str) -> None:
         """Copy an object over the target, then delete it."""
         check_key(source)

@@ -10,11 +10,14 @@ A row is named by its position: its place in the scan order of one version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from lance import LanceDataset, Transaction
+from lance.blob import BlobType
 
 from omnigraph.model.arrow import ID
 from omnigraph.model.types import LAST_UPDATED_AT
@@ -30,6 +33,7 @@ from omnigraph.storage.fragments import (
     places_of,
 )
 from omnigraph.storage.tables import offsets_by_fragment, stage_in_place_of, take
+from omnigraph.storage.written import field_ids
 
 NO_POSITIONS: Positions = np.zeros(0, np.int64)
 NOWHERE = -1
@@ -51,15 +55,19 @@ _READ_AHEAD_BYTES = 32 << 20
 """Read-ahead of a scan; Lance's default would be gigabytes."""
 
 
-def unshared_rows(handle: LanceDataset, other: LanceDataset) -> Iterator[pa.Table]:
+def unshared_rows(
+    handle: LanceDataset, other: LanceDataset, fragment_ids: Set[int] | None = None
+) -> Iterator[pa.Table]:
     """The rows of one version that another does not share, as `PLACES`, some at a time.
 
-    The other may have equal ones elsewhere.
+    The other may have equal ones elsewhere. With ``fragment_ids``, only those of some fragments.
     """
     theirs = {state.files: state for state in fragments_of(other)}
     whole: list[PlacedFragment] = []
     few: list[Positions] = []
     for placed in placed_fragments(handle):
+        if fragment_ids is not None and placed.state.fragment_id not in fragment_ids:
+            continue
         twin = theirs.get(placed.state.files)
         if twin is None:
             whole.append(placed)
@@ -74,6 +82,94 @@ def unshared_rows(handle: LanceDataset, other: LanceDataset) -> Iterator[pa.Tabl
     yield from _taken(handle, np.concatenate([NO_POSITIONS, *few]))
     if whole:
         yield from _all_of(handle, whole)
+
+
+def unshared_fragments(handle: LanceDataset, other: LanceDataset) -> list[tuple[int, int]]:
+    """The fragments of a version with rows that another may not share, by id.
+
+    Each with the most rows that these can be; known from metadata alone.
+    """
+    theirs = {placed.state.files: placed for placed in placed_fragments(other)}
+    found = []
+    for placed in placed_fragments(handle):
+        twin = theirs.get(placed.state.files)
+        rows = placed.remaining
+        if twin is not None:
+            if twin.state.deletions == placed.state.deletions:
+                continue
+            rows = min(rows, twin.fragment.num_deletions)
+        if rows:
+            found.append((placed.state.fragment_id, rows))
+    return found
+
+
+def added_rows(older: LanceDataset, newer: LanceDataset) -> Positions | None:
+    """The rows of a version that has all of an older one and only adds fragments.
+
+    None if it does anything else. Known from metadata alone, without reading an id.
+    """
+    left = {state.files: state.deletions for state in fragments_of(older)}
+    found = [NO_POSITIONS]
+    for placed in placed_fragments(newer):
+        files = placed.state.files
+        if files not in left:
+            found.append(np.arange(placed.start, placed.start + placed.remaining))
+        elif left.pop(files) != placed.state.deletions:
+            return None
+    return None if left else np.concatenate(found)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFragment:
+    """A fragment of which another table takes over every row: its files are copied as they are."""
+
+    address: str
+    """The ref that has it."""
+    description: str
+    """As JSON of Lance, without what its table has given it: ids of rows, and their versions."""
+    positions: Positions
+
+
+WHOLE_ROWS_MIN = 8_192
+"""Smaller fragments are not copied: their rows are written together."""
+
+
+def whole_fragments(
+    handle: LanceDataset, positions: Positions, target: LanceDataset
+) -> tuple[list[WholeFragment], Positions]:
+    """The fragments that lie at ``positions`` as a whole, and the positions that are left.
+
+    None if ``target`` has other columns. A fragment that has lost rows, that lies on another ref,
+    or whose table has blobs, which lie in files of their own, is left as well.
+    """
+    if len(positions) < WHOLE_ROWS_MIN:
+        return [], positions
+    if _has_blobs(handle) or _layout(handle) != _layout(target):
+        return [], positions
+    whole: list[WholeFragment] = []
+    left = np.ones(len(positions), np.bool_)
+    for placed, among in fragments_holding(handle, positions):
+        described = placed.fragment.metadata.to_json()
+        if (
+            len(among) < max(placed.state.rows, WHOLE_ROWS_MIN)
+            or described.get("overlays")
+            or any(file.base_id is not None for file in placed.fragment.metadata.files)
+        ):
+            continue
+        # A commit gives numbers to fragments that come with 0.
+        kept = {"id": 0, **{name: described[name] for name in ("files", "physical_rows")}}
+        whole.append(WholeFragment(handle.uri, json.dumps(kept), positions[among]))
+        left[among] = False
+    return whole, positions[left]
+
+
+def _layout(handle: LanceDataset) -> tuple[pa.Schema, list[int]]:
+    """The columns of a version, and the numbers by which its files know them."""
+    return handle.schema, list(field_ids(handle.lance_schema.fields()))
+
+
+def _has_blobs(handle: LanceDataset) -> bool:
+    return any(isinstance(field.type, BlobType) for field in handle.schema)
 
 
 def positions_in(handle: LanceDataset, positions: Positions, other: LanceDataset) -> Positions:
@@ -104,16 +200,19 @@ def positions_of(handle: LanceDataset, ids: pa.Array) -> Positions:
     return np.concatenate(found)
 
 
-def stage_exchange(handle: LanceDataset, rows: pa.Table, gone: Positions, uuid: str) -> Transaction:
+def stage_exchange(
+    handle: LanceDataset, rows: pa.Table, gone: Positions, uuid: str, written: Sequence[str] = ()
+) -> Transaction:
     """Put ``rows`` into a table in place of those at the positions ``gone``, in one transaction.
 
-    The caller knows that none of the new ids is left in the table then.
+    So are the rows of fragments that were written to its ref. The caller knows that none of the new
+    ids is left in the table then.
     """
     offsets: dict[int, Positions] = {}
     for placed, among in fragments_holding(handle, gone):
         deleted = deleted_offsets(handle, placed.state)
         offsets[placed.state.fragment_id] = offsets_of(gone[among] - placed.start, deleted)
-    return stage_in_place_of(handle, rows, offsets, uuid)
+    return stage_in_place_of(handle, rows, offsets, uuid, written)
 
 
 def _taken(handle: LanceDataset, positions: Positions) -> Iterator[pa.Table]:

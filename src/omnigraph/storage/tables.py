@@ -23,7 +23,7 @@ from omnigraph.model.governor import current
 from omnigraph.model.types import ROW_ADDRESS
 from omnigraph.storage.failures import count_lance, lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK, Positions, take_rows
-from omnigraph.storage.written import replacing_rows
+from omnigraph.storage.written import replacing_rows, written_fragments
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -101,11 +101,18 @@ def offsets_by_fragment(handle: LanceDataset, ids: pa.Array) -> dict[int, Positi
 
 
 def stage_in_place_of(
-    handle: LanceDataset, rows: pa.Table, gone: Mapping[int, Positions], uuid: str
+    handle: LanceDataset,
+    rows: pa.Table,
+    gone: Mapping[int, Positions],
+    uuid: str,
+    written: Sequence[str] = (),
 ) -> Transaction:
-    """Add rows and delete others, given as offsets by fragment id, in one transaction."""
+    """Add rows and delete others, given as offsets by fragment id, in one transaction.
+
+    ``written`` are fragments, as JSON, that were written to the ref before.
+    """
     count_lance("stage", handle.uri)
-    updated, removed, written = [], [], []
+    updated, removed, added = [], [], written_fragments(handle, written)
     with lance_errors(handle):
         for fragment_id, offsets in gone.items():
             fragment = handle.get_fragment(fragment_id)
@@ -116,10 +123,10 @@ def stage_in_place_of(
             else:
                 updated.append(left)
         if rows.num_rows:
-            written = write_fragments(
+            added += write_fragments(
                 rows, handle, mode="append", allow_external_blob_outside_bases=True
             )
-    operation = replacing_rows(handle, removed, updated, list(written))
+    operation = replacing_rows(handle, removed, updated, added)
     return Transaction(handle.version, operation, uuid=uuid)
 
 

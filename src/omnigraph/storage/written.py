@@ -9,7 +9,7 @@ invisible, and cleanup may remove them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, LanceFragment, RowIdSequence, write_fragments
 
+from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import StorageError
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.types import ROW_ADDRESS
@@ -192,8 +193,7 @@ def stage_written(
 
     An upsert puts them in place of rows that are deleted in ``updated`` and ``removed``.
     """
-    _require_readable(handle, fragments)
-    written = _decoded(fragments)
+    written = written_fragments(handle, fragments)
     operation: LanceOperation.BaseOperation
     match kind:
         case "append":
@@ -223,18 +223,46 @@ def replacing_rows(
     )
 
 
+def written_fragments(handle: LanceDataset, fragments: Sequence[str]) -> list[FragmentMetadata]:
+    """Fragments that were written to the ref of a table; raises `StorageError` for missing files.
+
+    A commit that lists such a file would succeed, and could not be read.
+    """
+    _require_readable(handle, fragments)
+    return _decoded(fragments)
+
+
+def copy_written(
+    store: ObjectStore, described: str, source: str, target: str, mint: Callable[[], str]
+) -> str:
+    """Copy the files of a fragment from one ref to another; the fragment there, as JSON.
+
+    They get names of their own: files of one name are taken for the same file.
+    """
+    root = f"{store.root.uri}/"
+    fragment = json.loads(described)
+    for file in fragment["files"]:
+        name = f"{mint().lower()}.lance"
+        places = [
+            TablePlace(address).data_file(each).removeprefix(root)
+            for address, each in ((source, file["path"]), (target, name))
+        ]
+        store.copy(*places)
+        file["path"] = name
+    return json.dumps(fragment)
+
+
 def _decoded(fragments: Sequence[str]) -> list[FragmentMetadata]:
     return [FragmentMetadata.from_json(text) for text in fragments]
 
 
 def _require_readable(handle: LanceDataset, fragments: Sequence[str]) -> None:
-    """Refuse missing files: a commit would succeed and could not be read."""
     for address in data_files(TablePlace(handle.uri), fragments):
         try:
             LanceFileReader(address, handle._storage_options).metadata()
         except LIBRARY_ERRORS as error:
             raise StorageError(
-                f"{address} was removed while the load was running", hint="repeat the load"
+                f"{address} was removed while the write was running", hint="repeat the write"
             ) from error
 
 

@@ -25,6 +25,7 @@ from omnigraph.commit.validation.constraints import (
     identity,
     unique_groups,
     unsettled_ends,
+    value_constraints,
 )
 from omnigraph.commit.validation.evaluation import (
     KeyColumns,
@@ -39,7 +40,7 @@ from omnigraph.model.ids import EntityKind
 from omnigraph.model.merging import ConflictKind
 from omnigraph.model.references import UNRESOLVED, ids_in, qualified, with_prefix
 from omnigraph.query.kernels import equal_members
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType, table_schema
 from omnigraph.storage.reader import SnapshotReader
 
 NO_IDS = pa.array([], pa.string())
@@ -168,7 +169,15 @@ def _minus(ids: pa.Array, others: pa.Array | pa.ChunkedArray) -> pa.Array:
     return ids.filter(pc.invert(pc.is_in(ids, value_set=others))) if len(others) else ids
 
 
-__all__ = ["InputRows", "Violation", "validate"]
+__all__ = ["InputRows", "Violation", "checked_columns", "validate"]
+
+
+def checked_columns(type: TableType) -> list[str]:
+    """The columns of a type that some constraint looks at, and the id; the others need no check."""
+    wanted = {ID, *((SRC, DST) if isinstance(type, EdgeType) else ())}
+    wanted |= {constraint.property for constraint in value_constraints(type)}
+    wanted |= {name for group in unique_groups(type) for name in group.columns}
+    return [name for name in table_schema(type).names if name in wanted]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def spills(monkeypatch: pytest.MonkeyPatch) -> list[Spill]:
             super().__init__(limits)
             made.append(self)
 
-    for module in ("merge_plan", "commit_changes"):
+    for module in ("workers", "commit_changes"):
         monkeypatch.setattr(f"omnigraph.branching.{module}.Spill", Watched)
     return made
 

@@ -26,6 +26,7 @@ from omnigraph.effects.requests import measure
 from omnigraph.errors import MergeConflicts, NotFound, OmnigraphError
 from omnigraph.schema.catalog import table_schema
 from omnigraph.storage import row_places
+from omnigraph.storage.fragments import fragments_of
 from tests.branching.histories import city, content, delete, edge, load, person, seeded, step
 from tests.branching.test_merge_histories import merge_and_judge
 from tests.support.budgets import FEW
@@ -82,7 +83,7 @@ def test_a_branch_that_only_added_rows_is_merged_without_writing_or_reading_all_
     assert exported(graph) == wanted
     assert not graph.diff("main", "review").types
     handles = [graph._opened.reader(name).handle("node:Person") for name in ("main", "review")]
-    names = [{file for each in row_places.fragments_of(h) for file in each.files} for h in handles]
+    names = [{file for each in fragments_of(h) for file in each.files} for h in handles]
     # One is inherited; of the other each has a file of its own.
     assert len(names[0] & names[1]) == 1
     assert all(

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
-from omnigraph.branching.delta import DELETE, INSERT, TableDelta, lifetime_delta, table_delta
+from omnigraph.branching.delta import DELETE, INSERT, TableDelta, lifetime_delta
 from omnigraph.branching.diff import GraphDiff, ListedChanges, WantedTypes, public_type_id
 from omnigraph.branching.moments import Moment, SchemaHistory, moments, reclaimed_told, state_with
 from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import TableRows
+from omnigraph.branching.workers import Choose, InProcess, Workers
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.schema.change import identity_of
 from omnigraph.commit.schema.rebase import SchemaPath
-from omnigraph.effects.requests import concurrently
 from omnigraph.errors import ChangeDiffRefused, ChangeFeedGap, HistoricalVersionReclaimed
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.changes import ChangeBlock, ChangeFilter, CommitCause, EntityChange
@@ -27,7 +27,11 @@ from omnigraph.storage.reader import SnapshotReader
 
 
 def compare(
-    schemas: SchemaHistory, before: Moment, after: Moment, wanted: WantedTypes
+    schemas: SchemaHistory,
+    before: Moment,
+    after: Moment,
+    wanted: WantedTypes,
+    choose: Choose | None = None,
 ) -> GraphDiff:
     """What differs between two moments, of any branches and in either order.
 
@@ -50,13 +54,12 @@ def compare(
         if path is None or _dropped_property(older, newer, first) is not None:
             raise ChangeDiffRefused("schema_boundary", after.commit.commit_id, rewritten)
     sides = _Side(before, catalogs[0], newer, path), _Side(after, catalogs[1], newer, path)
-    spill = Spill()
-    work = [
-        delta
+    rows = [
+        (sides[0].rows(type), sides[1].rows(type))
         for type in _types(older, newer)
-        if wanted.wants(type) and (delta := _delta(sides[0].rows(type), sides[1].rows(type), spill))
+        if wanted.wants(type)
     ]
-    found = concurrently(*work, threads=before.kernel.is_remote)
+    found = _deltas(before.kernel, rows, choose)
     return GraphDiff(
         sides[0].own.snapshot,
         sides[1].own.snapshot,
@@ -105,14 +108,28 @@ def _types(older: Catalog, newer: Catalog) -> list[NodeType | EdgeType]:
     )
 
 
-def _delta(
-    before: TableRows | None, after: TableRows | None, spill: Spill
-) -> Callable[[], TableDelta] | None:
-    if before is not None and after is not None:
-        return partial(table_delta, before, after, spill)
-    if after is not None:
-        return partial(lifetime_delta, after, INSERT, spill)
-    return None if before is None else partial(lifetime_delta, before, DELETE, spill)
+def _deltas(
+    kernel: Kernel,
+    types: Sequence[tuple[TableRows | None, TableRows | None]],
+    choose: Choose | None,
+) -> list[TableDelta]:
+    """What differs of each type, in their order; one that only an end has is there as a whole."""
+    pairs = {
+        number: (before, after)
+        for number, (before, after) in enumerate(types)
+        if before is not None and after is not None
+    }
+    versions = [*pairs.values()]
+    workers: Workers = InProcess(kernel)
+    if choose is not None:
+        workers = choose([each for pair in versions for each in (pair, pair[::-1])])
+    found = dict(zip(pairs, workers.deltas(versions), strict=True))
+    for number, (before, after) in enumerate(types):
+        if before is None and after is not None:
+            found[number] = lifetime_delta(after, INSERT, Spill())
+        elif after is None and before is not None:
+            found[number] = lifetime_delta(before, DELETE, Spill())
+    return [found[number] for number in sorted(found)]
 
 
 def _rewritten(older: Catalog, newer: Catalog, moment: Moment) -> str | None:
@@ -159,11 +176,15 @@ def _is_kept(old: NodeType | EdgeType, new: NodeType | EdgeType) -> bool:
 
 
 def diff_of(
-    schemas: SchemaHistory, before: Moment, after: Moment, wanted: ChangeFilter
+    schemas: SchemaHistory,
+    before: Moment,
+    after: Moment,
+    wanted: ChangeFilter,
+    choose: Choose | None = None,
 ) -> GraphDiff:
     """The wanted differences between two moments; raises what `compare` raises."""
     catalogs = (schemas.catalog_of(end.commit) for end in (after, before))
-    return compare(schemas, before, after, WantedTypes.of(wanted, catalogs))
+    return compare(schemas, before, after, WantedTypes.of(wanted, catalogs), choose)
 
 
 @dataclass(frozen=True)

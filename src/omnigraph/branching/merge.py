@@ -22,6 +22,7 @@ from omnigraph.branching.branches import BranchRequest, delete_branch, list_bran
 from omnigraph.branching.merge_plan import MergeWrite, Sides, merge_types
 from omnigraph.branching.moments import reader_of, state_with
 from omnigraph.branching.three_way import ConflictRules
+from omnigraph.branching.workers import Choose
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import ChangeSet, Intent
 from omnigraph.commit.recovery import Recoverer
@@ -82,19 +83,22 @@ class _Captured:
     accepted: AcceptedSchema
 
 
-def plan_merge(kernel: Kernel, request: MergeSpec) -> MergePlan:
+def plan_merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> MergePlan:
     """What a merge of the present heads would do; changes nothing.
 
     Raises `NotFound` for an unknown branch.
     """
     _check(request)
     branches = [kernel.manifest.refreshed(name) for name in (request.source, request.target)]
-    plan, _ = _plan(kernel, _capture(kernel, request.rules, *branches), request.rules)
+    captured = _capture(kernel, request.rules, *branches)
+    plan, _ = _plan(kernel, captured, request.rules, choose)
     return plan
 
 
-def merge(kernel: Kernel, request: MergeSpec) -> MergeReceipt:
+def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> MergeReceipt:
     """Merge the source into the target, as one commit with both heads as parents.
+
+    Without ``choose``, this process compares, checks and writes the rows.
 
     Raises `MergeConflicts` when the sides or the merged graph do not go together, `ReadSetChanged`
     when others wrote to the target meanwhile, `NotFound` when they deleted one of the two,
@@ -110,7 +114,7 @@ def merge(kernel: Kernel, request: MergeSpec) -> MergeReceipt:
     source = recoverer.barrier(request.source, "branch merge")
     captured = _capture(kernel, request.rules, source, target)
     hit(Failpoint.BRANCH_MERGE_POST_AUTHORITY_CAPTURE)
-    plan, write = _plan(kernel, captured, request.rules)
+    plan, write = _plan(kernel, captured, request.rules, choose)
     receipt = MergeReceipt(
         request.source,
         request.target,
@@ -352,12 +356,12 @@ class _Ends:
 
 
 def _plan(
-    kernel: Kernel, captured: _Captured, rules: ConflictRules
+    kernel: Kernel, captured: _Captured, rules: ConflictRules, choose: Choose | None = None
 ) -> tuple[MergePlan, MergeWrite]:
     if captured.sides.outcome == "already_up_to_date":
         return captured.sides.plan(), MergeWrite(kernel, captured.sides.target)
     with _source_required(kernel, captured.source_branch):
-        return merge_types(kernel, captured.accepted.catalog, captured.sides, rules)
+        return merge_types(kernel, captured.accepted.catalog, captured.sides, rules, choose)
 
 
 @contextmanager

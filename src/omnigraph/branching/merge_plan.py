@@ -7,28 +7,21 @@ commits exactly that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
-
-import numpy as np
-import pyarrow as pa
 
 from omnigraph.branching.delta import DELETE, INSERT
 from omnigraph.branching.diff import ordered_types
-from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import TableRows
 from omnigraph.branching.three_way import (
-    NO_POSITIONS,
     ConflictRules,
     Contested,
-    MergedRows,
     TypeSides,
 )
+from omnigraph.branching.workers import Choose, InProcess, TypeMerge, Workers
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.plan import ChangeSet, Exchanged, TableChange, WrittenRows
-from omnigraph.commit.validation import checked_columns, validate
+from omnigraph.commit.plan import ChangeSet, TableChange, WrittenRows
 from omnigraph.effects.requests import concurrently
 from omnigraph.model.changes import Image, image_values
 from omnigraph.model.merging import (
@@ -39,15 +32,12 @@ from omnigraph.model.merging import (
     RowConflict,
 )
 from omnigraph.model.receipts import MergeOutcome
-from omnigraph.schema.catalog import Catalog, table_schema
+from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.migration import MigrationPlan
 from omnigraph.storage.datasets import DatasetRef
-from omnigraph.storage.fragments import Positions
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.row_places import WholeFragment, whole_fragments
 from omnigraph.storage.written import TablePlace, copy_written
 
-NO_IDS = pa.array([], pa.string())
 NO_STEPS = MigrationPlan(())
 
 CONFLICT_IMAGES_MAX = 1_000
@@ -86,117 +76,13 @@ class Sides:
 
 
 @dataclass(frozen=True, eq=False)
-class TypeMerge:
-    """What a merge does to one type: rows that are taken over as whole fragments, and the rest."""
-
-    sides: TypeSides
-    rows: MergedRows
-    whole: tuple[WholeFragment, ...] = ()
-    """Fragments of the source whose files are copied to the target as they are."""
-    rest: Positions = field(default_factory=lambda: NO_POSITIONS)
-    """Rows of the source that are taken, and are in none of these."""
-
-    @classmethod
-    def of(cls, sides: TypeSides, rows: MergedRows) -> TypeMerge:
-        """Find the fragments that are taken as a whole."""
-        source, target = sides.source, sides.target
-        if not len(rows.taken) or not source.reader.columns(source.key).is_same:
-            return cls(sides, rows, rest=rows.taken)
-        whole, rest = whole_fragments(source.handle, rows.taken, target.handle)
-        return cls(sides, rows, tuple(whole), rest)
-
-    @property
-    def target(self) -> TableRows:
-        """The type as the target has it."""
-        return self.sides.target
-
-    @property
-    def exchanged(self) -> Exchanged:
-        """What makes room in the target."""
-        gone = np.concatenate([self.rows.replaced, self.rows.removed])
-        return Exchanged(gone, pa.concat_arrays([NO_IDS, *self.rows.removed_ids.chunks]))
-
-    def change(self, rows: pa.Table) -> TableChange:
-        """The change of the table that writes ``rows``."""
-        return TableChange(self.target.key, "exchange", rows, exchanged=self.exchanged)
-
-
-class MergeWorkers(Protocol):
-    """Who compares, checks and writes the rows of a merge: this process, or several others."""
-
-    def compare(self, sides: Sequence[TypeSides], rules: ConflictRules) -> Sequence[MergedRows]:
-        """What the merge does to each type."""
-        ...
-
-    def violations(
-        self, merges: Sequence[TypeMerge], catalog: Catalog, target: Capture
-    ) -> Sequence[MergeConflict]:
-        """What the merged rows would break; nothing is written for it."""
-        ...
-
-    def written(
-        self, merges: Sequence[TypeMerge], places: Mapping[str, TablePlace]
-    ) -> dict[str, TableChange]:
-        """The change of each table, by type key; its rows may have been written to its place."""
-        ...
-
-
-class InProcess:
-    """Rows are read once, kept within a budget of memory, and written by the commit."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._threads = kernel.is_remote
-        self._spill = Spill()
-        self._rows: dict[str, pa.Table] = {}
-
-    def compare(self, sides: Sequence[TypeSides], rules: ConflictRules) -> Sequence[MergedRows]:
-        """Type by type; at once where requests have latency."""
-        work = [partial(each.merged, rules, self._spill) for each in sides]
-        return concurrently(*work, threads=self._threads)
-
-    def violations(
-        self, merges: Sequence[TypeMerge], catalog: Catalog, target: Capture
-    ) -> Sequence[MergeConflict]:
-        """Hold the merged rows against the schema; of whole fragments, only what it looks at."""
-        changes: dict[str, TableChange] = {}
-        for merge in merges:
-            rows = self._rows[merge.target.key] = self._collected(merge)
-            if merge.whole:
-                columns = checked_columns(merge.target.type)
-                read = self._spill.rows(pa.schema(rows.schema.field(name) for name in columns))
-                for fragment in merge.whole:
-                    for part in merge.sides.source.columns_of(fragment.positions, columns):
-                        read.add(part)
-                rows = pa.concat_tables([read.table(), rows.select(columns)])
-            changes[merge.target.key] = merge.change(rows)
-        return validate(ChangeSet(changes), catalog, target.reader, collect=True)
-
-    def written(
-        self, merges: Sequence[TypeMerge], places: Mapping[str, TablePlace]
-    ) -> dict[str, TableChange]:
-        """The rows in memory, or in the files that stand in for it."""
-        return {
-            merge.target.key: merge.change(self._rows.pop(merge.target.key)) for merge in merges
-        }
-
-    def _collected(self, merge: TypeMerge) -> pa.Table:
-        """The complete rows that are not in whole fragments."""
-        rows = self._spill.rows(table_schema(merge.target.type))
-        for part in merge.sides.source.complete(merge.rest):
-            rows.add(part)
-        if merge.rows.mixed is not None:
-            rows.add(merge.rows.mixed)
-        return rows.table()
-
-
-@dataclass(frozen=True, eq=False)
 class MergeWrite:
     """What a merge without conflicts writes; nothing of it is there yet."""
 
     kernel: Kernel
     target: Capture
     merges: tuple[TypeMerge, ...] = ()
-    workers: MergeWorkers | None = None
+    workers: Workers | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -242,12 +128,12 @@ def merge_types(
     catalog: Catalog,
     sides: Sides,
     rules: ConflictRules,
-    choose: Callable[[Sequence[TypeSides]], MergeWorkers] | None = None,
+    choose: Choose | None = None,
 ) -> tuple[MergePlan, MergeWrite]:
     """What a merge would do, and the write that does it.
 
-    The merged rows are held against the schema if they go together. ``choose`` names the workers
-    for some types, once it is known which have to be compared.
+    The merged rows are held against the schema if they go together. Without ``choose``, this
+    process does all of it.
 
     Raises `LimitExceeded` for more changes than temporary files may hold.
     """
@@ -259,7 +145,9 @@ def merge_types(
         )
         for type in ordered_types(catalog)
     ]
-    workers = InProcess(kernel) if choose is None else choose(types)
+    workers: Workers = InProcess(kernel)
+    if choose is not None:
+        workers = choose([versions for each in types for versions in each.changed_sides])
     compared = workers.compare(types, rules)
     found = [TypeMerge.of(*each) for each in zip(types, compared, strict=True)]
     conflicts: list[MergeConflict] = [

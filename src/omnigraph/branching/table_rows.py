@@ -184,6 +184,10 @@ class TableRows:
         ]
 
 
+Versions = tuple[TableRows, TableRows]
+"""Two versions of one type that are compared."""
+
+
 @dataclass(frozen=True, eq=False)
 class RowsAt:
     """Some rows of a type at one snapshot, in the order of their positions here."""

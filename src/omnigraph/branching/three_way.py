@@ -32,6 +32,7 @@ from omnigraph.branching.table_rows import (
     Mask,
     RowsAt,
     TableRows,
+    Versions,
     chunked,
     same_blobs,
     same_rows,
@@ -94,6 +95,11 @@ class Contested:
     def chosen(self, mask: Mask) -> Contested:
         """Those for which ``mask`` holds."""
         return Contested(self.source.chosen(mask), self.target.chosen(mask))
+
+    def by_id(self) -> Contested:
+        """The same in ascending order of ids."""
+        order = pc.sort_indices(self.source.ids).to_numpy()
+        return Contested(self.source.at(order), self.target.at(order))
 
     def kinds(self) -> Iterator[ConflictKind]:
         """What kind of conflict each is."""
@@ -197,6 +203,15 @@ class TypeSides:
             return None
         added = added_rows(self.base.handle, self.source.handle)
         return None if added is None else MergedRows(taken=added)
+
+    @property
+    def changed_sides(self) -> tuple[Versions, ...]:
+        """The versions whose unshared rows are compared: of the source, and of the target.
+
+        Each with the other one: base and source, source and base, base and target, target and base.
+        """
+        base, source, target = self.base, self.source, self.target
+        return (base, source), (source, base), (base, target), (target, base)
 
     def merged(self, rules: ConflictRules, spill: Spill) -> MergedRows:
         """Bring what the source changed since the base to the target."""

@@ -26,6 +26,8 @@ from omnigraph.cli.opening import graph_to_read, graph_to_write
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     JsonFlag,
+    SparkConfOption,
+    SparkMasterOption,
     UriOption,
     argument,
     branch_name,
@@ -34,6 +36,8 @@ from omnigraph.cli.options import (
     flag,
     one_of,
     option,
+    spark_arguments,
+    spark_flags,
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of
 from omnigraph.errors import Denied, NotFound
@@ -85,6 +89,15 @@ GranularityOption = Annotated[
         "entity|property",
         "what both sides must not change: an entity, or a property of it; entity by default",
         check=one_of(get_args(MergeGranularity)),
+    ),
+]
+EngineOption = Annotated[
+    str | None,
+    option(
+        "--engine",
+        "auto|local|spark",
+        "who compares the rows: this process, Spark, or Spark if they are many, the default",
+        check=one_of(("auto", "local", "spark")),
     ),
 ]
 DeleteFlag = Annotated[bool, flag("--delete-branch", "delete the merged branch afterwards")]
@@ -155,17 +168,24 @@ def diff(
     ops: OpOption = None,
     limit: LimitOption = CHANGES_SHOWN,
     images: ImagesFlag = False,
+    engine: EngineOption = None,
+    spark_master: SparkMasterOption = None,
+    spark_conf: SparkConfOption = None,
     uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Show the entities that differ between two branches or commits.
 
     Values decide: what was rewritten as it was, or only lies elsewhere now, is no difference.
+    Spark compares what differs in 10 million rows and more, or with `--engine spark`.
 
     omnigraph branch diff main review --uri team.omni
     omnigraph branch diff main review --uri team.omni --type Person --op update --json
+    omnigraph branch diff main ingest --uri s3://lake/team.omni --engine spark
     """
-    found = graph_to_read(ctx, uri).diff(before, after, **change_filter(kinds, types, ops))
+    how = spark_arguments(engine, spark_master, spark_conf, default="auto")
+    graph = graph_to_read(ctx, uri, only_stored=spark_flags(engine, spark_master, spark_conf))
+    found = graph.diff(before, after, **change_filter(kinds, types, ops), **how)
     output = output_of(ctx)
     if json:
         output.json(found.to_dict(images=images))
@@ -183,6 +203,9 @@ def merge(
     granularity: GranularityOption = "entity",
     delete_branch: DeleteFlag = False,
     dry_run: DryRunFlag = False,
+    engine: EngineOption = None,
+    spark_master: SparkMasterOption = None,
+    spark_conf: SparkConfOption = None,
     uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
@@ -190,18 +213,26 @@ def merge(
 
     Both sides are compared with the commit they went apart at, entity by entity. If both changed
     one and disagree, or the result would break the schema, nothing is merged, and the exit code is
-    1. `--on-conflict` lets one side win instead.
+    1. `--on-conflict` lets one side win instead. Spark compares, checks and writes what differs in
+    10 million rows and more, or with `--engine spark`, and the result is the same.
 
     omnigraph branch merge review --uri team.omni --dry-run
     omnigraph branch merge review --uri team.omni --delete-branch
     omnigraph branch merge fixes --into review --uri team.omni --on-conflict source
+    omnigraph branch merge ingest --uri s3://lake/team.omni --engine spark
     """
-    options: Any = {**_rules(on_conflict or []), "granularity": granularity}
+    options: Any = {
+        **_rules(on_conflict or []),
+        "granularity": granularity,
+        **spark_arguments(engine, spark_master, spark_conf, default="auto"),
+    }
+    only_stored = spark_flags(engine, spark_master, spark_conf)
     output = output_of(ctx)
     if dry_run:
-        show_plan(output, graph_to_read(ctx, uri).plan_merge(source, into, **options), json=json)
+        graph = graph_to_read(ctx, uri, only_stored=only_stored)
+        show_plan(output, graph.plan_merge(source, into, **options), json=json)
         return
-    graph = graph_to_write(ctx, "branch merge", uri)
+    graph = graph_to_write(ctx, "branch merge", uri, only_stored=only_stored)
     with conflicts_shown(output, json=json):
         receipt = graph.merge_branch(source, into, **options, delete_branch=delete_branch)
     if delete_branch and receipt.branch_deleted is None:

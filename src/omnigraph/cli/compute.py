@@ -28,9 +28,9 @@ from omnigraph.cli.options import (
     one_of,
     option,
     read_place,
+    spark_arguments,
 )
 from omnigraph.cli.output import Line, Output, Styled, output_of, table
-from omnigraph.model.load_options import SparkOptions
 
 if TYPE_CHECKING:
     from omnigraph.model.computations import Computation
@@ -179,16 +179,14 @@ def compute(
         **read_place(branch, snapshot),
         "nodes": node,
         "edges": edge,
-        "engine": engine,
         "into": into,
         "to_branch": to_branch,
         "actor": actor_of(ctx),
         "message": message,
     }
-    if engine == "spark" or spark_master is not None or spark_conf:
-        options |= {"engine": "spark", "spark": spark_options(spark_master, spark_conf)}
-        if not (json or output.quiet):
-            output.note(Styled("starting Spark, which takes some seconds", "dim"))
+    options |= (how := spark_arguments(engine, spark_master, spark_conf))
+    if (engine == "spark" or "spark" in how) and not (json or output.quiet):
+        output.note(Styled("starting Spark, which takes some seconds", "dim"))
     with output.progress("computing", None, "rounds", unless=json) as advance:
         found = verb(**options, on_round=lambda _round, _changed: advance(1))
     if out is not None:
@@ -225,13 +223,6 @@ def _landmarks(texts: list[str]) -> list[str] | dict[str, list[str]]:
             )
         by_type.setdefault(type_name, []).append(node_id)
     return by_type
-
-
-def spark_options(master: str | None, conf: list[str] | None) -> SparkOptions:
-    """The flags of Spark as an option of a verb."""
-    from omnigraph.pipeline.spark.session import parse_conf
-
-    return SparkOptions(master=master, conf=parse_conf(conf or ()))
 
 
 def _write(path: Path, found: Computation) -> None:

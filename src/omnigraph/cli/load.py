@@ -31,6 +31,8 @@ from omnigraph.cli.options import (
     flag,
     one_of,
     option,
+    spark_arguments,
+    spark_flags,
     usage,
 )
 from omnigraph.cli.output import Line, Output, Styled, counted, output_of, table, warn_deprecated
@@ -362,9 +364,9 @@ class Request:
             "--where": bool(self.where),
             "--delimiter": self.csv.delimiter is not None,
             "--list-separator": self.csv.list_separator is not None,
-            "--engine": self.engine == "spark",
-            "--spark-master": self.spark_master is not None,
-            "--spark-conf": bool(self.spark_conf),
+            **spark_flags(
+                "spark" if self.engine == "spark" else None, self.spark_master, self.spark_conf
+            ),
             "--errors-out": self.errors is not None and self.errors.errors_out is not None,
         }
 
@@ -426,20 +428,14 @@ def _only_stored_options(
     request: Request, tell: Callable[[EngineChoice], None], watch: Watch
 ) -> dict[str, Any]:
     """The arguments of a load that only a graph in storage has."""
-    from omnigraph.graph import LoadObserver, SparkOptions
+    from omnigraph.graph import LoadObserver
 
-    conf: dict[str, str] | None = None
-    if request.spark_conf:
-        from omnigraph.pipeline.spark.session import parse_conf
-
-        conf = parse_conf(request.spark_conf)
     return {
         "nodes": request.nodes,
         "edges": request.edges,
         "where": request.where,
         "csv": request.csv,
-        "engine": request.engine,
-        "spark": SparkOptions(master=request.spark_master, conf=conf),
+        **spark_arguments(request.engine, request.spark_master, request.spark_conf, default="auto"),
         "observer": LoadObserver(tell, watch),
     }
 

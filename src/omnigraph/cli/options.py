@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
 
@@ -210,3 +210,40 @@ def read_place(branch: str | None, snapshot: str | None) -> dict[str, Any]:
     """The arguments ``branch`` and ``snapshot`` of a verb that reads one of them."""
     exclusive("a snapshot is a commit, whichever branch it is on", branch=branch, snapshot=snapshot)
     return {"branch": branch, "snapshot": commit_id(snapshot)}
+
+
+def spark_flags(
+    engine: str | None, master: str | None, conf: Sequence[str] | None
+) -> dict[str, bool]:
+    """The flags that say what runs a verb, and whether they were given; no server takes them."""
+    return {
+        "--engine": engine is not None,
+        "--spark-master": master is not None,
+        "--spark-conf": bool(conf),
+    }
+
+
+def spark_arguments(
+    engine: str | None,
+    master: str | None,
+    conf: Sequence[str] | None,
+    *,
+    default: Literal["local", "auto", "spark"] = "local",
+) -> dict[str, Any]:
+    """The arguments ``engine`` and ``spark`` of a verb, as far as the command line says something.
+
+    ``default`` is what runs the verb if neither an engine nor a master is named. Raises
+    `UsageError` where a flag about Spark would have no effect.
+    """
+    wanted = engine or ("spark" if master is not None else default)
+    for flag_name, is_given in spark_flags(None, master, conf).items():
+        if is_given and wanted == "local":
+            hint = "leave out `--engine local`" if engine == "local" else "add `--engine spark`"
+            raise UsageError(f"`{flag_name}` is for work on Spark", hint=f"{hint}, or leave it out")
+    given: dict[str, Any] = {} if engine is None else {"engine": engine}
+    if master is not None or conf:
+        from omnigraph.model.load_options import SparkOptions
+        from omnigraph.pipeline.spark.session import parse_conf
+
+        given["spark"] = SparkOptions(master=master, conf=parse_conf(conf or ()))
+    return given

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,9 +29,10 @@ from omnigraph.cli.options import (
     argument,
     flag,
     option,
+    spark_arguments,
 )
 from omnigraph.cli.output import Line, Output, Styled, counted, output_of, table
-from omnigraph.model.load_options import LoadObserver, SparkOptions
+from omnigraph.model.load_options import LoadObserver
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.files import (
@@ -134,7 +136,7 @@ def validate(
     output = output_of(ctx)
     pipeline = _pipeline(ctx, file)
     _report_spark(output, json=json)
-    report = pipeline.validate(spark=_spark(spark_master, spark_conf))
+    report = pipeline.validate(**_on(spark_master, spark_conf))
     output.show({"ok": True, **report.to_dict()}, _report_lines(report), json=json)
 
 
@@ -160,7 +162,7 @@ def plan(
     output = output_of(ctx)
     pipeline = _pipeline(ctx, file)
     _report_spark(output, json=json)
-    planned = pipeline.plan(full=full, sample_rows=sample, spark=_spark(spark_master, spark_conf))
+    planned = pipeline.plan(full=full, sample_rows=sample, **_on(spark_master, spark_conf))
     output.show(planned, _plan_lines(planned), json=json)
 
 
@@ -197,7 +199,7 @@ def run(
         options: dict[str, Any] = {
             "full": full,
             "actor": actor_of(ctx),
-            "spark": _spark(spark_master, spark_conf),
+            **_on(spark_master, spark_conf),
             "on_stage": lambda stage: _report_stage(output, stage, json=json),
             "observer": LoadObserver(engine_reporter(output, json=json), watch),
         }
@@ -240,10 +242,8 @@ def _pipeline(ctx: typer.Context, file: Path) -> Pipeline:
     return pipeline if pipeline.names_graph else read_pipeline(file, graph=resolve(ctx).uri)
 
 
-def _spark(master: str | None, conf: list[str] | None) -> SparkOptions:
-    from omnigraph.pipeline.spark.session import parse_conf
-
-    return SparkOptions(master=master, conf=parse_conf(conf) if conf else None)
+_on = partial(spark_arguments, None, default="spark")
+"""Where a pipeline runs: it runs on Spark in any case."""
 
 
 # --- output ---------------------------------------------------------------------------------------

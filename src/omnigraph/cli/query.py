@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,6 +35,8 @@ from omnigraph.cli.options import (
     one_of,
     option,
     read_place,
+    spark_arguments,
+    spark_flags,
 )
 from omnigraph.cli.output import Line, Output, Styled, counted, output_of, warn_deprecated
 from omnigraph.model.receipts import MutationReceipt
@@ -136,11 +138,7 @@ def query(
         )
     graph = graph_to_read(
         ctx,
-        only_stored={
-            "--engine": engine is not None,
-            "--spark-master": spark_master is not None,
-            "--spark-conf": bool(spark_conf),
-        },
+        only_stored=spark_flags(engine, spark_master, spark_conf),
         stored_query=name if source is None else None,
     )
     if source is None:
@@ -148,30 +146,9 @@ def query(
         result = graph.invoke(name, values, **place, expect_mutation=False)
         assert isinstance(result, Result)
     else:
-        how = _engine_arguments(engine, spark_master, spark_conf or ())
+        how = spark_arguments(engine, spark_master, spark_conf)
         result = graph.query(source, values, name=name, **place, **how, explain=explain)
     write_result(output_of(ctx), result, shown_as, layout)
-
-
-def _engine_arguments(
-    engine: str | None, master: str | None, settings: Sequence[str]
-) -> dict[str, Any]:
-    """The engine arguments of `Graph.query`; a served graph takes none."""
-    if settings and (engine or ("spark" if master else "local")) == "local":
-        raise UsageError(
-            "`--spark-conf` is for queries on Spark", hint="add `--engine spark`, or leave it out"
-        )
-    how: dict[str, Any] = {} if engine is None else {"engine": engine}
-    if engine == "local" and master is not None:
-        raise UsageError(
-            "`--spark-master` is for queries on Spark", hint="leave out `--engine local`"
-        )
-    if master is not None or settings:
-        from omnigraph.model.load_options import SparkOptions
-        from omnigraph.pipeline.spark.session import parse_conf
-
-        how["spark"] = SparkOptions(master=master, conf=parse_conf(settings))
-    return how
 
 
 def _format(ctx: typer.Context, given: str | None, *, json: bool) -> str:

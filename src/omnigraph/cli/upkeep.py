@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 
@@ -24,6 +24,7 @@ from omnigraph.cli.options import (
     flag,
     one_of,
     option,
+    spark_arguments,
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of, table
 from omnigraph.model.upkeep import (
@@ -134,15 +135,7 @@ def optimize(
     from omnigraph.cli.progress import tables_of
 
     output = output_of(ctx)
-    how: dict[str, Any] = {"engine": engine}
-    if spark_master is not None or spark_conf:
-        from omnigraph.model.load_options import SparkOptions
-        from omnigraph.pipeline.spark.session import parse_conf
-
-        how = {
-            "engine": "spark",
-            "spark": SparkOptions(master=spark_master, conf=parse_conf(spark_conf or ())),
-        }
+    how = spark_arguments(engine, spark_master, spark_conf)
     graph = open_to_write(ctx, "optimize", uri)
     with tables_of(output, "optimizing") as progress:
         receipt = graph.optimize(progress=progress, **how)

@@ -10,7 +10,8 @@ from omnigraph.branching import branches
 from omnigraph.branching import merge as merges
 from omnigraph.branching.three_way import ConflictRules
 from omnigraph.graph.history import show_commit
-from omnigraph.graph.opened import Handle, no_commit
+from omnigraph.graph.opened import CompareEngine, Handle, no_commit
+from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
     BranchCreated,
@@ -70,11 +71,14 @@ def plan_merge(
     on_conflict: ConflictPolicy = "fail",
     on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
     granularity: MergeGranularity = "entity",
+    engine: CompareEngine = "auto",
+    spark: SparkOptions | None = None,
 ) -> MergePlan:
     """What `merge_branch` would do now: per type, and every conflict. Changes nothing."""
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
     request = merges.MergeSpec(source, self._branch_of(into), rules)
-    return merges.plan_merge(self._kernel, request)
+    with self._opened.comparing(engine, spark, "merge") as choose:
+        return merges.plan_merge(self._kernel, request, choose)
 
 
 def merge_branch(
@@ -89,6 +93,8 @@ def merge_branch(
     actor: str | None = None,
     operation_id: str | None = None,
     metadata: Mapping[str, Any] | None = None,
+    engine: CompareEngine = "auto",
+    spark: SparkOptions | None = None,
 ) -> MergeReceipt:
     """Merge a branch into main, or ``into`` another, as one commit with two parents.
 
@@ -100,14 +106,17 @@ def merge_branch(
     if that was refused. Raises `ReadSetChanged` when others wrote to the target meanwhile.
     ``operation_id`` names the merge: if the same actor repeats it, the first receipt returns,
     and only a deletion that the first did not get to is done. ``metadata`` is a JSON object
-    that is kept with the commit.
+    that is kept with the commit. ``engine`` says who compares, checks and writes the rows, with
+    the same result: this process (`local`), workers of Spark (`spark`), or Spark only where the
+    branches differ in 10 million rows and more (`auto`, `OMNIGRAPH_SPARK_THRESHOLD_ROWS`).
     """
     target, actor = self._branch_of(into), self._actor_of(actor)
     self._opened.gate.branch_merge(actor, source, target)
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
     key = checked_key(operation_id)
     request = merges.MergeSpec(source, target, rules, actor, key, metadata)
-    receipt = merges.merge(self._kernel, request)
+    with self._opened.comparing(engine, spark, "merge") as choose:
+        receipt = merges.merge(self._kernel, request, choose)
     self._opened.notify_auto_optimizer()
     if not delete_branch:
         return receipt

@@ -13,9 +13,10 @@ from omnigraph.branching.diff import GraphDiff
 from omnigraph.branching.entity_history import entity_history as versions_of
 from omnigraph.branching.entity_history import find_type
 from omnigraph.branching.moments import moment_of
-from omnigraph.graph.opened import Handle, no_commit
+from omnigraph.graph.opened import CompareEngine, Handle, no_commit
 from omnigraph.model.changes import ChangeFilter, CommitPage, EntityVersion, FeedPage, PageLimits
 from omnigraph.model.diffs import DiffPage
+from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.receipts import CommitInfo
 from omnigraph.storage.manifest_rows import commit_info
 
@@ -62,6 +63,8 @@ def diff(
     kinds: Iterable[str] = (),
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
+    engine: CompareEngine = "auto",
+    spark: SparkOptions | None = None,
 ) -> GraphDiff:
     """The entities that differ between two branches, or two commits, or one of each.
 
@@ -70,9 +73,12 @@ def diff(
     ``types`` by name and ``ops`` (`insert`, `update`, `delete`) if any are given. A branch with
     an older schema is compared in the newer one, as a merge would. Raises `ChangeDiffRefused`
     when the schema changed on the way from one to the other and rewrote or dropped data.
+    ``engine`` is that of `merge_branch`.
     """
     older, newer = (moment_of(self._kernel, name) for name in (before, after))
-    return diff_of(self._opened.schemas, older, newer, ChangeFilter.of(kinds, types, ops))
+    wanted = ChangeFilter.of(kinds, types, ops)
+    with self._opened.comparing(engine, spark, "diff") as choose:
+        return diff_of(self._opened.schemas, older, newer, wanted, choose)
 
 
 def diff_page(

@@ -9,25 +9,31 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from omnigraph.branching.branches import list_branches
 from omnigraph.branching.change_pages import Unfinished
 from omnigraph.branching.moments import SchemaHistory
+from omnigraph.branching.table_rows import Versions
+from omnigraph.branching.workers import Choose, InProcess, Workers, rows_to_compare
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.plan import WriteLimits
 from omnigraph.commit.recovery.healing import Healer
 from omnigraph.commit.schema.change import tables_today
 from omnigraph.commit.write_path import WritePath
+from omnigraph.effects.environment import positive_number
 from omnigraph.embedding.client import QueryEmbedder
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.engines.base import Engine
 from omnigraph.errors import InputError, NotFound
 from omnigraph.graph.gate import WriteGate
-from omnigraph.model.load_options import SparkOptions
+from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.result import ReadTarget
 from omnigraph.policy import Policy
 from omnigraph.query.compile import QueryCompiler
@@ -179,6 +185,33 @@ class OpenGraph:
             lambda: query_session(options.session, settings), self.kernel.root.storage_options()
         )
 
+    @contextmanager
+    def comparing(
+        self, engine: CompareEngine, spark: SparkOptions | None, work: str
+    ) -> Iterator[Choose | None]:
+        """Who compares the rows of a merge or diff in a block; None if this process does anyway.
+
+        Naming a session or a master asks for Spark.
+        """
+        options = checked_options(spark, SparkOptions, "spark")
+        is_auto = engine == "auto" and not options.is_named
+        if not is_auto and engine_name(None if engine == "auto" else engine, options) == "local":
+            yield None
+            return
+        enough = positive_number(COMPARED_ROWS_VARIABLE, COMPARED_ROWS, strict=True)
+        with ExitStack() as stack:
+
+            def choose(versions: Sequence[Versions]) -> Workers:
+                if is_auto and (
+                    rows_to_compare(versions, enough) < enough or find_spec("pyspark") is None
+                ):
+                    return InProcess(self.kernel)
+                from omnigraph.pipeline.merging import spark_comparison
+
+                return stack.enter_context(spark_comparison(self.kernel, options, work))
+
+            yield choose
+
     # --- snapshots and readers --------------------------------------------------------------------
 
     def state(self, branch: str) -> ManifestState:
@@ -231,6 +264,14 @@ class OpenGraph:
                 del self.readers[next(iter(self.readers))]
             self.readers[target.branch] = (state, reader)
         return reader
+
+
+CompareEngine = Literal["auto", "local", "spark"]
+"""Who compares the rows of a merge or diff."""
+COMPARED_ROWS_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD_ROWS"
+COMPARED_ROWS = 10_000_000
+"""Rows that two branches do not share from which on Spark compares them: half a minute's work for
+one process, and what it may have to write to temporary files."""
 
 
 class Handle:

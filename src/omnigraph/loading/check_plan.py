@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -100,6 +101,8 @@ class ChecksPlanner:
     """Types of an upsert with several records of the same id or key."""
     matched_by_key: Set[str] = frozenset()
     """Edge types of an upsert whose rows were matched by their key: none is there twice."""
+    losing: Set[str] = frozenset()
+    """Types that lose some of their committed rows for good, as in a merge of branches."""
     _rules: list[KeyRule] = field(default_factory=list)
     _written: dict[str, list[RuleColumns]] = field(default_factory=dict)
     _committed: dict[str, list[RuleColumns]] = field(default_factory=dict)
@@ -116,6 +119,7 @@ class ChecksPlanner:
         for edge in edges:
             if edge.table_key in self.written:
                 self._unsettled(edge)
+            if edge.table_key in self.written | self.losing:
                 self._degree(edge)
         return CheckPlan(
             tuple(self._rules),
@@ -150,9 +154,10 @@ class ChecksPlanner:
         self._feed_committed(type, rule, (ID,))
         for edge, column in ends:
             prefix = edge.end_types.get(column, {}).get(type.name, "")
-            if edge.table_key in self.written:
+            is_written = edge.table_key in self.written
+            if is_written:
                 self._feed(edge, rule, "endpoint", (column,), prefix=prefix)
-            elif not self.is_empty(edge.table_key):
+            if (not is_written or key in self.losing) and not self.is_empty(edge.table_key):
                 self._feed(edge, rule, "endpoint", (column,), committed=True, prefix=prefix)
 
     def _unsettled(self, edge: EdgeType) -> None:
@@ -164,8 +169,8 @@ class ChecksPlanner:
             self._feed(edge, rule, "endpoint", (column,), prefix=UNRESOLVED)
 
     def _may_dangle(self, edge: EdgeType, node_key: str) -> bool:
-        """Whether edges of a type may miss a node: they are written, or their nodes replaced."""
-        if edge.table_key in self.written:
+        """Whether edges of a type may miss a node: they are written, or their nodes go."""
+        if edge.table_key in self.written or node_key in self.losing:
             return True
         return node_key in self.replaced and edge.table_key not in self.replaced
 
@@ -185,7 +190,8 @@ class ChecksPlanner:
         if constraint is None:
             return
         rule = self._rule(edge, constraint)
-        self._feed(edge, rule, "written", (SRC,))
+        if edge.table_key in self.written:
+            self._feed(edge, rule, "written", (SRC,))
         self._feed_committed(edge, rule, (SRC,))
         if self.mode == "merge":
             # The source of a replaced edge may be left with too few.
@@ -261,10 +267,30 @@ class CommittedPart:
     fragment_ids: tuple[int, ...]
     rows: int
     gone: Deletions = field(default_factory=dict)
-    """Rows that an upsert replaces."""
+    """Rows that the write replaces or deletes."""
 
 
-Part = WrittenPart | CommittedPart
+class UnwrittenPart(Protocol):
+    """Rows that a write brings and that are not written yet; a worker reads them where they lie."""
+
+    @property
+    def table_key(self) -> str:
+        """Their type."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        ...
+
+    def batches(
+        self, columns: Sequence[str], storage_options: dict[str, str] | None
+    ) -> Iterable[pa.RecordBatch]:
+        """Columns of its rows."""
+        ...
+
+
+Part = WrittenPart | CommittedPart | UnwrittenPart
 
 
 Match = tuple[TableType, tuple[str, ...]]
@@ -291,7 +317,8 @@ def columns_of(plan: CheckPlan, part: Part) -> tuple[RuleColumns, ...]:
     """The columns of a part that feed rules."""
     if isinstance(part, CommittedPart):
         return plan.committed.get(part.table_key, ())
-    return (plan.records if part.holds_records else plan.written).get(part.table_key, ())
+    holds_records = isinstance(part, WrittenPart) and part.holds_records
+    return (plan.records if holds_records else plan.written).get(part.table_key, ())
 
 
 def keys_by_rule(job: CheckJob) -> list[int]:
@@ -325,7 +352,7 @@ class PartRows:
         columns = sorted({name for fed in several for name in fed.of.columns} | set(more))
         self._gone: pa.ChunkedArray | None = None
         options = job.storage_options or None
-        if isinstance(part, WrittenPart):
+        if not isinstance(part, CommittedPart):
             self.all = pa.Table.from_batches(list(part.batches(columns, options)))
             return
         found = committed_batches(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from omnigraph.commit.validation.ends import with_resolved_ends
-from omnigraph.loading.check_plan import Part, WrittenPart
+from omnigraph.loading.check_plan import CommittedPart, Part
 from omnigraph.model.arrow import ID
 from omnigraph.schema.catalog import NodeType
 from omnigraph.storage.written import (
@@ -54,7 +54,7 @@ class NodeIds:
 
     def _batches(self, part: Part) -> Iterable[pa.RecordBatch]:
         options = self.storage_options or None
-        if isinstance(part, WrittenPart):
+        if not isinstance(part, CommittedPart):
             return part.batches([ID], options)
         return committed_batches(
             part.address, part.version, part.fragment_ids, [ID], storage_options=options

@@ -113,6 +113,10 @@ class LanceStore:
     """Whether a live branch shows a version, which cleanup then keeps: asked after a failure."""
     _session: Any = field(default_factory=_bounded_session)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a worker: with caches of its own, and credentials from its environment."""
+        return LanceStore, (self.root, self.durability)
+
     def open(self, where: DatasetRef, version: int | None = None) -> LanceDataset:
         """The dataset at ``version``, or at its newest.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -143,6 +143,14 @@ class SnapshotReader:
         self._lance = lance
         self._root_uri = root_uri
         self._handles: dict[str, LanceDataset] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a worker, which opens the tables itself."""
+        return SnapshotReader, (self._lance, self._root_uri, self._portable)
+
+    @property
+    def _portable(self) -> Snapshot:
+        return replace(self.snapshot, tables=dict(self.snapshot.tables))
 
     def where(self, entry: TableEntry) -> DatasetRef:
         """The dataset behind an entry, on the ref that holds its version."""
@@ -307,6 +315,10 @@ class PastReader(SnapshotReader):
         super().__init__(lance, root_uri, replace(snapshot, tables=known))
         self._today = today
         self._columns: dict[str, StoredColumns] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a worker, which opens the tables itself."""
+        return PastReader, (self._lance, self._root_uri, self._portable, dict(self._today))
 
     def handle(self, table_key: str) -> LanceDataset:
         """The table of a type at its pinned version; raises `HistoricalVersionReclaimed`."""

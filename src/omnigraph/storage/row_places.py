@@ -208,11 +208,16 @@ def stage_exchange(
     So are the rows of fragments that were written to its ref. The caller knows that none of the new
     ids is left in the table then.
     """
+    return stage_in_place_of(handle, rows, offsets_at(handle, gone), uuid, written)
+
+
+def offsets_at(handle: LanceDataset, positions: Positions) -> dict[int, Positions]:
+    """Where the rows at some positions lie, as offsets by fragment id."""
     offsets: dict[int, Positions] = {}
-    for placed, among in fragments_holding(handle, gone):
+    for placed, among in fragments_holding(handle, positions):
         deleted = deleted_offsets(handle, placed.state)
-        offsets[placed.state.fragment_id] = offsets_of(gone[among] - placed.start, deleted)
-    return stage_in_place_of(handle, rows, offsets, uuid, written)
+        offsets[placed.state.fragment_id] = offsets_of(positions[among] - placed.start, deleted)
+    return offsets
 
 
 def _taken(handle: LanceDataset, positions: Positions) -> Iterator[pa.Table]:

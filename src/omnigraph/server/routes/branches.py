@@ -75,6 +75,7 @@ async def merge_branches(call: Call) -> Response:
         on_conflict=asked.on_conflict,
         on_conflict_of=asked.on_conflict_of,
         granularity=asked.granularity,
+        engine="local",
         delete_branch=verdict is not None and verdict.allowed,
         actor=call.actor,
         operation_id=call.key,

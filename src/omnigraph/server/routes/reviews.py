@@ -91,6 +91,7 @@ async def plan_merge(call: Call) -> Response:
         on_conflict=asked.on_conflict,
         on_conflict_of=asked.on_conflict_of,
         granularity=asked.granularity,
+        engine="local",
     )
     return json_response(plan)
 

@@ -1,0 +1,161 @@
+"""Who does the work of a merge or diff: this process, or workers that it hands parts to.
+
+What is done is the same: `three_way` and `delta` compare, `commit.validation` checks, and the
+process that asked makes the commit. Workers of Spark are `pipeline.merging`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.branching.delta import TableDelta, pin, table_delta
+from omnigraph.branching.spill import Spill
+from omnigraph.branching.table_rows import TableRows, Versions
+from omnigraph.branching.three_way import NO_POSITIONS, ConflictRules, MergedRows, TypeSides
+from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.plan import ChangeSet, Exchanged, TableChange
+from omnigraph.commit.validation import checked_columns, validate
+from omnigraph.effects.requests import concurrently
+from omnigraph.model.merging import MergeConflict
+from omnigraph.schema.catalog import Catalog, table_schema
+from omnigraph.storage.fragments import Positions
+from omnigraph.storage.row_places import WholeFragment, unshared_fragments, whole_fragments
+from omnigraph.storage.written import TablePlace
+
+NO_IDS = pa.array([], pa.string())
+
+
+def rows_to_compare(versions: Sequence[Versions], enough: int) -> int:
+    """How many rows of some versions are not shared, at most; no rows are read to tell.
+
+    Tables are opened only if they have ``enough`` rows together.
+    """
+    moved = [pair for pair in versions if pin(pair[0]) != pin(pair[1])]
+    if sum(mine.entry.row_count for mine, _ in moved) < enough:
+        return 0
+    return sum(
+        rows for mine, other in moved for _, rows in unshared_fragments(mine.handle, other.handle)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class TypeMerge:
+    """What a merge does to one type: rows that are taken over as whole fragments, and the rest."""
+
+    sides: TypeSides
+    rows: MergedRows
+    whole: tuple[WholeFragment, ...] = ()
+    """Fragments of the source whose files are copied to the target as they are."""
+    rest: Positions = field(default_factory=lambda: NO_POSITIONS)
+    """Rows of the source that are taken, and are in none of these."""
+
+    @classmethod
+    def of(cls, sides: TypeSides, rows: MergedRows) -> TypeMerge:
+        """Find the fragments that are taken as a whole."""
+        source, target = sides.source, sides.target
+        if not len(rows.taken) or not source.reader.columns(source.key).is_same:
+            return cls(sides, rows, rest=rows.taken)
+        whole, rest = whole_fragments(source.handle, rows.taken, target.handle)
+        return cls(sides, rows, tuple(whole), rest)
+
+    @property
+    def target(self) -> TableRows:
+        """The type as the target has it."""
+        return self.sides.target
+
+    @property
+    def exchanged(self) -> Exchanged:
+        """What makes room in the target."""
+        gone = np.concatenate([self.rows.replaced, self.rows.removed])
+        return Exchanged(gone, pa.concat_arrays([NO_IDS, *self.rows.removed_ids.chunks]))
+
+    def change(self, rows: pa.Table) -> TableChange:
+        """The change of the table that writes ``rows``."""
+        return TableChange(self.target.key, "exchange", rows, exchanged=self.exchanged)
+
+
+class Workers(Protocol):
+    """Who compares, checks and writes rows of branches: this process, or several others."""
+
+    def compare(self, sides: Sequence[TypeSides], rules: ConflictRules) -> Sequence[MergedRows]:
+        """What the merge does to each type."""
+        ...
+
+    def violations(
+        self, merges: Sequence[TypeMerge], catalog: Catalog, target: Capture
+    ) -> Sequence[MergeConflict]:
+        """What the merged rows would break; nothing is written for it."""
+        ...
+
+    def written(
+        self, merges: Sequence[TypeMerge], places: Mapping[str, TablePlace]
+    ) -> dict[str, TableChange]:
+        """The change of each table, by type key; its rows may have been written to its place."""
+        ...
+
+    def deltas(self, pairs: Sequence[Versions]) -> Sequence[TableDelta]:
+        """What differs between two versions of each of some types."""
+        ...
+
+
+Choose = Callable[[Sequence[Versions]], Workers]
+"""Names the workers for a merge or diff, given the versions that it would have to compare."""
+
+
+class InProcess:
+    """Rows are read once, kept within a budget of memory, and written by the commit."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._threads = kernel.is_remote
+        self._spill = Spill()
+        self._rows: dict[str, pa.Table] = {}
+
+    def compare(self, sides: Sequence[TypeSides], rules: ConflictRules) -> Sequence[MergedRows]:
+        """Type by type; at once where requests have latency."""
+        work = [partial(each.merged, rules, self._spill) for each in sides]
+        return concurrently(*work, threads=self._threads)
+
+    def violations(
+        self, merges: Sequence[TypeMerge], catalog: Catalog, target: Capture
+    ) -> Sequence[MergeConflict]:
+        """Hold the merged rows against the schema; of whole fragments, only what it looks at."""
+        changes: dict[str, TableChange] = {}
+        for merge in merges:
+            rows = self._rows[merge.target.key] = self._collected(merge)
+            if merge.whole:
+                columns = checked_columns(merge.target.type)
+                read = self._spill.rows(pa.schema(rows.schema.field(name) for name in columns))
+                for fragment in merge.whole:
+                    for part in merge.sides.source.columns_of(fragment.positions, columns):
+                        read.add(part)
+                rows = pa.concat_tables([read.table(), rows.select(columns)])
+            changes[merge.target.key] = merge.change(rows)
+        return validate(ChangeSet(changes), catalog, target.reader, collect=True)
+
+    def written(
+        self, merges: Sequence[TypeMerge], places: Mapping[str, TablePlace]
+    ) -> dict[str, TableChange]:
+        """The rows in memory, or in the files that stand in for it."""
+        return {
+            merge.target.key: merge.change(self._rows.pop(merge.target.key)) for merge in merges
+        }
+
+    def deltas(self, pairs: Sequence[Versions]) -> Sequence[TableDelta]:
+        """Type by type; at once where requests have latency."""
+        work = [partial(table_delta, *pair, self._spill) for pair in pairs]
+        return concurrently(*work, threads=self._threads)
+
+    def _collected(self, merge: TypeMerge) -> pa.Table:
+        """The complete rows that are not in whole fragments."""
+        rows = self._spill.rows(table_schema(merge.target.type))
+        for part in merge.sides.source.complete(merge.rest):
+            rows.add(part)
+        if merge.rows.mixed is not None:
+            rows.add(merge.rows.mixed)
+        return rows.table()

@@ -16,6 +16,7 @@ from omnigraph.commit import leases, plan
 from omnigraph.effects import failpoints, local_disk
 from omnigraph.embedding import config
 from omnigraph.engines.local.tables import TraversalSettings
+from omnigraph.graph import opened
 from omnigraph.loading import inputs
 from omnigraph.model import governor
 from omnigraph.pipeline.spark import session
@@ -253,6 +254,11 @@ SECTIONS = (
                 "bytes of JSON lines from which `auto` takes Spark, and from which a load on Spark "
                 "is spread over executors; tables in columns count a quarter on a local master",
                 size(inputs.THRESHOLD_BYTES),
+            ),
+            Setting(
+                opened.COMPARED_ROWS_VARIABLE,
+                "rows in which branches differ from which on `auto` merges and compares on Spark",
+                f"`{opened.COMPARED_ROWS}`",
             ),
             Setting(
                 session.MASTER_VARIABLE,

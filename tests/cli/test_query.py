@@ -280,7 +280,28 @@ def test_the_flag_knows_the_engines_of_the_library():
 def test_settings_of_spark_are_for_queries_on_spark(run, full_graph: str, arguments: list[str]):
     done = query(run, full_graph, "-e", ALL, *arguments)
     assert done.code == 2
-    assert "is for queries on Spark" in done.err
+    assert "is for work on Spark" in done.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("optimize",),
+        ("compute", "degrees"),
+        ("branch", "merge", "review", "--uri"),
+        ("branch", "diff", "main", "review", "--uri"),
+        ("load", "--data", "x.jsonl", "--mode", "merge"),
+    ],
+)
+def test_every_command_refuses_flags_of_spark_that_would_have_no_effect(
+    run, full_graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+):
+    monkeypatch.chdir(tmp_path)
+    Path("x.jsonl").write_text("")
+    done = run(*command, full_graph, "--engine", "local", "--spark-conf", "a=b")
+    assert (done.code, "`--spark-conf` is for work on Spark" in done.err) == (2, True)
+    bad = run(*command, full_graph, "--engine", "spark", "--spark-conf", "a")
+    assert "'a' is not a Spark setting" in bad.err
 
 
 @pytest.mark.spark

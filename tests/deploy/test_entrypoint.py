@@ -24,6 +24,7 @@ NOT_OF_A_SERVER = {
     # of bulk loads, which a server does not run
     *("OMNIGRAPH_ENGINE", "OMNIGRAPH_SPARK_CONF_"),
     *("OMNIGRAPH_SPARK_MASTER", "OMNIGRAPH_SPARK_THRESHOLD_BYTES"),
+    "OMNIGRAPH_SPARK_THRESHOLD_ROWS",
     # what a server prints, and what the entrypoint refuses
     *("OMNIGRAPH_LISTEN_ADDR", "OMNIGRAPH_FAILPOINTS"),
 }

@@ -25,6 +25,7 @@ from tests.branching.histories import step as random_step
 from tests.branching.reference_merge import exact, reference_merge
 from tests.branching.test_merge import CONSTRAINED
 from tests.branching.test_merge_histories import as_text, base_of
+from tests.branching.test_spill import moved as persons_moved
 from tests.support.budgets import budget
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -54,22 +55,10 @@ def exported(graph: og.Graph, branch: str) -> bytes:
 
 
 def moved(path: Path) -> og.Graph:
-    """A graph whose branches both changed every type, some entities alike and some not."""
-    graph = seeded(path)
-    load(graph, *(person(f"x{n:03}", age=n, photo="base64:QUE=") for n in range(60)))
-    load(graph, *(city(f"c{n:03}", size=n) for n in range(60)))
-    graph.create_branch("review")
-    for branch, first in (("review", 5), ("main", 15)):
-        load(
-            graph,
-            *(person(f"x{n:03}", age=-n, photo="base64:QUE=") for n in range(first, first + 7)),
-            *(person(f"new-{branch}-{n}", photo="base64:QkI=") for n in range(5)),
-            *(city(f"c{n:03}", size=n + 1) for n in range(first, first + 15)),
-            *(city(f"c{branch}{n:03}") for n in range(30)),
-            edge("Knows", f"k-{branch}", f"x{first:03}", "p1"),
-            branch=branch,
-        )
-        delete(graph, "Person", f"x{first + 30:03}", branch)
+    """A graph whose branches both changed persons and edges, and added cities."""
+    graph = persons_moved(path)
+    for branch in ("review", "main"):
+        load(graph, *(city(f"c{branch}{n:03}") for n in range(30)), branch=branch, mode="append")
     return graph
 
 
@@ -136,7 +125,7 @@ def test_a_diff_by_workers_is_the_diff_in_process_in_the_same_order(
         found = graph.diff(*ends, **on_spark)
         local = graph.diff(*ends, engine="local")
         assert found.to_dict(images=True) == local.to_dict(images=True)
-    chosen: dict[str, Any] = {"types": ["City"], "ops": ["update"]}
+    chosen: dict[str, Any] = {"types": ["Person"], "ops": ["update"]}
     found = graph.diff("main", "review", **chosen, **on_spark)
     assert found.to_dict() == graph.diff("main", "review", **chosen, engine="local").to_dict()
     assert not graph.diff("main", "main", **on_spark).types
@@ -191,14 +180,14 @@ def test_c_bra_025_rows_that_workers_do_not_write_keep_their_row_versions(
 ) -> None:
     def stamps() -> dict[str, tuple[int, int]]:
         columns = ["id", "_row_created_at_version", "_row_last_updated_at_version"]
-        rows = graph._opened.reader("main").scan("node:City", columns).to_pylist()
+        rows = graph._opened.reader("main").scan("node:Person", columns).to_pylist()
         return {row["id"]: (row[columns[1]], row[columns[2]]) for row in rows}
 
     graph = moved(tmp_path / "graph.omni")
     before = stamps()
     graph.merge_branch("review", **on_spark)
     changed = {id for id, stamp in stamps().items() if before.get(id) != stamp}
-    assert changed == {f"c{n:03}" for n in range(5, 15)} | {f"creview{n:03}" for n in range(30)}
+    assert changed == {f"x{n:03}" for n in range(5, 10)} | {f"new-review-{n}" for n in range(5)}
 
 
 # --- checks ---------------------------------------------------------------------------------------
@@ -357,7 +346,6 @@ def test_auto_takes_spark_only_for_as_many_rows_as_the_threshold_says(
         monkeypatch.setattr(kind, "deltas", counted)
     wanted = graph.diff("main", "review").to_dict()
     assert used == ["InProcess"]
-    # 22 persons, 50 cities, and edges, on either side; 65 of them are on both.
     monkeypatch.setenv(COMPARED_ROWS_VARIABLE, "1000")
     graph.diff("main", "review")
     monkeypatch.setenv(COMPARED_ROWS_VARIABLE, "100")

@@ -11,8 +11,10 @@ import time
 import pytest
 
 from omnigraph.effects.failpoints import VARIABLE, armed
+from omnigraph.effects.requests import measure
 from omnigraph.errors import MergeConflicts, RecoveryRequired
 from omnigraph.graph import Graph, init, open_graph
+from omnigraph.storage import row_places
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  photo: Blob? }
@@ -74,6 +76,20 @@ def test_a_diff_and_a_merge_are_what_they_are_on_disk(graph: Graph) -> None:
     assert b"base64:AAED" in merged and b"ben" not in merged and b'"age":9' in merged
     assert receipt.commit is not None and receipt.commit.parent_commit_id is not None
     assert len(graph.diff(receipt.commit.parent_commit_id, "main")) == 5
+
+
+def test_the_store_copies_whole_fragments_and_the_source_can_go(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_places, "WHOLE_ROWS_MIN", 1)
+    with measure() as storage:
+        receipt = graph.merge_branch("review", delete_branch=True)
+    # A city and an edge; persons have blobs.
+    assert storage.report().counts["object", "copy"] == 2
+    assert receipt.branch_deleted
+    graph.cleanup(keep=1, confirm=True)
+    merged = exported(open_graph(graph.uri))
+    assert b"Oslo" in merged and b'"away"' in merged and b"base64:AAED" in merged
 
 
 def test_a_conflict_is_told_and_a_winner_merges(graph: Graph) -> None:

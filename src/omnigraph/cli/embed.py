@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from omnigraph.cli.addressing import actor_of
-from omnigraph.cli.compute import ComputeCommand, EngineOption, spark_options
+from omnigraph.cli.compute import ComputeCommand, EngineOption
 from omnigraph.cli.help import Commands
 from omnigraph.cli.load import MessageOption, stages
 from omnigraph.cli.opening import open_to_write
@@ -23,6 +23,7 @@ from omnigraph.cli.options import (
     UriArgument,
     commit_id,
     option,
+    spark_arguments,
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of, table
 from omnigraph.model.embeddings import EmbedReceipt
@@ -102,9 +103,7 @@ def embed(
     }
     named = {name: value for name, value in given.items() if value is not None}
     graph = open_to_write(ctx, "embed", uri)
-    options: dict[str, Any] = {"engine": engine}
-    if spark_master is not None or spark_conf:
-        options = {"engine": "spark", "spark": spark_options(spark_master, spark_conf)}
+    options = spark_arguments(engine, spark_master, spark_conf)
     with stages(output, json=json) as watch:
         receipt = graph.embed(
             type,

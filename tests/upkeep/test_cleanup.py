@@ -33,6 +33,7 @@ from omnigraph.storage.datasets import DatasetRef, LanceStore
 from omnigraph.upkeep import cleanup as cleanup_module
 from omnigraph.upkeep import optimize as optimizing
 from tests.storage.footprint import contents
+from tests.support.templates import copy_of
 from tests.upkeep.behind_the_back import deleted, table
 
 SCHEMA = """
@@ -46,14 +47,18 @@ SIZE = "query size($n: I32) { update Memo set { size: $n } where size >= 0 }"
 LABEL = "query add($name: String) { insert Label { name: $name } }"
 
 
-@pytest.fixture
-def graph(tmp_path: Path) -> og.Graph:
-    """Eight memos from eight commits, resized once: their first files are not used any more."""
-    graph = og.init(tmp_path / "graph.omni", schema=SCHEMA)
+def _filled(root: Path) -> None:
+    graph = og.init(root, schema=SCHEMA)
     for number in range(8):
         graph.mutate(ADD, {"code": f"m{number}"})
     graph.mutate(SIZE, {"n": 5})
-    return graph
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    """Eight memos from eight commits, resized once: their first files are not used any more."""
+    copy_of(_filled, tmp_path / "graph.omni")
+    return og.open(tmp_path / "graph.omni")
 
 
 def row(receipt: CleanupReceipt, type_key: str = "node:Memo") -> CleanedTable:

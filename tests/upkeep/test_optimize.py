@@ -33,6 +33,7 @@ from omnigraph.storage.table_upkeep import (
 from omnigraph.upkeep.optimize import plan_optimize
 from tests.storage.footprint import contents
 from tests.support.graphs import with_edge_ids, with_settings
+from tests.support.templates import copy_of
 
 SCHEMA = """
 node Memo {
@@ -61,17 +62,21 @@ def load(graph: og.Graph, *records: Mapping[str, Any], branch: str | None = None
     graph.load(data="\n".join(map(json.dumps, with_edge_ids(records))), mode="merge", branch=branch)
 
 
-@pytest.fixture
-def graph(tmp_path: Path) -> og.Graph:
-    """Memos in several fragments, some of them deleted or updated, and replies in two."""
-    graph = og.init(tmp_path / "graph.omni", schema=SCHEMA)
+def _filled(root: Path) -> None:
+    graph = og.init(root, schema=SCHEMA)
     load(graph, *(memo(n, leaf=[n, 0, 1, 2]) for n in range(20)), reply(1), reply(2))
     for number in range(20, 24):
         load(graph, memo(number))
     load(graph, reply(3))
     graph.mutate(DROP, {"code": "m7"})
     graph.mutate(RESIZE, {"code": "m8", "n": 800})
-    return graph
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    """Memos in several fragments, some of them deleted or updated, and replies in two."""
+    copy_of(_filled, tmp_path / "graph.omni")
+    return og.open(tmp_path / "graph.omni")
 
 
 def reply(number: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from omnigraph.storage.versions import operations_since
 from omnigraph.upkeep import repair as repair_module
 from omnigraph.upkeep.repair import plan_repair
 from tests.storage.footprint import contents
+from tests.support.templates import copy_of
 from tests.upkeep.behind_the_back import compacted, deleted, table
 
 SCHEMA = """
@@ -29,17 +30,21 @@ ADD = "query add($code: String) { insert Memo { code: $code } }"
 NAME = "query add($name: String) { insert Label { name: $name } }"
 
 
-@pytest.fixture
-def graph(tmp_path: Path) -> og.Graph:
-    """Memos and labels, in three fragments each."""
-    graph = og.init(tmp_path / "graph.omni", schema=SCHEMA)
+def _filled(root: Path) -> None:
+    graph = og.init(root, schema=SCHEMA)
     for number in range(3):
         records = [
             {"type": "Memo", "data": {"code": f"m{number}", "size": number}},
             {"type": "Label", "data": {"name": f"l{number}"}},
         ]
         graph.load(data="\n".join(map(json.dumps, records)), mode="merge")
-    return graph
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    """Memos and labels, in three fragments each."""
+    copy_of(_filled, tmp_path / "graph.omni")
+    return og.open(tmp_path / "graph.omni")
 
 
 def row(receipt: RepairReceipt, type_key: str = "node:Memo") -> RepairedTable:

@@ -42,11 +42,11 @@ def kuzu_search_database(files: SocialFiles, questions: Sequence[Question]) -> P
     plain = kuzu_database(files)
     path = files.made("kuzu-search.db", lambda made: shutil.copyfile(plain, made))
     with kuzu.Database(str(path)) as database, kuzu.Connection(database) as connection:
-        known = {row[1] for row in _rows(connection, "CALL SHOW_INDEXES() RETURN *")}
+        known = {row[1] for row in kuzu_rows(connection, "CALL SHOW_INDEXES() RETURN *")}
         for question in questions:
             name, statement = _INDEXES[question.name]
             if name not in known:
-                _rows(connection, statement)
+                kuzu_rows(connection, statement)
     return path
 
 
@@ -54,53 +54,60 @@ def _load(path: Path, files: SocialFiles) -> None:
     vector = f"CAST(vec AS FLOAT[{DIMENSIONS}])"
     with kuzu.Database(str(path)) as database, kuzu.Connection(database) as connection:
         for statement in _TABLES:
-            _rows(connection, statement)
-        _rows(
+            kuzu_rows(connection, statement)
+        kuzu_rows(
             connection,
             f"COPY Person FROM (LOAD FROM '{files.persons}'"
             f" RETURN key, name, age, city, joined, bio, {vector})",
         )
-        _rows(connection, f"COPY Knows FROM '{files.knows}'")
-        _rows(connection, f"COPY Blocks FROM '{files.blocks}'")
+        kuzu_rows(connection, f"COPY Knows FROM '{files.knows}'")
+        kuzu_rows(connection, f"COPY Blocks FROM '{files.blocks}'")
+
+
+class KuzuConnection:
+    """A database and one connection to it, which uses all cores."""
+
+    name = "Kuzu"
+
+    def __init__(self, path: Path, *, read_only: bool = True) -> None:
+        self.database = kuzu.Database(str(path), read_only=read_only)
+        self.connection = kuzu.Connection(self.database)
+
+    def forms(self, question: Question) -> Sequence[Form]:
+        """Every form of the question in Cypher."""
+        return [_form(self.connection, text) for text in question.cypher]
+
+    def close(self) -> None:
+        """Close the database, which flushes what a writing one holds."""
+        self.connection.close()
+        self.database.close()
 
 
 class Kuzu:
     """Two databases of the same rows, each opened by one connection that uses all cores."""
 
-    name = "Kuzu"
+    name = KuzuConnection.name
 
     def __init__(self, files: SocialFiles, questions: Sequence[Question]) -> None:
-        self._plain = _Opened(kuzu_database(files), read_only=True)
-        self._search: _Opened | None = None
+        self._plain = KuzuConnection(kuzu_database(files))
+        self._search: KuzuConnection | None = None
         searching = [question for question in questions if question.name in _INDEXES]
         if searching:
             # Projecting counts as writing, although it is forgotten with the connection.
-            self._search = _Opened(kuzu_search_database(files, searching), read_only=False)
-            _rows(self._search.connection, _PROJECTION)
+            self._search = KuzuConnection(kuzu_search_database(files, searching), read_only=False)
+            kuzu_rows(self._search.connection, _PROJECTION)
 
     def forms(self, question: Question) -> Sequence[Form]:
         """Every form of the question in Cypher."""
         opened = self._search if question.name in _INDEXES else self._plain
         assert opened is not None, f"{question.name} was not announced"
-        return [_form(opened.connection, text) for text in question.cypher]
+        return opened.forms(question)
 
     def close(self) -> None:
         """Close the databases, which flushes what a writing one holds."""
         for opened in (self._plain, self._search):
             if opened is not None:
                 opened.close()
-
-
-class _Opened:
-    """A database and a connection to it."""
-
-    def __init__(self, path: Path, *, read_only: bool) -> None:
-        self.database = kuzu.Database(str(path), read_only=read_only)
-        self.connection = kuzu.Connection(self.database)
-
-    def close(self) -> None:
-        self.connection.close()
-        self.database.close()
 
 
 def kuzu_forms_of_threads(path: Path, question: Question, count: int) -> list[Form]:
@@ -112,12 +119,15 @@ def kuzu_forms_of_threads(path: Path, question: Question, count: int) -> list[Fo
 
 def _form(connection: kuzu.Connection, text: str) -> Form:
     def ask(parameters: Parameters) -> Answer:
-        return _rows(connection, text, used_in(text, parameters))
+        return kuzu_rows(connection, text, used_in(text, parameters))
 
     return ask
 
 
-def _rows(connection: kuzu.Connection, text: str, parameters: Parameters | None = None) -> Answer:
+def kuzu_rows(
+    connection: kuzu.Connection, text: str, parameters: Parameters | None = None
+) -> Answer:
+    """All rows of a statement."""
     result = connection.execute(text, dict(parameters or {}))
     assert isinstance(result, kuzu.QueryResult)
     try:

@@ -22,6 +22,7 @@ SUITES = {
     "languages": "bench.languages",
     "kernel": "bench.kernel",
     "queries": "bench.queries",
+    "aggregates": "bench.aggregates",
     "infer": "bench.infer",
     "load": "bench.load",
     "streams": "bench.streams",

@@ -10,6 +10,7 @@ import pytest
 
 from bench import __main__ as bench
 from bench import (
+    aggregates,
     export,
     infer,
     kernel,
@@ -71,6 +72,10 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(SIZES, queries.SIZE[Scale.SMALL], Size("tiny", 300, 3_000))
     monkeypatch.setattr(queries, "QUESTIONS", {POINT.name: POINT})
     monkeypatch.setattr(queries, "CACHE", tmp_path)
+    monkeypatch.setitem(aggregates.EFFORT, Scale.SMALL, Effort(1, rounds=1, seconds_max=0))
+    monkeypatch.setitem(aggregates.SIZES, Scale.SMALL, Size("tiny-followers", 300, 3_000))
+    monkeypatch.setattr(aggregates, "CACHE", tmp_path)
+    monkeypatch.setattr(aggregates, "COMMITS", 1)
     monkeypatch.setattr(queries, "measure_processes", lambda files: [])
 
 

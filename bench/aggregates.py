@@ -1,0 +1,354 @@
+"""Aggregates over many paths and over properties of edges, beside Kuzu and DuckDB.
+
+The graph has the shape of a public benchmark of graph databases: persons who follow each other, 24
+each on average, and live in cities. Answers are compared before anything is measured.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import kuzu
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bench import social
+from bench.bulk_write import write
+from bench.contest import Effort, Outcome, contests
+from bench.figure import Figure, Target, Versus
+from bench.judges import SameRows
+from bench.peer_duckdb import DuckDb
+from bench.peer_kuzu import KuzuConnection, kuzu_rows
+from bench.peer_omnigraph import Omnigraph
+from bench.peers import Peer
+from bench.progress import note
+from bench.questions import Chooser, Question
+from bench.scale import Scale
+from bench.social import Size, SocialGraph, edge_ids, generate
+from bench.social_files import CACHE, SocialFiles
+from omnigraph.commit.plan import TableChange
+from omnigraph.graph import init, open_graph
+
+SEED = social.SEED
+EFFORT = {
+    Scale.SMALL: Effort(parameters=3, rounds=5, seconds_max=8),
+    Scale.FULL: Effort(parameters=5, rounds=7, seconds_max=30),
+    Scale.LARGE: Effort(parameters=5, rounds=7, seconds_max=30),
+}
+SIZES = {
+    Scale.SMALL: Size("followers-20k", 20_000, 480_000),
+    Scale.FULL: Size("followers-100k", 100_000, 2_400_000),
+    Scale.LARGE: Size("followers-400k", 400_000, 9_600_000),
+}
+FIRST_READ = Target(2, "at most")
+COMMITS = 5
+
+SCHEMA = """
+node Person { key: String @key  name: String  age: I32 }
+node City { name: String @key }
+edge Follows: Person -> Person { weight: F64  since: I32 }
+edge LivesIn: Person -> City @card(0..1)
+"""
+
+
+# --- the graph ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Followers:
+    """The rows of the graph: persons and pairs of a social graph, with properties of the pairs."""
+
+    files: SocialFiles
+
+    @property
+    def social(self) -> SocialGraph:
+        """Where persons and pairs come from."""
+        return self.files.social
+
+    @property
+    def persons(self) -> pa.Table:
+        """Persons, with a dense number in `row`."""
+        numbers = pa.array(np.arange(self.social.size.persons, dtype=np.int32))
+        return self.social.persons.select(["key", "name", "age"]).append_column("row", numbers)
+
+    @property
+    def cities(self) -> pa.Table:
+        """The cities persons live in."""
+        return pa.table({"name": pc.unique(self.social.persons["city"])})
+
+    @property
+    def follows(self) -> pa.Table:
+        """Who follows whom, how much and since when."""
+        random = np.random.default_rng([SEED, self.social.size.knows])
+        count = self.social.size.knows
+        edges = self.social.edges(self.social.knows)
+        edges = edges.append_column("weight", pa.array(random.integers(0, 1_000, count) / 1_000))
+        years = random.integers(2000, 2025, count).astype(np.int32)
+        return edges.append_column("since", pa.array(years))
+
+    @property
+    def lives_in(self) -> pa.Table:
+        """Who lives where."""
+        return pa.table({"src": self.social.persons["key"], "dst": self.social.persons["city"]})
+
+    def parquet(self, name: str) -> Path:
+        """One of the tables as a file."""
+        return self.files.made(
+            f"{name}.parquet", lambda path: pq.write_table(getattr(self, name), path)
+        )
+
+    @property
+    def graph(self) -> Path:
+        """The Omnigraph graph."""
+        return self.files.made("followers.omni", self._build_graph)
+
+    def _build_graph(self, path: Path) -> None:
+        graph = init(path, SCHEMA)
+        follows = self.follows
+        persons = self.persons.drop_columns(["row"]).add_column(0, "id", self.social.keys)
+        cities = self.cities.add_column(0, "id", self.cities["name"])
+        ids = edge_ids(follows.num_rows)
+        lives = self.lives_in
+        lives = lives.add_column(0, "id", edge_ids(lives.num_rows, follows.num_rows))
+        write(
+            path,
+            [
+                TableChange("node:Person", "append", persons),
+                TableChange("node:City", "append", cities),
+                TableChange("edge:Follows", "append", follows.add_column(0, "id", ids)),
+                TableChange("edge:LivesIn", "append", lives),
+            ],
+        )
+        graph.ensure_indices()
+
+    @property
+    def duckdb(self) -> Path:
+        """The DuckDB database: dense integer keys, edges sorted by source."""
+        return self.files.made("followers.duckdb", self._build_duckdb)
+
+    def _build_duckdb(self, path: Path) -> None:
+        persons, cities = self.parquet("persons"), self.parquet("cities")
+        follows, lives = self.parquet("follows"), self.parquet("lives_in")
+        with duckdb.connect(str(path)) as connection:
+            connection.execute(f"CREATE TABLE person AS SELECT * FROM '{persons}' ORDER BY row")
+            connection.execute(
+                "CREATE TABLE city AS SELECT name, (row_number() OVER () - 1)::INTEGER AS row"
+                f" FROM '{cities}'"
+            )
+            connection.execute(
+                "CREATE TABLE follows AS SELECT s.row AS src, d.row AS dst, e.weight, e.since"
+                f" FROM '{follows}' e JOIN person s ON s.key = e.src"
+                " JOIN person d ON d.key = e.dst ORDER BY 1, 2"
+            )
+            connection.execute(
+                "CREATE TABLE lives_in AS SELECT p.row AS src, c.row AS dst"
+                f" FROM '{lives}' l JOIN person p ON p.key = l.src"
+                " JOIN city c ON c.name = l.dst ORDER BY 1"
+            )
+
+    @property
+    def kuzu(self) -> Path:
+        """The Kuzu database."""
+        return self.files.made("followers.kuzu", self._build_kuzu)
+
+    def _build_kuzu(self, path: Path) -> None:
+        statements = [
+            "CREATE NODE TABLE Person(key STRING PRIMARY KEY, name STRING, age INT32)",
+            "CREATE NODE TABLE City(name STRING PRIMARY KEY)",
+            "CREATE REL TABLE Follows(FROM Person TO Person, weight DOUBLE, since INT32)",
+            "CREATE REL TABLE LivesIn(FROM Person TO City)",
+            f"COPY Person FROM (LOAD FROM '{self.parquet('persons')}' RETURN key, name, age)",
+            f"COPY City FROM '{self.parquet('cities')}'",
+            f"COPY Follows FROM '{self.parquet('follows')}'",
+            f"COPY LivesIn FROM '{self.parquet('lives_in')}'",
+        ]
+        with kuzu.Database(str(path)) as database, kuzu.Connection(database) as connection:
+            for statement in statements:
+                kuzu_rows(connection, statement)
+
+
+# --- the questions --------------------------------------------------------------------------------
+
+
+def _question(
+    name: str, says: str, *, gq: str, cypher: str, sql: str, times: float = 1, ordered: bool = False
+) -> Question:
+    text = f"query q() {{ {gq} }}"
+    return Question(name, says, text, [cypher], [sql], times, Chooser.nothing, SameRows(ordered))
+
+
+_FOLLOWS = "MATCH (a:Person)-[:Follows]->(b:Person)"
+_TWO_HOPS = f"{_FOLLOWS}-[:Follows]->(c:Person)"
+_SQL_TWO = "FROM follows e JOIN follows f ON f.src = e.dst"
+
+QUESTIONS: Mapping[str, Question] = {
+    question.name: question
+    for question in (
+        _question(
+            "2-hop paths",
+            "how many paths of two hops there are",
+            gq="match { $a follows $b  $b follows $c } return { count(*) as n }",
+            cypher=f"{_TWO_HOPS} RETURN count(*)",
+            sql=f"SELECT count(*) {_SQL_TWO}",
+            times=10,
+        ),
+        _question(
+            "2-hop paths, filtered",
+            "paths of two hops by the ages of their middle and end",
+            gq="match { $a follows $b  $b.age < 50  $b follows $c  $c.age > 25 }"
+            " return { count(*) as n }",
+            cypher=f"{_TWO_HOPS} WHERE b.age < 50 AND c.age > 25 RETURN count(*)",
+            sql=f"SELECT count(*) {_SQL_TWO} JOIN person b ON b.row = e.dst"
+            " JOIN person c ON c.row = f.dst WHERE b.age < 50 AND c.age > 25",
+            times=10,
+        ),
+        _question(
+            "3-hop paths",
+            "how many paths of three hops there are: too many to make their rows",
+            gq="match { $a follows $b  $b follows $c  $c follows $d } return { count(*) as n }",
+            # Kuzu would enumerate them, for minutes: it gets the sum over paths of one hop.
+            cypher="MATCH (a:Person)-[:Follows]->(b:Person) WITH b, count(*) AS i"
+            " MATCH (b)-[:Follows]->(c:Person) WITH c, sum(i) AS i"
+            " MATCH (c)-[:Follows]->(d:Person) WITH c, i, count(*) AS o"
+            " RETURN CAST(sum(i * o) AS INT64)",
+            sql="WITH i AS (SELECT dst, count(*) AS n FROM follows GROUP BY dst),"
+            " j AS (SELECT e.dst, sum(i.n) AS n FROM follows e JOIN i ON i.dst = e.src GROUP BY 1)"
+            " SELECT sum(j.n)::BIGINT FROM follows f JOIN j ON j.dst = f.src",
+        ),
+        _question(
+            "most followed",
+            "the three persons with most followers",
+            gq="match { $a follows $b } return { $b.key as key, count($a) as n }"
+            " order { n desc, key } limit 3",
+            cypher=f"{_FOLLOWS} RETURN b.key AS key, count(*) AS n ORDER BY n DESC, key LIMIT 3",
+            sql="SELECT p.key, count(*) AS n FROM follows e JOIN person p ON p.row = e.dst"
+            " GROUP BY p.key ORDER BY n DESC, p.key LIMIT 3",
+            ordered=True,
+        ),
+        _question(
+            "followers by city",
+            "followers of the people of each city and their mean age, the ten with most",
+            gq="match { $a follows $b  $b livesIn $c }"
+            " return { $c.name as city, count(*) as n, avg($a.age) as age }"
+            " order { n desc, city } limit 10",
+            cypher="MATCH (a:Person)-[:Follows]->(b:Person)-[:LivesIn]->(c:City)"
+            " RETURN c.name AS city, count(*) AS n, avg(a.age) ORDER BY n DESC, city LIMIT 10",
+            sql="SELECT c.name, count(*) AS n, avg(a.age) FROM follows e"
+            " JOIN person a ON a.row = e.src JOIN lives_in l ON l.src = e.dst"
+            " JOIN city c ON c.row = l.dst GROUP BY c.name ORDER BY n DESC, c.name LIMIT 10",
+            ordered=True,
+        ),
+        _question(
+            "edge average",
+            "the mean weight of what each person follows, the ten highest of them",
+            gq="match { $a $e:follows $b } return { $a.key as key, avg($e.weight) as w }"
+            " order { w desc, key } limit 10",
+            cypher="MATCH (a:Person)-[e:Follows]->(b:Person)"
+            " RETURN a.key AS key, avg(e.weight) AS w ORDER BY w DESC, key LIMIT 10",
+            sql="SELECT p.key, avg(e.weight) AS w FROM follows e JOIN person p ON p.row = e.src"
+            " GROUP BY p.key ORDER BY w DESC, p.key LIMIT 10",
+            times=2,
+            ordered=True,
+        ),
+        _question(
+            "edge filter",
+            "how many edges are heavier than nine tenths",
+            gq="match { $a $e:follows $b  $e.weight > 0.9 } return { count(*) as n }",
+            cypher="MATCH (a:Person)-[e:Follows]->(b:Person) WHERE e.weight > 0.9 RETURN count(*)",
+            sql="SELECT count(*) FROM follows WHERE weight > 0.9",
+            times=2,
+        ),
+        _question(
+            "2-hop, edge filter",
+            "paths of two hops whose first edge is heavy and whose second is old",
+            gq="match { $a $e:follows $b  $b $f:follows $c  $e.weight > 0.9  $f.since < 2005 }"
+            " return { count(*) as n }",
+            cypher="MATCH (a:Person)-[e:Follows]->(b:Person)-[f:Follows]->(c:Person)"
+            " WHERE e.weight > 0.9 AND f.since < 2005 RETURN count(*)",
+            sql=f"SELECT count(*) {_SQL_TWO} WHERE e.weight > 0.9 AND f.since < 2005",
+            times=2,
+        ),
+    )
+}
+
+
+# --- the run --------------------------------------------------------------------------------------
+
+
+def run(scale: Scale) -> Iterator[Figure]:
+    """Measure every question, then the first read after a write."""
+    followers = Followers(SocialFiles(generate(SIZES[scale]), CACHE))
+    note(f"{followers.social.size.persons:,} persons, {followers.social.size.knows:,} edges")
+    yield from figures(measure(followers, list(QUESTIONS.values()), EFFORT[scale]))
+    yield first_read(followers)
+
+
+def measure(followers: Followers, questions: Sequence[Question], effort: Effort) -> list[Outcome]:
+    """The outcome of every question."""
+    peers: list[Peer] = [
+        KuzuConnection(followers.kuzu),
+        DuckDb(followers.duckdb),
+        Omnigraph(followers.graph),
+    ]
+    try:
+        return contests(questions, peers, followers.social, effort)
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+def figures(outcomes: Sequence[Outcome]) -> Iterator[Figure]:
+    """Our time beside that of both peers; the target is for Kuzu."""
+    for outcome in outcomes:
+        question = outcome.question
+        ours = outcome.seconds[Omnigraph.name] * 1e3
+        for name in (KuzuConnection.name, DuckDb.name):
+            target = Target(question.times, "at least") if name == KuzuConnection.name else None
+            peer = Versus(name, outcome.seconds[name] * 1e3, "theirs to ours")
+            yield Figure(question.name, ours, "ms", target, question.says, peer)
+
+
+def first_read(followers: Followers) -> Figure:
+    """The first answer after a commit of one person and one edge, beside a warm one."""
+    path = followers.files.directory / "followers-written.omni"
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(followers.graph, path)
+    graph = open_graph(path)
+    questions = [QUESTIONS[name].gq for name in ("2-hop paths, filtered", "edge average")]
+
+    def ask() -> float:
+        began = time.perf_counter()
+        for text in questions:
+            graph.query(text).to_pylist()
+        return time.perf_counter() - began
+
+    known = followers.social.keys[0].as_py()
+    ask()
+    warm: list[float] = []
+    first: list[float] = []
+    for number in range(COMMITS):
+        warm.append(min(ask() for _ in range(3)))
+        graph.mutate(
+            "query m($new: String, $known: String) {"
+            ' insert Person { key: $new, name: "new", age: 30 }'
+            " insert Follows { from: $new, to: $known, weight: 0.5, since: 2025 } }",
+            {"new": f"new{number}", "known": known},
+        )
+        first.append(ask())
+    shutil.rmtree(path)
+    return Figure(
+        "first read after a write",
+        statistics.median(first) * 1e3,
+        "ms",
+        FIRST_READ,
+        "a filter over two hops and a mean of edges, after a commit of one node and one edge",
+        Versus("a warm one", statistics.median(warm) * 1e3),
+    )

@@ -1,0 +1,52 @@
+"""The suite of aggregates: its graph is what it says, and all engines agree on every question."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench import aggregates
+from bench.aggregates import QUESTIONS, Followers
+from bench.contest import Effort
+from bench.scale import Scale
+from bench.social import Size, generate
+from bench.social_files import SocialFiles
+
+TINY = Size("tiny-followers", 200, 3_000)
+
+
+@pytest.fixture(scope="module")
+def followers(tmp_path_factory: pytest.TempPathFactory) -> Followers:
+    return Followers(SocialFiles(generate(TINY), tmp_path_factory.mktemp("aggregates")))
+
+
+def test_edges_have_the_same_properties_every_time(followers: Followers):
+    assert followers.follows.equals(Followers(followers.files).follows)
+    assert followers.follows.num_rows == TINY.knows
+    years = followers.follows["since"].to_numpy()
+    assert years.min() == 2000
+    assert len(np.unique(followers.follows["weight"].to_numpy())) > 100
+
+
+def test_all_engines_agree_on_every_question(followers: Followers):
+    once = Effort(parameters=1, rounds=1, seconds_max=0)
+    outcomes = aggregates.measure(followers, list(QUESTIONS.values()), once)
+    assert [outcome.question.name for outcome in outcomes] == list(QUESTIONS)
+    assert all(outcome.seconds.keys() == {"Kuzu", "DuckDB", "Omnigraph"} for outcome in outcomes)
+    found = list(aggregates.figures(outcomes))
+    assert [figure.target is not None for figure in found] == [True, False] * len(QUESTIONS)
+
+
+def test_the_first_read_after_a_write_is_compared_with_a_warm_one(
+    followers: Followers, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(aggregates, "COMMITS", 2)
+    figure = aggregates.first_read(followers)
+    assert figure.versus is not None and figure.versus.name == "a warm one"
+    assert figure.target == aggregates.FIRST_READ
+    assert not list(followers.files.directory.glob("followers-written*"))
+
+
+def test_scales_differ():
+    persons = [aggregates.SIZES[scale].persons for scale in Scale]
+    assert persons == sorted(set(persons))

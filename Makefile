@@ -56,7 +56,7 @@ $(LIGHT): pyproject.toml constraints.txt
 demo: $(LIGHT) ## a tour on a graph of a million edges: under two minutes
 	@$(BIN)/python examples/demo.py
 
-test: $(STAMP) ## the whole test suite, in about 11 minutes on two cores
+test: $(STAMP) ## the whole test suite, with a budget of ten minutes on two idle cores
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 # Before a release. Every property test searches for minutes, so a test may take longer.

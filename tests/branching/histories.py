@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 import omnigraph as og
+from tests.support.templates import copy_of
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  score: F64?  tags: [String]?  photo: Blob? }
@@ -78,8 +80,14 @@ def content(graph: og.Graph, name: str) -> Content:
     return found
 
 
-def seeded(path: Any) -> og.Graph:
-    graph = og.init(path, schema=SCHEMA)
+def seeded(path: Path) -> og.Graph:
+    """A graph of some people and cities, and two edges. In one process, all have one identity."""
+    copy_of(_seed, path)
+    return og.open(path)
+
+
+def _seed(root: Path) -> None:
+    graph = og.init(root, schema=SCHEMA)
     load(
         graph,
         *(person(name, age=n, tags=["a"]) for n, name in enumerate(NAMES[:5])),
@@ -88,7 +96,6 @@ def seeded(path: Any) -> og.Graph:
         edge("LivesIn", "l0", "p0", "bern"),
         mode="append",
     )
-    return graph
 
 
 def step(graph: og.Graph, dice: random.Random, branch: str) -> None:

@@ -233,7 +233,7 @@ def test_c_bra_043_a_merge_is_one_block_against_its_first_parent(graph: og.Graph
 
 
 def test_c_bra_044_another_graph(graph: og.Graph, tmp_path: Path) -> None:
-    other = seeded(tmp_path / "other.omni")
+    other = og.init(tmp_path / "other.omni", schema=SCHEMA)
     with pytest.raises(ChangeCursorRejected, match=r"^change cursor rejected: .*another graph"):
         other.poll_changes(cursor=now(graph))
 

@@ -13,6 +13,7 @@ from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.engines.local.tables import Mode
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound
 from tests.engines.local.graphs import with_engine
+from tests.support.templates import copy_of
 
 BASE = """
 node Person { name: String @key  age: I32?  bio: String? @index }
@@ -44,12 +45,16 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "graph.omni"
 
 
-@pytest.fixture
-def graph(root: Path) -> og.Graph:
+def _filled(root: Path) -> None:
     graph = og.init(root, BASE)
     graph.load(data=b"\n".join(map(orjson.dumps, ENTITIES)), mode="append")
     graph.ensure_indices()
-    return graph
+
+
+@pytest.fixture
+def graph(root: Path) -> og.Graph:
+    copy_of(_filled, root)
+    return og.open(root)
 
 
 def head(graph: og.Graph) -> str:

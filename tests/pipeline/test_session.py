@@ -9,15 +9,19 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import omnigraph as og
+from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError, StorageError
 from omnigraph.pipeline.spark.gateway import start_jvm
 from omnigraph.pipeline.spark.java import find_java
 from omnigraph.pipeline.spark.session import (
     SessionSettings,
+    SparkWhenNeeded,
     build_session,
     parse_conf,
     spark_session,
@@ -114,13 +118,49 @@ def test_a_setting_without_a_value_is_refused():
 
 
 def test_spark_connect_is_refused_with_the_reason():
-    with pytest.raises(InputError, match="Spark Connect, which cannot run bulk loads"):
-        build_session(SessionSettings.of({}, master="sc://host"))
+    settings = SessionSettings.of({}, master="sc://host")
+    with pytest.raises(InputError, match="master 'sc://host' is Spark Connect, which has no Spark"):
+        build_session(settings)
+    with pytest.raises(InputError, match="master 'sc://host' is Spark Connect"):
+        SparkWhenNeeded(None, settings)
     with (
         pytest.raises(InputError, match="this session is Spark Connect"),
         spark_session(object()),  # type: ignore[arg-type]
     ):
         pass
+
+
+class RemoteFrame:
+    """What tells a frame of Spark Connect from others: its session has no JVM."""
+
+    sparkSession = object()  # noqa: N815 - Spark's name
+
+    def mapInArrow(self) -> None:  # noqa: N802 - Spark's name
+        """Spark frames have it."""
+
+
+def test_spark_connect_is_refused_by_every_verb_before_anything_is_written(tmp_path: Path):
+    schema = "node Doc { text: String  sense: Vector(2)? @embed(text) }\nedge Cites: Doc -> Doc"
+    graph = og.init(tmp_path / "graph.omni", schema)
+    records = tmp_path / "docs.jsonl"
+    records.write_text('{"type": "Doc", "data": {"text": "hm"}}\n')
+    before = sorted(tmp_path.rglob("*"))
+    remote = og.SparkOptions(session=object())
+    asked = "query q { match { $d: Doc } return { $d.text } }"
+    mock = EmbeddingConfig.of("mock")
+    verbs: list[Callable[[], object]] = [
+        lambda: graph.load(frames={"Doc": RemoteFrame()}, mode="append"),
+        lambda: graph.load(records, mode="append", engine="spark", spark=remote),
+        lambda: graph.query(asked, engine="spark", spark=remote).to_pylist(),
+        lambda: graph.compute.degrees(engine="spark", spark=remote),
+        lambda: graph.optimize(engine="spark", spark=remote),
+        lambda: graph.embed(spark=remote, embedding=mock),
+        lambda: graph.embed(spark=og.SparkOptions(master="sc://host"), embedding=mock),
+    ]
+    for verb in verbs:
+        with pytest.raises(InputError, match="is Spark Connect, which has no Spark context"):
+            verb()
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_executors_with_other_software_are_refused_with_both_versions():

@@ -181,6 +181,9 @@ def _frame(
     mapping = PLAIN if mappings is None else mappings.of(key)
     mapping = mapping.checked(type, Frame(key, None).name)
     if hasattr(rows, "mapInArrow"):
+        from omnigraph.pipeline.spark.session import require_classic
+
+        require_classic(rows.sparkSession)
         return Frame(key, rows, mapping)
     frame = Frame(key, arrow_table(rows, name), mapping)
     try:

@@ -19,7 +19,7 @@ from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.pipeline.computing import rounds
 from omnigraph.pipeline.computing.partitions import blocked, blocks_for, named_nodes, scans
-from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded, lasting_session
+from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded, query_session
 from omnigraph.storage.reader import SnapshotReader
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run_on_spark(
 ) -> SparkRun:
     """Run a computation; its rows stay with the session, which lasts until the process ends."""
     settings = SessionSettings.of(os.environ, master=options.master, conf=options.conf)
-    session = lasting_session(options.session, settings)
+    session = query_session(options.session, settings)
     context = session.sparkContext
     runner = TaskRunner(SparkWhenNeeded(session, settings), operation_id, work="computation")
 

@@ -97,6 +97,11 @@ class SessionSettings:
         """Whether Spark runs in one JVM on this machine."""
         return self.master.startswith("local[") or self.master == "local"
 
+    @property
+    def is_connect(self) -> bool:
+        """Whether the master is a server of Spark Connect."""
+        return self.master.startswith("sc://")
+
     def for_a_load(self) -> SessionSettings:
         """The same with the C1 compiler only, by default: the JVM starts sooner, and a load is too
         little work for C2 to pay off."""
@@ -166,6 +171,8 @@ class SparkWhenNeeded:
         self._used = ExitStack()
         if self._found is not None:
             require_classic(self._found)
+        elif settings.is_connect:
+            raise _no_connect(f"master '{settings.master}'")
 
     def __enter__(self) -> SparkWhenNeeded:
         return self
@@ -241,8 +248,9 @@ def require_classic(spark: Any) -> None:
 
 def _no_connect(what: str) -> InputError:
     return InputError(
-        f"{what} is Spark Connect, which cannot run bulk loads: they schedule and cancel jobs"
-        " through the Spark context",
+        f"{what} is Spark Connect, which has no Spark context: loads, queries, computations,"
+        " embedding, streams into a graph, pipelines and upkeep schedule and cancel their jobs"
+        " through it",
         hint="use a local[*], spark://, yarn or k8s:// master",
     )
 
@@ -255,7 +263,7 @@ _jvm: Jvm | None = None
 
 def build_session(settings: SessionSettings) -> SparkSession:
     """A new session; the caller stops it."""
-    if settings.master.startswith("sc://"):
+    if settings.is_connect:
         raise _no_connect(f"master '{settings.master}'")
     require_pyspark()
     java = find_java(os.environ)

@@ -140,8 +140,8 @@ bench-upkeep: $(STAMP) ## upkeep alone: a graph grown by many commits and one lo
 bench-server: $(STAMP) ## serving alone: HTTP and the embedded engine, and 50 clients at once
 	@$(BIN)/python -m bench server --scale $(or $(SCALE),full) $(ARGS)
 
-bench-spark: $(STAMP) ## queries on Spark alone: frames written by hand, the engine in process, cores
-	@$(BIN)/python -m bench spark --scale $(or $(SCALE),full) $(ARGS)
+bench-spark: $(STAMP) ## work on Spark alone: queries, algorithms and pipelines beside the same by hand
+	@$(BIN)/python -m bench spark compute pipeline --scale $(or $(SCALE),full) $(ARGS)
 
 docs: $(STAMP) ## rewrite the generated pages, and build the site into build/site
 	@$(BIN)/python -m docs.generate

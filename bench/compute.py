@@ -8,7 +8,6 @@ of a graph, whose ids are texts. Ranks are compared before a figure is given.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +23,6 @@ import pyarrow.parquet as pq
 from bench.durability import durability
 from bench.figure import Figure, Target, Versus
 from bench.progress import note
-from bench.report import cells
 from bench.scale import Scale
 from omnigraph.graph import Graph, SparkOptions, init
 
@@ -147,8 +145,3 @@ def _compare(on_spark: pa.Table, by_hand: pa.Table, in_process: pa.Table) -> Non
         assert ranks.keys() == expected.keys(), "other pages"
         for page, rank in expected.items():
             assert abs(ranks[page] - rank) < 1e-9, f"{page}: {ranks[page]}, not {rank}"
-
-
-if __name__ == "__main__":
-    for figure in run(Scale(sys.argv[1] if len(sys.argv) > 1 else "small")):
-        print(" | ".join(filter(None, cells(figure))))

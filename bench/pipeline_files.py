@@ -1,15 +1,14 @@
 """Pipeline files: a run from three sources against plain loads of the same rows.
 
-Run it with `python -m bench.pipeline_files [small|full]`. One session does everything, warmed up by
-a run of its own. The plain loads read the same files with Spark, one type after the other, without
-a branch, checks or a merge; loads by the paths of the files are shown beside them.
+One session does everything, warmed up by a run of its own. The plain loads read the same files with
+Spark, one type after the other, without a branch, checks or a merge; loads by the paths of the
+files are shown beside them.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from pyarrow import csv
 
 import omnigraph as og
 from bench.figure import Figure, Target, Versus
-from bench.report import cells
+from bench.progress import note
 from bench.scale import Scale
 
 SEED = 19
@@ -78,21 +77,28 @@ def run(scale: Scale) -> Iterator[Figure]:
     """All figures, in the order of the table."""
     from omnigraph.pipeline.spark.session import SessionSettings, build_session
 
-    sizes = SIZES[scale]
+    note("starting Spark")
     session = build_session(SessionSettings.of(os.environ))
     try:
-        with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as directory:
-            work = _Work(Path(directory), session)
-            work.write(Sizes(100, 100, 300))
-            work.pipeline()
-            work.write(sizes)
-            seconds: dict[str, list[float]] = {}
-            for _ in range(ROUNDS):
-                for way in (work.frames, work.files, work.pipeline):
-                    seconds.setdefault(way.__name__, []).append(way())
-            again = work.again()
+        yield from measure_all(SIZES[scale], session)
     finally:
         session.stop()
+
+
+def measure_all(sizes: Sizes, session: Any) -> Iterator[Figure]:
+    """Every figure of the suite, at some sizes."""
+    with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as directory:
+        work = _Work(Path(directory), session)
+        work.write(Sizes(100, 100, 300))
+        work.frames()
+        work.pipeline()
+        note(f"{sizes.rows:,} rows")
+        work.write(sizes)
+        seconds: dict[str, list[float]] = {}
+        for _ in range(ROUNDS):
+            for way in (work.frames, work.files, work.pipeline):
+                seconds.setdefault(way.__name__, []).append(way())
+        again = work.again()
     best = {name: min(values) for name, values in seconds.items()}
     name = f"pipeline run of {sizes.rows:,} rows from CSV, JSON and Parquet"
     yield Figure(
@@ -186,8 +192,3 @@ def _seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
-
-
-if __name__ == "__main__":
-    for figure in run(Scale(sys.argv[1] if len(sys.argv) > 1 else "small")):
-        print(" | ".join(filter(None, cells(figure))))

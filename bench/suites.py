@@ -31,6 +31,8 @@ SUITES = {
     "upkeep": "bench.upkeep",
     "server": "bench.server",
     "spark": "bench.spark_queries",
+    "compute": "bench.compute",
+    "pipeline": "bench.pipeline_files",
 }
 
 

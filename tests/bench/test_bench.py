@@ -11,6 +11,7 @@ import pytest
 from bench import __main__ as bench
 from bench import (
     aggregates,
+    compute,
     export,
     infer,
     kernel,
@@ -80,8 +81,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_every_suite_runs_and_says_what_it_compares(tiny):
-    # Some start Spark several times, one counts what must not happen: they are tested apart.
-    for name in SUITES.keys() - {"load", "server", "spark", "streams"}:
+    # Some start sessions of Spark, one counts what must not happen: they are tested apart.
+    for name in SUITES.keys() - {"compute", "load", "pipeline", "server", "spark", "streams"}:
         record = run_suite(name, Scale.SMALL)
         assert record.failure is None
         assert record.suite == name
@@ -91,7 +92,7 @@ def test_every_suite_runs_and_says_what_it_compares(tiny):
 
 
 def test_small_measures_less_than_full():
-    for module in (export, infer, kernel, merge, spark_queries, streams, upkeep):
+    for module in (compute, export, infer, kernel, merge, spark_queries, streams, upkeep):
         assert module.SMALL != module.FULL
     persons = [SIZES[queries.SIZE[scale]].persons for scale in Scale]
     assert persons == sorted(set(persons))

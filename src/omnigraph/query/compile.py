@@ -163,7 +163,7 @@ def _check_read(query: ast.Query, body: ast.ReadBody, context: Context) -> plan.
 
 def _interfaces(pattern: plan.Pattern, catalog: Catalog) -> tuple[plan.InterfaceNodes, ...]:
     """The interfaces that the steps of a pattern name."""
-    named = sorted(name for name in set(_type_names(pattern)) if catalog.is_interface(name))
+    named = sorted(name for name in set(_type_names(pattern)) if name not in catalog.nodes)
     return tuple(
         plan.InterfaceNodes(
             name, tuple((node.name, node.type_id) for node in catalog.node_types(name))

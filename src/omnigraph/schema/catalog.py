@@ -183,10 +183,6 @@ class Catalog:
         """The edge type of this name: exact first, then ignoring case."""
         return self.edges.get(word) or self._edges_folded.get(word.lower())
 
-    def is_interface(self, name: str) -> bool:
-        """Whether a type of a match or at an end of an edge is an interface."""
-        return name not in self.nodes and name in self.interfaces
-
     def node_types(self, name: str) -> tuple[NodeType, ...]:
         """The node type of this name, or those that implement the interface of it, by name."""
         if name in self.nodes:

@@ -395,7 +395,9 @@ def _suspects(
     if graph.is_replaced(node_key):
         kept = graph.kept(edge_key, [column])
     else:
-        gone = qualified(graph.removed(node_key), prefix)
+        gone = graph.removed(node_key)
+        if prefix:
+            gone = qualified(gone, prefix)
         kept = graph.kept_where_in(edge_key, column, gone, [column])
     if kept is not None:
         yield kept, True
@@ -403,11 +405,12 @@ def _suspects(
 
 def _gone_sources(graph: ResultGraph, node_key: str, sources: pa.Array, prefix: str) -> pa.Array:
     """The references to nodes of a type that go with the write, among ``sources`` at least."""
-    if not graph.is_replaced(node_key):
+    is_replaced = graph.is_replaced(node_key)
+    if not prefix:
+        return graph.absent(node_key, sources) if is_replaced else graph.removed(node_key)
+    if not is_replaced:
         return qualified(graph.removed(node_key), prefix)
-    own = sources
-    if prefix:
-        own = ids_in(sources.filter(with_prefix(sources, prefix)))
+    own = ids_in(sources.filter(with_prefix(sources, prefix)))
     return qualified(graph.absent(node_key, own), prefix)
 
 

@@ -63,8 +63,8 @@ class LocalEngine:
             self.settings,
             prepared.node_columns,
             prepared.edge_columns,
-            prepared.compiled.nodes_of,
-            dict(prepared.compiled.references),
+            prepared.interfaces,
+            prepared.references,
         )
         session = Session(run, prepared, tables)
         if prepared.searches:

@@ -132,6 +132,10 @@ class PreparedRead:
     """Search calls by the name their values are read under."""
     searches: tuple[SearchCall, ...]
     """All search calls, the one that ranks included."""
+    interfaces: dict[str, tuple[plan.TypeNumber, ...]]
+    """The node types of the interfaces that the plan names."""
+    references: dict[str, int]
+    """The node types that these mix, with their numbers."""
     node_columns: dict[str, dict[str, pa.DataType]]
     edge_columns: dict[str, dict[str, pa.DataType]]
     group_by: plan.GroupBy | None
@@ -200,6 +204,8 @@ class _Preparation:
             self.variables,
             self.calls,
             (*self.calls.values(), *([compiled.rank.score] if compiled.rank else [])),
+            compiled.nodes_of,
+            dict(compiled.references),
             self.node_columns,
             self.edge_columns,
             group_by,

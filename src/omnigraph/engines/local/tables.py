@@ -334,7 +334,7 @@ class SnapshotTables:
 
     def edges(self, step: plan.Expand, frontier: int) -> EdgeTable:
         """The edges for a hop from ``frontier`` nodes, by the cheaper way."""
-        near, far = step.declared
+        near, far = step.ends or (step.source_type, step.target_type)
         ends = (far, near) if step.direction == "in" else (near, far)
         sources, targets = self.space(ends[0]), self.space(ends[1])
         if not self._by_lookup(step, sources, targets, frontier):

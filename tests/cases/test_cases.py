@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.cases.coverage import answered, representative
 from tests.cases.format import DIRECTORY, Case, all_cases
-from tests.cases.runner import ENVIRONMENT, Graphs, check_case, engines
+from tests.cases.runner import ENVIRONMENT, CaseGraph, Graphs, check_case, engines
+from tests.support.budgets import IS_LONG
+from tests.support.spread import small_files, spread_over_tasks
 
 CASES = all_cases()
+ON_SPARK = [case for case in CASES if "spark" in engines() and case.only in (None, "local")]
 TESTS = DIRECTORY.parent
 
 
@@ -22,11 +27,14 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Graphs:
 @pytest.fixture
 def environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of the case that a test runs."""
+    use_settings(request.getfixturevalue("case"), monkeypatch)
+
+
+def use_settings(case: Case, patch: pytest.MonkeyPatch) -> None:
     for name in ENVIRONMENT:
-        monkeypatch.delenv(name, raising=False)
-    case: Case = request.getfixturevalue("case")
+        patch.delenv(name, raising=False)
     for name, value in (case.environment or {}).items():
-        monkeypatch.setenv(name, value)
+        patch.setenv(name, value)
 
 
 @pytest.mark.parametrize(
@@ -45,17 +53,39 @@ def test_case(case: Case, engine: str, graphs: Graphs):
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark_queries")
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=f"{case} [spark]")
-        for case in CASES
-        if "spark" in engines() and case.only in (None, "local")
-    ],
-)
+@pytest.mark.parametrize("case", [pytest.param(case, id=f"{case} [spark]") for case in ON_SPARK])
 @pytest.mark.usefixtures("environment", "spark")
 def test_c_pip_024_case_gives_the_same_on_spark(case: Case, graphs: Graphs):
     check_case(case, "spark", graphs)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark_queries")
+@pytest.mark.skipif(not ON_SPARK, reason="Spark is none of the engines to run")
+def test_c_pip_024_every_node_of_a_plan_gives_the_same_spread_over_tasks(
+    spark: Any, tmp_path: Path
+):
+    """As on a large graph: many files, no broadcast. The long run has every case."""
+    planned = answered(ON_SPARK)
+    graphs = Graphs(tmp_path)
+    several = 0
+    with spread_over_tasks(spark):
+        for case, _ in planned if IS_LONG else representative(planned):
+            with small_files():
+                made = graphs.of(case.setup)
+            several += files_max(made) > 1
+            with pytest.MonkeyPatch.context() as patch:
+                use_settings(case, patch)
+                try:
+                    check_case(case, "spark", graphs)
+                except Exception as error:
+                    raise AssertionError(f"{case}, spread over tasks: {error}") from error
+    assert several >= 15, "most graphs have a table of several files"
+
+
+def files_max(made: CaseGraph) -> int:
+    reader = made.graph._opened.reader()
+    return max(len(reader.handle(table).get_fragments()) for table in reader.snapshot.tables)
 
 
 def test_every_check_of_the_checklists_is_covered():

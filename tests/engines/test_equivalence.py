@@ -43,6 +43,7 @@ from tests.support.budgets import FEW, MANY
 from tests.support.reference import Reference, Tables
 from tests.support.reference.analyser import tokens as plain_tokens
 from tests.support.reference.json_rows import json_rows, tables_of
+from tests.support.spread import spread_over_tasks
 
 CATALOG = compile_schema(SCHEMA).catalog
 GRAPHS = 12
@@ -71,18 +72,6 @@ def traversal(mode: str) -> Iterator[None]:
             del os.environ["OMNIGRAPH_TRAVERSAL_MODE"]
         else:
             os.environ["OMNIGRAPH_TRAVERSAL_MODE"] = before
-
-
-@contextmanager
-def spread_over_tasks() -> Iterator[None]:
-    """Spark reads a task a file, and shuffles also the smallest tables."""
-    from omnigraph.engines.spark import tables as spark_tables
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spark_tables, "PART_ROWS_MIN", 1)
-        patch.setattr(spark_tables, "PART_ROWS_MAX", 1)
-        patch.setattr(spark_tables, "BROADCAST_BYTES", -1)
-        yield
 
 
 def in_small_blocks(query: Callable[[str], Result], text: str) -> Result:
@@ -310,12 +299,12 @@ FEW_EXAMPLES = settings(FEW, suppress_health_check=EXAMPLES.suppress_health_chec
 @given(queries(), st.sampled_from(range(GRAPHS)), st.booleans())
 @FEW_EXAMPLES
 def test_c_pip_024_random_queries_give_the_same_on_spark(
-    spark: object, library: Library, query: Query, number: int, is_spread: bool
+    spark: Any, library: Library, query: Query, number: int, is_spread: bool
 ):
     """In few tasks, with small tables broadcast; or a task a file, and every join a shuffle."""
     stored = library.graph(number)
     note(f"graph {number}, {'spread' if is_spread else 'as it is'}")
-    with spread_over_tasks() if is_spread else nullcontext():
+    with spread_over_tasks(spark) if is_spread else nullcontext():
         document = stored.mixed.query(query.text(), engine="spark").to_dict()
     columns = [column.name for column in plan_of(query.text()).columns]
     rows = [[row[name] for name in columns] for row in document["rows"]]

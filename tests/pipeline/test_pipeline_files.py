@@ -25,6 +25,7 @@ from omnigraph.errors import (
     Conflict,
     EmbeddingError,
     InputError,
+    NotFound,
     PipelineInvalid,
     SourceChanged,
 )
@@ -572,6 +573,39 @@ def test_a_run_that_failed_half_way_is_completed_exactly_once(
     assert bench.run(text).outcome == "no_change"
     if mode == "append":
         assert len(bench.rows("Note")) == 1
+
+
+@pytest.mark.parametrize(
+    "failpoint", [Failpoint.PIPELINE_POST_LOAD_PRE_CHECKS, Failpoint.PIPELINE_POST_CHECKS_PRE_MERGE]
+)
+def test_a_branch_that_is_deleted_during_a_run_ends_it_and_the_next_run_is_a_new_one(
+    bench: Workbench, failpoint: Failpoint
+):
+    bench.people("ada@x,Ada,36")
+
+    def delete(_: Failpoint) -> None:
+        bench.graph.delete_branch("pipeline/small")
+
+    with armed({failpoint: delete}), pytest.raises(NotFound, match="pipeline/small"):
+        bench.run()
+    assert bench.commits() == ["genesis"]
+    assert bench.graph.list_branches() == ["main"]
+    assert bench.run().outcome == "merged"
+    assert bench.names() == ["ada@x"]
+
+
+def test_a_schema_that_changes_on_main_during_a_run_leaves_no_part_of_it_there(bench: Workbench):
+    bench.people("ada@x,Ada,36")
+
+    def change(_: Failpoint) -> None:
+        bench.graph.apply_schema(SCHEMA.replace("  age: I32?", ""))
+
+    with (
+        armed({Failpoint.PIPELINE_POST_LOAD_PRE_CHECKS: change}),
+        pytest.raises(og.errors.OmnigraphError),
+    ):
+        bench.run()
+    assert (bench.names(), bench.commits()) == ([], ["schema", "genesis"])
 
 
 def test_a_branch_that_was_merged_and_not_deleted_is_deleted_by_the_next_run(bench: Workbench):

@@ -94,3 +94,22 @@ def test_a_stream_into_a_graph_on_s3_writes_each_batch_once(
     assert [commit.kind for commit in graph.list_commits()] == ["merge", "genesis"]
     assert graph.table("Person").to_arrow().num_rows == 2
     assert graph._kernel.store.list("__load") == []
+
+
+def test_a_pipeline_into_a_graph_on_s3_publishes_once(prefix: str, spark: Any, tmp_path: Path):
+    graph = omnigraph.init(f"s3://{BUCKET}/{prefix}/pipeline.omni", SCHEMA)
+    (tmp_path / "people.csv").write_text("slug\nada\nbob\n")
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        f"version: 1\nname: small\ngraph: {graph.uri}\n"
+        "sources: {people: {format: csv, path: people.csv, options: {header: true}}}\n"
+        "nodes: {Person: {from: people, map: {slug: slug}}}\n"
+    )
+    outcomes = [
+        omnigraph.read_pipeline(file).run(spark=SparkOptions(session=spark)).outcome
+        for _ in range(2)
+    ]
+    assert outcomes == ["merged", "no_change"]
+    assert [commit.kind for commit in graph.list_commits()] == ["merge", "genesis"]
+    assert graph.list_branches() == ["main"]
+    assert graph.table("Person").to_arrow().num_rows == 2

@@ -185,7 +185,7 @@ class Compute:
         )
         made = Computation(summary, value, rows, frame)
         if writing is not None:
-            made.receipt = self._written(made, *writing, options)
+            made.receipt = self._written(made, *writing, options=options)
         return made
 
     def _in_process(
@@ -243,8 +243,11 @@ class Compute:
 
     def _writing(
         self, catalog: Catalog, selection: Selection, options: ComputeOptions
-    ) -> tuple[NodeType, str, str] | None:
-        """The node type, property and branch to write to; raises before anything is computed."""
+    ) -> tuple[NodeType, str, str, str | None] | None:
+        """The node type, property and branch to write to, and where a new branch starts from.
+
+        Raises before anything is computed.
+        """
         into, branch = options.get("into"), options.get("to_branch")
         if into is None:
             if branch is not None:
@@ -268,31 +271,51 @@ class Compute:
                 f"the values of {into} need a branch to be written to",
                 hint="name it in `to_branch`; a branch that does not exist is created",
             )
-        return node, name, branch
+        # A branch that is there now and deleted while values are computed is not created anew.
+        exists = branch in self._graph.list_branches()
+        source = self._graph._branch_of(options.get("branch"))
+        return node, name, branch, None if exists else source
 
     def _written(
-        self, made: Computation, node: NodeType, name: str, branch: str, options: ComputeOptions
+        self,
+        made: Computation,
+        node: NodeType,
+        name: str,
+        branch: str,
+        from_: str | None,
+        *,
+        options: ComputeOptions,
     ) -> Any:
-        """Write the values of one type as a merge load."""
+        """Write the values of one type as a merge load.
+
+        Nodes that were deleted since they were read, or that the branch never had, get no value: a
+        merge would insert them.
+        """
         graph = self._graph
-        source = graph._branch_of(options.get("branch"))
-        exists = branch in graph.list_branches()
+        target = from_ or branch
+        has_moved = graph.snapshot(target).graph_commit_id != made.summary.graph_commit_id
+        moved = target if has_moved else None
         if made.summary.engine == "spark":
-            rows = self._spark_rows(made, node, name)
+            rows = self._spark_rows(made, node, name, moved)
         else:
-            rows = self._arrow_rows(made, node, name)
+            rows = self._arrow_rows(made, node, name, moved)
         return graph.load(
             mode="merge",
             frames={node.name: rows},
             branch=branch,
-            from_=None if exists else source,
+            from_=from_,
             actor=options.get("actor"),
             message=options.get("message") or f"{made.summary.algorithm} into {node.name}.{name}",
         )
 
-    def _arrow_rows(self, made: Computation, node: NodeType, name: str) -> pa.Table:
+    def _arrow_rows(
+        self, made: Computation, node: NodeType, name: str, moved: str | None
+    ) -> pa.Table:
         rows = made.to_arrow()
         mine = rows.filter(pa.compute.equal(rows["type"], node.name))
+        if moved is not None:
+            there = self._graph.table(node.name, columns=[ID], branch=moved).to_arrow()[ID]
+            mine = mine.filter(pa.compute.is_in(mine[ID], value_set=there))
         values = mine[made.value].cast(arrow_type(node.properties[name].type))
         key = _text_key(node)
         if not node.key or key is not None:
@@ -303,9 +326,21 @@ class Compute:
         joined = pa.table({ID: mine[ID], name: values}).join(keys.to_arrow(), ID, join_type="inner")
         return joined.select([*node.key, name])
 
-    def _spark_rows(self, made: Computation, node: NodeType, name: str) -> Any:
+    def _spark_rows(self, made: Computation, node: NodeType, name: str, moved: str | None) -> Any:
+        from omnigraph.pipeline.spark.gateway import loss_named
+
+        with loss_named("computation"):
+            return self._frame_to_write(made, node, name, moved)
+
+    def _frame_to_write(
+        self, made: Computation, node: NodeType, name: str, moved: str | None
+    ) -> Any:
         frame = made.to_spark()
         mine = frame.where(frame["type"] == node.name)
+        if moved is not None:
+            session = frame.sparkSession
+            there = self._graph.frame(node.name, columns=[ID], branch=moved, spark=session)
+            mine = mine.join(there, ID, "left_semi")
         key = _text_key(node)
         if not node.key or key is not None:
             found = mine.select(mine[ID].alias(key or ID), mine[made.value].alias(name))

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError, StorageError
-from omnigraph.pipeline.spark.gateway import interrupts_first
+from omnigraph.pipeline.spark.gateway import (
+    interrupts_first,
+    is_loss,
+    loss_named,
+    spark_stopped,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -180,19 +185,20 @@ class TaskRunner:
         failed: list[BaseException] = []
 
         def work() -> None:
-            context.setJobGroup(group, _description(stage, label), interruptOnCancel=True)
             try:
+                context.setJobGroup(group, _description(stage, label), interruptOnCancel=True)
                 done.append(action())
             except BaseException as error:
                 failed.append(error)
 
         started = perf_counter()
-        target = inheritable_thread_target(self.spark)(work)
+        with loss_named(self._work):
+            target = inheritable_thread_target(self.spark)(work)
         thread = threading.Thread(target=target, daemon=True)
         thread.start()
         seen: dict[int, tuple[int, int]] = {}
         try:
-            with interrupts_first():
+            with interrupts_first(), loss_named(self._work):
                 while thread.is_alive():
                     thread.join(POLL_SECONDS)
                     if self._watch is not None:
@@ -213,7 +219,7 @@ class TaskRunner:
         context = self.spark.sparkContext
         context.setJobGroup(self._group(stage), _description(stage, label), interruptOnCancel=True)
         try:
-            with interrupts_first():
+            with interrupts_first(), loss_named(self._work):
                 yield
         except BaseException:
             with suppress(Exception):
@@ -335,10 +341,8 @@ def _translated(error: BaseException, work: str, stage: str) -> BaseException:
     """A failure of Spark as `StorageError`, with the line that gives the reason."""
     if isinstance(error, OmnigraphError):
         return error
-    if isinstance(error, ConnectionError):
-        return StorageError(
-            f"Spark stopped while the {work} was running", hint=f"repeat the {work}"
-        )
+    if is_loss(error):
+        return spark_stopped(work)
     reason = _reason(str(error)) or type(error).__name__
     failure = StorageError(
         f"the {work} failed in stage {stage}: {reason[:500]}",

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from omnigraph.engines.base import Execution, StepReport
-from omnigraph.engines.local.prepare import prepare
+from omnigraph.engines.local.prepare import PreparedRead, prepare
 from omnigraph.engines.spark.jobs import Jobs
 from omnigraph.engines.spark.match import PatternMatcher
 from omnigraph.engines.spark.tables import Tables
@@ -27,6 +27,7 @@ from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import current
 from omnigraph.model.result_json import ResultColumns
 from omnigraph.model.types import Scalar, ValueType
+from omnigraph.pipeline.spark.gateway import loss_named
 from omnigraph.query import expressions as ex
 
 
@@ -47,6 +48,10 @@ class SparkEngine:
         Arguments are checked now. A search of many levels, and word statistics, run jobs now.
         """
         prepared = prepare(run.plan)
+        with loss_named("query"):
+            return self._planned(run, prepared)
+
+    def _planned(self, run: Execution, prepared: PreparedRead) -> SparkRows:
         jobs = Jobs(self._session(), run.plan.name, current())
         tables = Tables(run, prepared, jobs, self._storage_options)
         tables.arguments.check(prepared.searches)

@@ -14,7 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from omnigraph.engines.spark.workers import worker_error
 from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.model.governor import Governor
-from omnigraph.pipeline.spark.gateway import interrupts_first
+from omnigraph.pipeline.spark.gateway import (
+    interrupts_first,
+    is_loss,
+    loss_named,
+    spark_stopped,
+)
 from omnigraph.pipeline.spark.java import reason_of
 
 T = TypeVar("T")
@@ -47,18 +52,19 @@ class Jobs:
         context = self.spark.sparkContext
 
         def work() -> None:
-            context.setJobGroup(self._group, self._label, interruptOnCancel=True)
             try:
+                context.setJobGroup(self._group, self._label, interruptOnCancel=True)
                 done.append(action())
             except BaseException as error:
                 failed.append(error)
 
-        target = inheritable_thread_target(self.spark)(work)
+        with loss_named("query"):
+            target = inheritable_thread_target(self.spark)(work)
         thread = threading.Thread(target=target, name="omnigraph-query", daemon=True)
         self._governor.check()
         thread.start()
         try:
-            with interrupts_first():
+            with interrupts_first(), loss_named("query"):
                 while thread.is_alive():
                     thread.join(_LOOK_SECONDS)
                     self._governor.check()
@@ -89,8 +95,8 @@ def _translated(error: BaseException) -> BaseException:
     """A failure of Spark as an error of the product."""
     if isinstance(error, OmnigraphError):
         return error
-    if isinstance(error, ConnectionError):
-        return StorageError("Spark stopped while the query was running", hint="run it again")
+    if is_loss(error):
+        return spark_stopped("query")
     text = _text(error)
     known = worker_error(text)
     if known is not None:

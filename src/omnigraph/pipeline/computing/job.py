@@ -19,6 +19,7 @@ from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.pipeline.computing import rounds
 from omnigraph.pipeline.computing.partitions import blocked, blocks_for, named_nodes, scans
+from omnigraph.pipeline.spark.gateway import loss_named
 from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded, query_session
 from omnigraph.storage.reader import SnapshotReader
 
@@ -43,6 +44,7 @@ class SparkRun:
     frame: Callable[[], DataFrame]
 
 
+@loss_named("computation")
 def run_on_spark(
     algorithm: Algorithm | ConnectedComponents,
     selection: Selection,
@@ -138,6 +140,7 @@ def _schema_of(rows: bytes) -> pa.Schema:
     return pa.ipc.open_stream(rows).schema
 
 
+@loss_named("computation")
 def _frame(session: SparkSession, kept: RDD[bytes], schema: pa.Schema) -> DataFrame:
     """The rows as a DataFrame: workers unpack them, Spark sees one cell for each block."""
 

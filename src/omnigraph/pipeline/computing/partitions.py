@@ -8,8 +8,8 @@ report to the driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -41,7 +41,8 @@ Message: TypeAlias = tuple[int, Any]
 class Scan:
     """Some fragments of one table, for a task to read."""
 
-    root: str
+    options: Mapping[str, str] = field(repr=False)
+    """How to reach the store; credentials of the driver are among them."""
     address: str
     version: int
     fragments: tuple[int, ...]
@@ -53,13 +54,12 @@ class Scan:
 
     def columns(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
         """The columns of each batch."""
-        options = Root.parse(self.root).storage_options()
         for batch in committed_batches(
             self.address,
             self.version,
             self.fragments,
             names,
-            storage_options=options or None,
+            storage_options=dict(self.options) or None,
         ):
             yield [batch.column(name) for name in names]
 
@@ -82,7 +82,7 @@ def _scans_of(root: Root, reader: SnapshotReader, key: TableKey, **about: Any) -
     entry = reader.snapshot.table(key)
     address = reader.where(entry).address
     return [
-        Scan(root.uri, address, entry.version, group, **about)
+        Scan(root.storage_options(), address, entry.version, group, **about)
         for group, _ in fragment_groups(reader.handle(key), TASK_ROWS)
     ]
 

@@ -53,7 +53,12 @@ from omnigraph.pipeline.files.receipts import (
     PipelineSource,
     PipelineStage,
 )
-from omnigraph.pipeline.spark.session import SessionSettings, build_session, existing_session
+from omnigraph.pipeline.spark.session import (
+    SessionSettings,
+    build_session,
+    existing_session,
+    stop_session,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +100,7 @@ class PipelineRun:
 
     def __exit__(self, *_: object) -> None:
         if self._built is not None:
-            self._built.stop()
+            stop_session(self._built)
 
     @cached_property
     def session(self) -> SparkSession:

@@ -159,10 +159,47 @@ def _text(log: Path) -> str:
         return ""
 
 
+# --- loss ---------------------------------------------------------------------------------------
+
+
+def jvm_has_ended() -> bool:
+    """Whether the JVM that PySpark was connected to has ended, killed for want of memory maybe."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether an error says that the JVM ended, or does not answer any more."""
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+
+    if isinstance(error, (ConnectionError, Py4JNetworkError)):
+        return True
+    return isinstance(error, Py4JError) and jvm_has_ended()
+
+
+def spark_stopped(work: str) -> StorageError:
+    """The error of an operation whose JVM ended."""
+    return StorageError(f"Spark stopped while the {work} was running", hint=f"repeat the {work}")
+
+
+@contextmanager
+def loss_named(work: str) -> Iterator[None]:
+    """Raise the end of the JVM during a block as `StorageError`, which calls the block ``work``."""
+    with _silent(_NoLosses()):
+        try:
+            yield
+        except Exception as error:
+            if not is_loss(error):
+                raise
+            raise spark_stopped(work) from error
+
+
 # --- Ctrl-C ---------------------------------------------------------------------------------------
 
 _LOGGERS = (None, "py4j.java_gateway", "py4j.clientserver")
-"""The loggers to which Py4J reports interrupts: mostly the root logger."""
+"""The loggers to which Py4J reports interrupts and losses: mostly the root logger."""
 
 
 @contextmanager
@@ -172,7 +209,7 @@ def interrupts_first() -> Iterator[None]:
     Py4J closes its connection when it is interrupted. If the connection is already closed, that
     raises another error, which would hide the interrupt. After the block the JVM answers again.
     """
-    with _silent():
+    with _silent(_NoInterrupts()):
         try:
             yield
         except BaseException as error:
@@ -225,8 +262,8 @@ def _is_interrupted(error: BaseException | None) -> bool:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
-    loggers, quiet = [logging.getLogger(name) for name in _LOGGERS], _NoInterrupts()
+def _silent(quiet: logging.Filter) -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
     for logger in loggers:
         logger.addFilter(quiet)
     try:
@@ -242,3 +279,11 @@ class _NoInterrupts(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         return not ("py4j" in record.pathname and _is_interrupted(error))
+
+
+class _NoLosses(logging.Filter):
+    """Drops Py4J's log records of a lost connection."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not ("py4j" in record.pathname and error is not None and is_loss(error))

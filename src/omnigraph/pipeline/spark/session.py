@@ -26,6 +26,7 @@ from omnigraph.pipeline.spark.gateway import (
     JVM_OPTIONS,
     Jvm,
     interrupts_first,
+    jvm_has_ended,
     own_interrupts,
     start_jvm,
 )
@@ -154,8 +155,16 @@ def spark_session(
     try:
         yield built
     finally:
-        with interrupts_first():
-            built.stop()
+        stop_session(built)
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop a session that was built here, whether its JVM is still there or not."""
+    with interrupts_first():
+        if jvm_has_ended():
+            _forget_session()
+        else:
+            session.stop()
 
 
 class SparkWhenNeeded:
@@ -237,7 +246,21 @@ def _active() -> SparkSession | None:
         return None
     from pyspark.sql import SparkSession
 
+    if jvm_has_ended():
+        _forget_session()
+        return None
     return SparkSession.getActiveSession()
+
+
+def _forget_session() -> None:
+    """Let PySpark forget a session whose JVM has ended, so that another can be built."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context: Any = SparkContext
+    _quieten(context._active_spark_context)
+    context._active_spark_context = context._gateway = context._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def require_classic(spark: Any) -> None:

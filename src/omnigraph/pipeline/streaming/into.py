@@ -39,6 +39,7 @@ from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.receipts import LoadReceipt
 from omnigraph.pipeline.data_source.writing import schema_branch
+from omnigraph.pipeline.spark.gateway import loss_named
 from omnigraph.pipeline.spark.session import require_classic
 from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, Quarantine, StreamTarget
 from omnigraph.pipeline.streaming.failures import failure_of
@@ -329,10 +330,11 @@ class GraphStream:
         Raises the error that ended it.
         """
         try:
-            if timeout_seconds is None:
-                self.query.awaitTermination()
-                return True
-            return bool(self.query.awaitTermination(timeout_seconds))
+            with loss_named("stream"):
+                if timeout_seconds is None:
+                    self.query.awaitTermination()
+                    return True
+                return bool(self.query.awaitTermination(timeout_seconds))
         except StreamingQueryException as error:
             if isinstance(self._failure, _Stopped):
                 return True

@@ -25,6 +25,9 @@ NOT_OF_A_SERVER = {
     *("OMNIGRAPH_ENGINE", "OMNIGRAPH_SPARK_CONF_"),
     *("OMNIGRAPH_SPARK_MASTER", "OMNIGRAPH_SPARK_THRESHOLD_BYTES"),
     "OMNIGRAPH_SPARK_THRESHOLD_ROWS",
+    # of `embed`, which fills the vectors of stored nodes where the storage is
+    *("OMNIGRAPH_EMBED_BATCH_TEXTS", "OMNIGRAPH_EMBED_CONCURRENCY"),
+    *("OMNIGRAPH_EMBED_REQUESTS_PER_SECOND", "OMNIGRAPH_EMBED_TEXTS_PER_SECOND"),
     # what a server prints, and what the entrypoint refuses
     *("OMNIGRAPH_LISTEN_ADDR", "OMNIGRAPH_FAILPOINTS"),
 }

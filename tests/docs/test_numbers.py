@@ -53,7 +53,7 @@ def test_what_a_page_says_is_so(page: str, said: str, meant: bool):
     "message",
     [
         "bulk jobs need PySpark, which is not installed",
-        "is Spark Connect, which cannot run bulk loads",
+        "is Spark Connect, which has no Spark context",
         "and none was found",
     ],
 )

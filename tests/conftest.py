@@ -78,12 +78,16 @@ settings.load_profile("small")
 SPARK_GROUPS = (("spark_queries",), ("spark",))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Hand out what takes long first.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only `make test-long` runs, and hand out what takes long first.
 
     One process runs all of a group of Spark tests; it must not begin when the others are almost
     done.
     """
+    if settings.get_current_profile_name() != "long":
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: (not _shares_session(item), not _takes_long(item)))
 

@@ -21,6 +21,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     return og.open(directory / "g.omni", "read_only")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark_queries")
 def test_frames_by_hand_answer_the_question(graph: og.Graph, spark: object):

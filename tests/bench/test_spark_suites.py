@@ -10,7 +10,7 @@ from bench import compute, pipeline_files
 from bench.figure import Figure
 from bench.scale import Scale
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def require_comparison(figures: list[Figure]) -> None:

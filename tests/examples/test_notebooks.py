@@ -104,6 +104,7 @@ def test_agents_on_branches_are_reviewed_and_merged():
     assert "G-210  | Gear    |    12.1 |       null" in tables[-1] and "W-005" not in tables[-1]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_loads_analyses_and_writes_back():
     said = everything("spark")

@@ -22,7 +22,6 @@ from omnigraph.graph import Graph
 from tests.effects import s3_server
 from tests.pipeline import crash_compute
 from tests.pipeline.crash_compute import PEOPLE, QUESTION, linked_people
-from tests.support.budgets import IS_LONG
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -137,13 +136,13 @@ def test_values_for_a_property_that_is_dropped_meanwhile_are_refused(people: Gra
     assert not people._kernel.sidecars.names()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_lost_jvm_is_a_typed_error_and_the_same_process_can_repeat_what_it_did(tmp_path: Path):
     """In a query and in a round of a computation; then the driver is killed as it commits."""
     uri = str(tmp_path / "people.omni")
     before = state(linked_people(uri))
-    stages = crash_compute.STAGES if IS_LONG else crash_compute.STAGES[-2:-1]
-    for stage in stages:
+    for stage in crash_compute.STAGES:
         with (tmp_path / "driver.log").open("wb") as log:
             done = subprocess.run(
                 [sys.executable, "-m", "tests.pipeline.crash_compute", uri, stage],

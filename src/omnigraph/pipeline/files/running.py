@@ -108,7 +108,7 @@ class PipelineRun:
         settings = SessionSettings.of(
             os.environ, master=self._options.master, conf=self._options.conf
         )
-        found = existing_session(self._options.session)
+        found = existing_session(self._options.session, settings)
         if found is None:
             if self._observer.on_engine is not None:
                 why = "pipelines run on it; it takes some seconds to start"

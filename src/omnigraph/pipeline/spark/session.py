@@ -147,11 +147,12 @@ def spark_session(
 
     Raises `InputError` without PySpark or Java, and for a Spark Connect session.
     """
-    given = existing_session(spark)
+    wanted = settings or SessionSettings.of(os.environ)
+    given = existing_session(spark, wanted)
     if given is not None:
         yield given
         return
-    built = build_session((settings or SessionSettings.of(os.environ)).for_a_load())
+    built = build_session(wanted.for_a_load())
     try:
         yield built
     finally:
@@ -174,14 +175,10 @@ class SparkWhenNeeded:
     """
 
     def __init__(self, spark: SparkSession | None, settings: SessionSettings) -> None:
-        self._found = spark if spark is not None else _active()
+        self._found = _given_or_active(spark, settings)
         self._settings = settings
         self._session: SparkSession | None = None
         self._used = ExitStack()
-        if self._found is not None:
-            require_classic(self._found)
-        elif settings.is_connect:
-            raise _no_connect(f"master '{settings.master}'")
 
     def __enter__(self) -> SparkWhenNeeded:
         return self
@@ -216,16 +213,24 @@ class SparkWhenNeeded:
         return self.get().sparkContext.defaultParallelism
 
 
-def existing_session(spark: SparkSession | None) -> SparkSession | None:
+def existing_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession | None:
     """The session passed in or the active one, fit for jobs of ours; None if there is neither.
 
-    Raises `InputError` for a Spark Connect session.
+    Raises `InputError` for a session, or a master, of Spark Connect.
     """
+    found = _given_or_active(spark, settings)
+    if found is not None and not (found.sparkContext.master or "").startswith("local["):
+        require_same_versions(found)
+    return found
+
+
+def _given_or_active(spark: SparkSession | None, settings: SessionSettings) -> SparkSession | None:
+    if spark is None and settings.is_connect:
+        # Also while another session is active, in which the caller does not expect the work.
+        raise _no_connect(f"master '{settings.master}'")
     found = spark if spark is not None else _active()
     if found is not None:
         require_classic(found)
-        if not (found.sparkContext.master or "").startswith("local["):
-            require_same_versions(found)
     return found
 
 
@@ -237,7 +242,7 @@ def lasting_session(spark: SparkSession | None, settings: SessionSettings) -> Sp
 def query_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession:
     """A session for a query, whose rows may be asked for later; one built here ends with the
     process. Raises as `spark_session` does."""
-    return existing_session(spark) or build_session(settings)
+    return existing_session(spark, settings) or build_session(settings)
 
 
 def _active() -> SparkSession | None:

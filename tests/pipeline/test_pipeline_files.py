@@ -809,6 +809,65 @@ def test_texts_that_others_change_while_a_pipeline_embeds_are_found_by_the_next_
     assert vectors["2"] == pytest.approx(mock_vector("B", 4))
 
 
+# --- files of other systems -----------------------------------------------------------------------
+
+FOREIGN = """\
+version: 1
+name: foreign
+graph: graph.omni
+sources:
+  people:
+    format: csv
+    path: people.txt
+    options: {header: true, sep: "|", quote: "'", comment: "#", nullValue: "n/a"}
+  ties: {format: csv, path: ties.tsv, options: {sep: "\\t"}, schema: "a string, b string, at long"}
+nodes:
+  Person:
+    from: people
+    where: "`Still here` = 'yes' and cast(Age as int) >= 18"
+    map:
+      email: lower(trim(`E-Mail`))
+      name: "`Full name`"
+      age: cast(Age as int)
+      tags: "split(Labels, ' *; *')"
+edges:
+  Knows:
+    from: ties
+    where: at > 0
+    src: lower(a)
+    dst: lower(b)
+    map: {since: to_date(timestamp_millis(at))}
+"""
+
+
+def test_c_pip_038_a_pipeline_file_reads_delimiters_lists_renamed_headers_epochs_and_filters(
+    bench: Workbench,
+):
+    """What files of other systems needed rewriting for, in one file and without rewriting."""
+    bench.write(
+        "people.txt",
+        "# exported\n"
+        "E-Mail|Full name|Age|Labels|Still here\n"
+        " Ada@X |'Ada | the first'|36|maths; engines|yes\n"
+        "bo@x|Bo|n/a|poems|yes\n"
+        "cy@x|Cy|40|n/a|yes\n"
+        "di@x|Di|50|chess|no\n",
+    )
+    bench.write("ties.tsv", "ADA@x\tcy@x\t1577836800000\ncy@x\tada@x\t-1\n")
+    receipt = bench.run(FOREIGN)
+    assert [(each.name, each.inserted) for each in (*receipt.nodes, *receipt.edges)] == [
+        ("Person", 2),
+        ("Knows", 1),
+    ]
+    people = sorted(bench.rows("Person"), key=lambda row: row["email"])
+    assert [{name: row[name] for name in ("email", "name", "age", "tags")} for row in people] == [
+        {"email": "ada@x", "name": "Ada | the first", "age": 36, "tags": ["maths", "engines"]},
+        {"email": "cy@x", "name": "Cy", "age": 40, "tags": None},
+    ]
+    (tie,) = bench.rows("Knows")
+    assert (tie["src"], tie["dst"], str(tie["since"])) == ("ada@x", "cy@x", "2020-01-01")
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 

@@ -119,8 +119,9 @@ def test_a_setting_without_a_value_is_refused():
 
 def test_spark_connect_is_refused_with_the_reason():
     settings = SessionSettings.of({}, master="sc://host")
-    with pytest.raises(InputError, match="master 'sc://host' is Spark Connect, which has no Spark"):
+    with pytest.raises(InputError, match="master 'sc://host' is Spark Connect") as caught:
         build_session(settings)
+    assert 'format("omnigraph")' in (caught.value.hint or "")
     with pytest.raises(InputError, match="master 'sc://host' is Spark Connect"):
         SparkWhenNeeded(None, settings)
     with (
@@ -137,6 +138,15 @@ class RemoteFrame:
 
     def mapInArrow(self) -> None:  # noqa: N802 - Spark's name
         """Spark frames have it."""
+
+
+def test_a_frame_of_a_spark_connect_server_that_does_not_run_says_so_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    graph = og.init(tmp_path / "graph.omni", "node Doc { text: String }")
+    monkeypatch.setenv("OMNIGRAPH_SPARK_MASTER", "sc://127.0.0.1:1/;user_id=ada")
+    with pytest.raises(StorageError, match=r"no Spark Connect server answers at .*refused"):
+        graph.frame("Doc")
 
 
 def test_spark_connect_is_refused_by_every_verb_before_anything_is_written(tmp_path: Path):

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from omnigraph.errors import InputError, StorageError
 from omnigraph.pipeline.spark.gateway import (
@@ -235,7 +236,12 @@ def _given_or_active(spark: SparkSession | None, settings: SessionSettings) -> S
 
 
 def lasting_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession:
-    """A session for a frame; one built here ends with the process, not with the call."""
+    """A session for a frame; one built here ends with the process, not with the call.
+
+    Spark Connect serves: the data source needs no Spark context.
+    """
+    if spark is None and settings.is_connect:
+        return _connected(settings)
     return spark or _active() or build_session(settings)
 
 
@@ -277,10 +283,36 @@ def require_classic(spark: Any) -> None:
 def _no_connect(what: str) -> InputError:
     return InputError(
         f"{what} is Spark Connect, which has no Spark context: loads, queries, computations,"
-        " embedding, streams into a graph, pipelines and upkeep schedule and cancel their jobs"
-        " through it",
-        hint="use a local[*], spark://, yarn or k8s:// master",
+        " embedding, `stream_into`, pipelines and upkeep schedule and cancel their jobs through it",
+        hint='read and write frames and streams with format("omnigraph"), which Spark Connect can,'
+        " or use a local[*], spark://, yarn or k8s:// master",
     )
+
+
+CONNECT_PORT = 15002
+"""The port of a Spark Connect server whose address names none."""
+
+
+def _connected(settings: SessionSettings) -> SparkSession:
+    """A session of a server that runs; raises `InputError` without the client, `StorageError` if
+    the server does not answer."""
+    require_pyspark()
+    if find_spec("grpc") is None:
+        raise InputError(
+            "Spark Connect needs the client of PySpark, which is not installed",
+            hint="pip install 'pyspark[connect]'",
+        )
+    server = urlsplit(settings.master)
+    # The client itself would try again for minutes.
+    failure = _connection_failure(server.hostname or "", server.port or CONNECT_PORT)
+    if failure is not None:
+        raise StorageError(
+            f"no Spark Connect server answers at {settings.master}: {failure}",
+            hint="is it running, and is its port reachable from here?",
+        )
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.remote(settings.master).getOrCreate()
 
 
 # --- building -------------------------------------------------------------------------------------

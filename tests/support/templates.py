@@ -46,7 +46,6 @@ class _Template:
         return not self.naming or len(bytes(root)) == len(bytes(self.root))
 
     def copy(self, root: Path) -> None:
-        assert self.fits(root), f"{root} is too short for a copy with branches"
         shutil.copytree(self.root, root, symlinks=True)
         for path in self.naming:
             contents = (self.root / path).read_bytes()
@@ -59,11 +58,15 @@ _made: dict[Callable[[Path], object], list[_Template]] = {}
 def copy_of(make: Callable[[Path], object], root: Path) -> None:
     """Put the graph that ``make`` makes, given a place, at ``root``.
 
-    A graph with branches is made once for each length of a path: take ``root`` from `place_in`.
+    A graph with branches is made once for each length of a path: take ``root`` from `place_in`. At
+    a path that is shorter than any template's it is made in place.
     """
     templates = _made.setdefault(make, [])
     fitting = next((each for each in templates if each.fits(root)), None)
     if fitting is None:
         fitting = _Template.make(make, len(bytes(root)))
         templates.append(fitting)
-    fitting.copy(root)
+    if fitting.fits(root):
+        fitting.copy(root)
+    else:
+        make(root)

@@ -129,7 +129,7 @@ def vector_properties(
 def last_embedding(commits: Sequence[CommitInfo], name: str) -> list[str]:
     """The last of some commits, newest first, that left no vector older than its text.
 
-    None if none did. One that merged vectors of a branch did so for what the branch had seen: the
+    Empty if none did. One that merged vectors of a branch did so for what the branch had seen: the
     commit that the branch began with comes before it.
 
     >>> last_embedding([], "Doc.meaning")

@@ -1,8 +1,8 @@
 """One rate for all requests to a provider: each is told how long it has to wait before it is sent.
 
 Requests are spaced evenly and have no bursts, so that no second has more of them than its share.
-Whoever asks takes the next place at once and waits by itself: a limiter never blocks, and can
-answer callers of other processes.
+A caller reserves the next place at once and waits by itself: a limiter never blocks, and can serve
+callers of other processes.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class SourceInput:
     snapshot: str | None = None
     """The commit that a graph is read at."""
     units: Mapping[str, Sequence[str]] | None = None
-    """Stamp and digest of each unit to read; None if nobody can tell whether the source changed."""
+    """Stamp and digest of each unit to read; None if no digest shows whether the source changed."""
     changed: tuple[str, ...] = ()
     """Units that an earlier run loaded with another content."""
     left: int = 0

@@ -160,14 +160,14 @@ class Pipeline:
         The sources are looked at every ``every_seconds``; what is new is one run, with its checks
         and its merge, exactly once however the process ends. A file that changes while it is read
         is left to the next look. It ends when ``stop`` is set, after the current run. ``options``
-        are those of `run`. Raises what `run` raises, and `InputError` at once if nobody can tell
-        whether a source changed.
+        are those of `run`. Raises what `run` raises, and `InputError` at once if a source
+        cannot show whether it changed.
         """
         looked = survey(self._document, _NO_HISTORY, contents=False)
         for name, found in looked.inputs.items():
             if not found.is_watched:
                 raise InputError(
-                    f"nobody can tell whether source `{name}` changed, so it cannot be watched",
+                    f"source `{name}` cannot show whether it changed, so it cannot be watched",
                     hint="run the pipeline by a timer instead",
                     details={"source": name},
                 )

@@ -26,7 +26,7 @@ ARGS ?=
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check crash crash-load crash-stream attack lint types audit dist format bench bench-queries bench-aggregates bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-spark docs clean
+.PHONY: help setup demo test test-long check crash crash-load crash-stream attack lint types audit dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-spark docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -121,6 +121,9 @@ bench-queries: $(STAMP) ## the suite of queries alone: Kuzu, DuckDB and bare Lan
 
 bench-aggregates: $(STAMP) ## aggregates over many paths and edges alone: Kuzu and DuckDB
 	@$(BIN)/python -m bench aggregates --scale $(or $(SCALE),full) $(ARGS)
+
+bench-ldbc: $(STAMP) ## the LDBC social network alone: equal answers and ratios to Kuzu and DuckDB
+	@$(BIN)/python -m bench ldbc --scale $(or $(SCALE),full) $(ARGS)
 
 bench-load: $(STAMP) ## bulk loading alone: Spark's own copy, Kuzu and bare Lance
 	@$(BIN)/python -m bench load --scale $(or $(SCALE),full) $(ARGS)

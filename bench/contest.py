@@ -11,19 +11,24 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from bench.judges import Parameters, Rows
 from bench.measure import seconds_of
 from bench.peers import Form, Peer, rows_of
 from bench.progress import note
-from bench.questions import Chooser, Question
+from bench.questions import Chooser, Question, Wording
 from bench.social import SocialGraph
 
 TRIED = 5
 """Parameters with which forms are tried: enough to tell a better one."""
+
+
+Verdict: TypeAlias = Callable[[Sequence[Parameters], Sequence[Rows], Sequence[Rows]], str | None]
+"""What is wrong with answers, given what was asked and what the first engine answers."""
 
 
 class Mismatch(Exception):
@@ -58,7 +63,8 @@ def contests(
     entrants = {}
     for question in questions:
         note(f"{question.name}: {question.says}")
-        entrants[question.name] = agreeing(question, peers, social, asked[question.name])
+        verdict = partial(question.judge.fault, social)
+        entrants[question.name] = agreeing(question, peers, verdict, asked[question.name])
     note("all agree; now the time is taken")
     return [
         Outcome(question, timed(entrants[question.name], asked[question.name], effort))
@@ -85,7 +91,7 @@ def timed(
 
 
 def agreeing(
-    question: Question, peers: Sequence[Peer], social: SocialGraph, asked: Sequence[Parameters]
+    question: Wording, peers: Sequence[Peer], verdict: Verdict, asked: Sequence[Parameters]
 ) -> dict[str, Form]:
     """The fastest form of every peer, by its name, once all their answers were compared."""
     tried = asked[:TRIED]
@@ -97,7 +103,7 @@ def agreeing(
         for form in peer.forms(question):
             answers = [rows_of(form(parameters)) for parameters in tried]
             expected = expected or answers
-            fault = question.judge.fault(social, tried, answers, expected)
+            fault = verdict(tried, answers, expected)
             if fault is None:
                 right.append(form)
             else:
@@ -108,7 +114,7 @@ def agreeing(
             note(f"a form that is left out: {fault}")
         if right:
             chosen[peer.name] = _fastest(right, tried)
-    _compare_all(question, chosen, social, asked)
+    _compare_all(question, chosen, verdict, asked)
     return chosen
 
 
@@ -122,9 +128,9 @@ def _fastest(forms: Sequence[Form], tried: Sequence[Parameters]) -> Form:
 
 
 def _compare_all(
-    question: Question,
+    question: Wording,
     chosen: Mapping[str, Form],
-    social: SocialGraph,
+    verdict: Verdict,
     asked: Sequence[Parameters],
 ) -> None:
     """Compare the answers to all parameters, also those no form was tried with."""
@@ -133,7 +139,7 @@ def _compare_all(
     }
     expected = next(iter(answers.values()))
     for name, given in answers.items():
-        fault = question.judge.fault(social, asked, given, expected)
+        fault = verdict(asked, given, expected)
         if fault is not None:
             raise Mismatch(f"{question.name}: {name} gives {fault}")
 

@@ -7,6 +7,7 @@ by what numpy finds in the whole graph.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,7 +56,7 @@ class SameRows:
 
     def fault(
         self,
-        social: SocialGraph,
+        social: object,
         asked: Sequence[Parameters],
         answers: Sequence[Rows],
         expected: Sequence[Rows],
@@ -180,7 +181,14 @@ def _positions(social: SocialGraph, rows: Rows) -> Places:
 
 
 def _plain_value(value: Any) -> Any:
-    return float(f"{value:.9g}") if isinstance(value, float) else value
+    """A value that is equal for equal answers: engines differ in rounding, zones and objects."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone(dt.UTC).replace(tzinfo=None)
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return tuple(map(_plain_value, value)) if isinstance(value, list | tuple) else value
 
 
 def _shortened(value: Any) -> Any:

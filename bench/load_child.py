@@ -7,7 +7,6 @@ how long the session took to start.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.child import Verbs, answer
+from bench.measure import peak_memory
 from bench.trips import LINE_PLACES, LINES_SCHEMA, SCHEMA, STOCK_SCHEMA, code, connections
 from omnigraph.storage.datasets import FILE_FORMAT
 
@@ -41,7 +41,7 @@ def load(graph: str, source: str, engine: str, form: str) -> dict[str, Any]:
     """Load both tables, from Parquet or as graph records, into a new graph."""
     # What one process may hold by default is less than what is loaded here.
     os.environ["OMNIGRAPH_WRITE_ROWS_MAX"] = os.environ["OMNIGRAPH_WRITE_BYTES_MAX"] = str(1 << 40)
-    with _warm(engine), _memory() as memory:
+    with _warm(engine), peak_memory() as memory:
         opened = _open(graph)
         began = time.perf_counter()
         receipt = opened.load(
@@ -211,34 +211,6 @@ def _warm(engine: str) -> Iterator[None]:
     with _session():
         await_workers()
         yield
-
-
-@contextmanager
-def _memory() -> Iterator[dict[str, float]]:
-    """The most memory this process and those it started hold together."""
-    import psutil
-
-    measured = {"peak_mb": 0.0}
-    done = threading.Event()
-
-    def watch() -> None:
-        own = psutil.Process()
-        while not done.wait(0.2):
-            total = 0
-            for process in (own, *own.children(recursive=True)):
-                try:
-                    total += process.memory_info().rss
-                except psutil.Error:
-                    continue
-            measured["peak_mb"] = max(measured["peak_mb"], total / 2**20)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield measured
-    finally:
-        done.set()
-        watcher.join()
 
 
 VERBS: Verbs = {

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 ROUNDS = 7
 
@@ -104,3 +105,31 @@ def process_seconds(arguments: Sequence[str], rounds: int = ROUNDS) -> float:
 
     run()  # the first one compiles and caches byte code
     return best_seconds(run, rounds)
+
+
+@contextmanager
+def peak_memory() -> Iterator[dict[str, float]]:
+    """The most memory this process and those it started hold together."""
+    import psutil
+
+    measured = {"peak_mb": 0.0}
+    done = threading.Event()
+
+    def watch() -> None:
+        own = psutil.Process()
+        while not done.wait(0.2):
+            total = 0
+            for process in (own, *own.children(recursive=True)):
+                try:
+                    total += process.memory_info().rss
+                except psutil.Error:
+                    continue
+            measured["peak_mb"] = max(measured["peak_mb"], total / 2**20)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield measured
+    finally:
+        done.set()
+        watcher.join()

@@ -13,7 +13,7 @@ import duckdb
 
 from bench.judges import Parameters
 from bench.peers import Answer, Form, used_in
-from bench.questions import Question
+from bench.questions import Wording
 from bench.social import DIMENSIONS
 from bench.social_files import SocialFiles
 
@@ -45,7 +45,7 @@ class DuckDb:
     def __init__(self, path: Path) -> None:
         self._connection = duckdb.connect(str(path), read_only=True)
 
-    def forms(self, question: Question) -> Sequence[Form]:
+    def forms(self, question: Wording) -> Sequence[Form]:
         """Every form of the question in SQL."""
         return [self._form(text) for text in question.sql]
 

@@ -10,7 +10,7 @@ import kuzu
 
 from bench.judges import Parameters
 from bench.peers import Answer, Form, used_in
-from bench.questions import OLD, TEXT, VECTOR, Question
+from bench.questions import OLD, TEXT, VECTOR, Question, Wording
 from bench.social import DIMENSIONS
 from bench.social_files import SocialFiles
 
@@ -73,7 +73,7 @@ class KuzuConnection:
         self.database = kuzu.Database(str(path), read_only=read_only)
         self.connection = kuzu.Connection(self.database)
 
-    def forms(self, question: Question) -> Sequence[Form]:
+    def forms(self, question: Wording) -> Sequence[Form]:
         """Every form of the question in Cypher."""
         return [_form(self.connection, text) for text in question.cypher]
 
@@ -97,7 +97,7 @@ class Kuzu:
             self._search = KuzuConnection(kuzu_search_database(files, searching), read_only=False)
             kuzu_rows(self._search.connection, _PROJECTION)
 
-    def forms(self, question: Question) -> Sequence[Form]:
+    def forms(self, question: Wording) -> Sequence[Form]:
         """Every form of the question in Cypher."""
         opened = self._search if question.name in _INDEXES else self._plain
         assert opened is not None, f"{question.name} was not announced"

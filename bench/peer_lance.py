@@ -25,7 +25,7 @@ from bench.questions import (
     THREE_HOPS_COUNT,
     TWO_HOPS,
     VECTOR,
-    Question,
+    Wording,
 )
 from omnigraph.graph import open_graph
 
@@ -57,7 +57,7 @@ class BareLance:
             TEXT.name: self._text,
         }
 
-    def forms(self, question: Question) -> Sequence[Form]:
+    def forms(self, question: Wording) -> Sequence[Form]:
         """The one way it is written here, where there is one."""
         way = self._ways.get(question.name)
         return [] if way is None else [way]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.judges import Parameters
 from bench.peers import Answer, Form
-from bench.questions import Question
+from bench.questions import Wording
 from omnigraph.graph import Graph, open_graph
 
 
@@ -19,7 +19,7 @@ class Omnigraph:
     def __init__(self, path: Path) -> None:
         self.graph: Graph = open_graph(path, "read_only")
 
-    def forms(self, question: Question) -> Sequence[Form]:
+    def forms(self, question: Wording) -> Sequence[Form]:
         """The one way there is: a text and parameters."""
 
         def ask(parameters: Parameters) -> Answer:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from bench.judges import Parameters, Rows
-from bench.questions import Question
+from bench.questions import Wording
 
 Answer: TypeAlias = list[Any]
 """Rows as an engine hands them out: tuples, lists, or objects by column."""
@@ -25,7 +25,7 @@ class Peer(Protocol):
         """What the table calls it."""
         ...
 
-    def forms(self, question: Question) -> Sequence[Form]:
+    def forms(self, question: Wording) -> Sequence[Form]:
         """The ways it can be asked; none if it has no answer."""
         ...
 

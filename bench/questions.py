@@ -67,15 +67,21 @@ class Chooser:
 
 
 @dataclass(frozen=True)
-class Question:
-    """One class of queries."""
+class Wording:
+    """What is asked, in the language of each engine."""
 
     name: str
     says: str
     gq: str
     cypher: Sequence[str]
+    """Several texts are forms of the same question; none says that the engine cannot answer it."""
     sql: Sequence[str]
-    """Empty for a question that DuckDB cannot answer as installed."""
+
+
+@dataclass(frozen=True)
+class Question(Wording):
+    """One class of queries."""
+
     times: float
     """How many times faster than Kuzu we want to be."""
     ask: Callable[[Chooser], list[Parameters]]

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.figure import Figure
+from bench.ldbc.reads import READS
 from bench.record import Record, SuiteRecord
 from bench.report import BUSY, cells, markdown_table
 
 START, END = "<!-- figures:start -->", "<!-- figures:end -->"
 COLUMNS = ("What", "Omnigraph", "Peer", "Ratio", "Target")
+SIDE_BY_SIDE = "ldbc"
+"""A suite of many questions, which are shown in a table of their own with a line for each."""
 
 
 def updated(text: str, record: Record) -> str:
@@ -30,11 +33,41 @@ def comparison(record: Record) -> str:
     suites = list(record.suites.values())
     rows = [(f"{suite.suite}: {first}", *rest) for suite in suites for first, *rest in _rows(suite)]
     lines = [_measured(record), "", *markdown_table(COLUMNS, rows), "", *_outcome(suites)]
+    if SIDE_BY_SIDE in record.suites:
+        lines += ["", *_side_by_side(record.suites[SIDE_BY_SIDE])]
     return "\n".join(lines)
 
 
+def _side_by_side(suite: SuiteRecord) -> Iterator[str]:
+    """A line for each question, with the time of every engine and how many times ours it is."""
+    questions: dict[str, dict[str, Figure]] = {}
+    for figure in suite.figures:
+        if figure.versus is not None and figure.name in READS:
+            questions.setdefault(figure.name, {})[figure.versus.name] = figure
+    engines = list(dict.fromkeys(engine for found in questions.values() for engine in found))
+    rows = []
+    for name, found in questions.items():
+        ours = next(iter(found.values()))
+        beside = (cells(found[engine]) if engine in found else None for engine in engines)
+        times = [f"{each[2].partition(': ')[2]} ({each[3]})" if each else "" for each in beside]
+        rows.append((name, READS[name], cells(ours)[1], *times))
+    yield "The reads of the LDBC Social Network Benchmark:"
+    yield ""
+    yield from markdown_table(("Read", "Asks for", "Omnigraph", *engines), rows)
+    yield ""
+    yield from (
+        f"{each.value:.0f} {each.unit} reads are {each.note}."
+        for each in suite.figures
+        if each.name == "reads"
+    )
+
+
 def _rows(suite: SuiteRecord) -> Iterator[tuple[str, ...]]:
-    compared = [figure for figure in suite.figures if figure.versus and figure.versus.is_engine]
+    compared = [
+        figure
+        for figure in suite.figures
+        if figure.versus and figure.versus.is_engine and figure.name not in READS
+    ]
     for figure in compared:
         rivals = [other for other in compared if other.name == figure.name]
         if figure.target is not None or figure is _hardest(rivals):

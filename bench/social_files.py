@@ -21,12 +21,11 @@ LAYOUT = 1
 """Raised when the generator or one of the databases changes: older files are then left alone."""
 
 
-class SocialFiles:
-    """The files of one social graph."""
+class KeptFiles:
+    """Files of one directory, each made when it is first asked for."""
 
-    def __init__(self, social: SocialGraph, cache: Path = CACHE) -> None:
-        self.social = social
-        self.directory = cache / f"social-{social.size.name}-seed{social.seed}-v{LAYOUT}"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
 
     def made(self, name: str, make: Callable[[Path], object]) -> Path:
         """A file or directory, made if it is missing."""
@@ -38,6 +37,14 @@ class SocialFiles:
             make(partial)
             partial.rename(path)
         return path
+
+
+class SocialFiles(KeptFiles):
+    """The files of one social graph."""
+
+    def __init__(self, social: SocialGraph, cache: Path = CACHE) -> None:
+        super().__init__(cache / f"social-{social.size.name}-seed{social.seed}-v{LAYOUT}")
+        self.social = social
 
     @property
     def persons(self) -> Path:

@@ -1,7 +1,8 @@
 """Queries on Spark: beside frames written by hand, beside the engine in process, and by cores.
 
 The question is a group-by over two hops. Every measurement is a process of its own, with a session
-that was started before the clock; within it, the query and the frames take turns.
+that was started before the clock; within it, the query and the frames take turns. The largest graph
+is asked once, within a bound of memory for all processes together.
 """
 
 from __future__ import annotations
@@ -35,11 +36,16 @@ class Sizes:
     """Of the graph that all configurations are asked about."""
     steps: tuple[int, ...]
     """Edges of the smaller graphs on which both engines are compared."""
+    largest: int
+    """Edges of the graph that has to be answered within `MEMORY`."""
     rounds: int
 
 
-FULL = Sizes(10_000_000, (100_000, 1_000_000), 3)
-SMALL = Sizes(100_000, (10_000,), 1)
+FULL = Sizes(10_000_000, (100_000, 1_000_000), 30_000_000, 2)
+SMALL = Sizes(100_000, (10_000,), 300_000, 1)
+
+MEMORY = Target(4096, "at most")
+"""Megabytes of the driver, its JVM with the executors, and their Python workers."""
 
 
 def run(scale: Scale) -> Iterator[Figure]:
@@ -56,10 +62,12 @@ def measure_all(sizes: Sizes) -> Iterator[Figure]:
         for name, master in MASTERS.items():
             note(f"{sizes.edges:,} edges on {name}")
             by_hand = name == "two cores"
-            by_master[name] = _ask_spark(graph, master, sizes.rounds, by_hand=by_hand)
+            rounds = sizes.rounds if by_hand else 1
+            by_master[name] = _ask_spark(graph, master, rounds, by_hand=by_hand)
         yield from _beside_frames(by_master["two cores"], sizes)
         yield from _scaling(by_master)
         yield from _beside_local(place, sizes, by_master["two cores"])
+        yield from _within_memory(place, sizes)
 
 
 def _beside_frames(found: dict[str, Any], sizes: Sizes) -> Iterator[Figure]:
@@ -103,6 +111,22 @@ def _beside_local(place: Path, sizes: Sizes, largest: dict[str, Any]) -> Iterato
             note=f"in process, tables in memory: {local['seconds']:.3f} s",
             versus=Versus("first answer in process", local["first"]),
         )
+
+
+def _within_memory(place: Path, sizes: Sizes) -> Iterator[Figure]:
+    """The largest graph, on Spark in little memory and in process as it likes."""
+    note(f"{sizes.largest:,} edges in little memory")
+    graph = _graph(place, sizes.largest)
+    spark = child.ask("bench.spark_child", "ask_within_memory", graph=graph)
+    local = child.ask("bench.spark_child", "ask_locally", graph=graph, rounds=1)
+    assert spark["rows"] == local["rows"], f"Spark answers {spark['rows']}"
+    yield Figure(
+        f"memory of all processes, {sizes.largest:,} edges",
+        spark["peak_mb"],
+        "MB",
+        MEMORY,
+        f"in {spark['seconds']:.1f} s; in process first in {local['first']:.1f} s",
+    )
 
 
 def _graph(place: Path, edges: int) -> str:

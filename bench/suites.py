@@ -23,6 +23,7 @@ SUITES = {
     "kernel": "bench.kernel",
     "queries": "bench.queries",
     "aggregates": "bench.aggregates",
+    "ldbc": "bench.ldbc.suite",
     "infer": "bench.infer",
     "load": "bench.load",
     "streams": "bench.streams",

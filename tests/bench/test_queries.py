@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,16 @@ from bench import queries, query_child
 from bench.contest import Effort, Mismatch, Outcome, agreeing
 from bench.judges import Recall, SameRows, TopScores
 from bench.peer_omnigraph import Omnigraph
-from bench.questions import MANY_STARTS, POINT, QUESTIONS, TEXT, VECTOR, Chooser, Question
+from bench.questions import (
+    MANY_STARTS,
+    POINT,
+    QUESTIONS,
+    TEXT,
+    VECTOR,
+    Chooser,
+    Question,
+    Wording,
+)
 from bench.scale import Scale
 from bench.social import SIZES, Size, SocialGraph, edge_ids, generate
 from bench.social_files import SocialFiles
@@ -120,7 +130,7 @@ class Liar:
     def __init__(self, honest: Omnigraph) -> None:
         self._honest = honest
 
-    def forms(self, question: Question):
+    def forms(self, question: Wording):
         (ask,) = self._honest.forms(question)
         return [lambda parameters: ask(parameters)[:-1]]
 
@@ -132,7 +142,7 @@ def test_a_missing_row_ends_the_run(question: Question, files: SocialFiles, soci
     ours = Omnigraph(files.graph)
     asked = question.ask(Chooser(social, 6))
     with pytest.raises(Mismatch, match=f"{question.name}: liar gives"):
-        agreeing(question, [ours, Liar(ours)], social, asked)
+        agreeing(question, [ours, Liar(ours)], partial(question.judge.fault, social), asked)
 
 
 def test_rows_are_compared_in_order_only_where_there_is_one(social: SocialGraph):

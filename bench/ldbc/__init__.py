@@ -1,0 +1,1 @@
+"""The LDBC Social Network Benchmark: a network of its shape, its reads and updates."""

@@ -1,0 +1,1 @@
+-- The reads for business intelligence for DuckDB.

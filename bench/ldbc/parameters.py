@@ -1,0 +1,142 @@
+"""What the reads are asked with: drawn from a network, the same in every run.
+
+People are drawn by their friendships, so that busy ones come up more often, as in the benchmark;
+dates, tags and places are drawn so that there is something to find.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from bench.judges import Parameters
+from bench.ldbc.generator import Network
+
+
+class Drawing:
+    """Draws values from a network."""
+
+    def __init__(self, network: Network, name: str) -> None:
+        self._network = network
+        self._random = np.random.default_rng([network.seed, *name.encode()])
+
+    @cached_property
+    def _ends(self) -> np.ndarray[Any, Any]:
+        knows = self._network.edges["Knows"]
+        return np.concatenate((knows["from"].to_numpy(), knows["to"].to_numpy()))
+
+    def person(self) -> int:
+        """Somebody, by friendships."""
+        return int(self._random.choice(self._ends))
+
+    def message(self) -> int:
+        """A message that was replied to."""
+        return int(self._random.choice(self._network.edges["ReplyOf"]["to"].to_numpy()))
+
+    def common(self, kind: str, column: str) -> str:
+        """A value of a text column, by how often it occurs."""
+        table = self._network.nodes[kind]
+        return str(table[column][int(self._random.integers(table.num_rows))].as_py())
+
+    def used_tag(self) -> str:
+        """The name of a tag, by the messages that have it."""
+        tag = self._random.choice(self._network.edges["HasTag"]["to"].to_numpy())
+        return str(self._network.nodes["Tag"]["name"][int(tag)].as_py())
+
+    def tag_class(self, direct: bool) -> str:
+        """A class: of some tag, or one that classes are below."""
+        edges = self._network.edges
+        drawn = edges["HasType" if direct else "IsSubclassOf"]["to"].to_numpy()
+        return str(self._network.nodes["TagClass"]["name"][int(self._random.choice(drawn))].as_py())
+
+    def countries(self, count: int) -> list[str]:
+        """Different countries, large ones more often."""
+        homes = self._network.edges["IsPartOf"]
+        homes = homes.filter(pc.equal(homes["from_type"], "City"))["to"].to_numpy()
+        people = np.unique(homes, return_counts=True)
+        weights = people[1] / people[1].sum()
+        drawn = self._random.choice(people[0], count, replace=False, p=weights)
+        names = self._network.nodes["Country"]["name"]
+        return [names[int(number)].as_py() for number in drawn]
+
+    def city(self) -> str:
+        """The name of a city, by the people who live there."""
+        homes = self._network.edges["PersonIsLocatedIn"]["to"].to_numpy()
+        return str(self._network.nodes["City"]["name"][int(self._random.choice(homes))].as_py())
+
+    def day(self, first: str, last: str) -> dt.datetime:
+        """The beginning of a day."""
+        begin, end = (dt.datetime.fromisoformat(text) for text in (first, last))
+        return begin + dt.timedelta(days=int(self._random.integers((end - begin).days)))
+
+    def number(self, low: int, high: int) -> int:
+        """A number from low to high."""
+        return int(self._random.integers(low, high + 1))
+
+
+def parameters(network: Network, name: str, count: int) -> list[Parameters]:
+    """What a read is asked with, so many times."""
+    drawing = Drawing(network, name)
+    return [_DRAWN[name](drawing) for _ in range(count)]
+
+
+def _person(draw: Drawing) -> Parameters:
+    return {"person": draw.person()}
+
+
+def _message(draw: Drawing) -> Parameters:
+    return {"message": draw.message()}
+
+
+def _two_people(draw: Drawing) -> Parameters:
+    return {"one": draw.person(), "other": draw.person()}
+
+
+def _period(draw: Drawing, days: int) -> dict[str, Any]:
+    start = draw.day("2011-01-01", "2012-06-01")
+    return {"startDate": start, "endDate": start + dt.timedelta(days=days)}
+
+
+def _abroad(draw: Drawing) -> Parameters:
+    one, other = draw.countries(2)
+    period = _period(draw, 180)
+    return {"person": draw.person(), "countryX": one, "countryY": other, **period}
+
+
+def _birthdays(draw: Drawing) -> Parameters:
+    month = draw.number(1, 12)
+    return {"person": draw.person(), "month": month, "nextMonth": month % 12 + 1}
+
+
+_DRAWN: Mapping[str, Callable[[Drawing], Parameters]] = {
+    "ic1": lambda draw: {"person": draw.person(), "firstName": draw.common("Person", "firstName")},
+    "ic2": lambda draw: {"person": draw.person(), "maxDate": draw.day("2012-01-01", "2012-12-01")},
+    "ic3": _abroad,
+    "ic4": lambda draw: {"person": draw.person(), **_period(draw, 60)},
+    "ic5": lambda draw: {"person": draw.person(), "minDate": draw.day("2011-06-01", "2012-11-01")},
+    "ic6": lambda draw: {"person": draw.person(), "tag": draw.used_tag()},
+    "ic7": _person,
+    "ic8": _person,
+    "ic9": lambda draw: {"person": draw.person(), "maxDate": draw.day("2012-01-01", "2012-12-01")},
+    "ic10": _birthdays,
+    "ic11": lambda draw: {
+        "person": draw.person(),
+        "country": draw.countries(1)[0],
+        "year": draw.number(2002, 2012),
+    },
+    "ic12": lambda draw: {"person": draw.person(), "tagClass": draw.tag_class(direct=False)},
+    "ic13": _two_people,
+    "ic14": _two_people,
+    "is1": _person,
+    "is2": _person,
+    "is3": _person,
+    "is4": _message,
+    "is5": _message,
+    "is6": _message,
+    "is7": _message,
+}

@@ -1,0 +1,125 @@
+"""The LDBC Social Network Benchmark: its reads beside DuckDB and Kuzu, and its updates.
+
+The answers of all engines are compared before anything is measured, and a difference ends the run.
+Of the interactive reads none may be slower than a peer; how much faster they are all in all is a
+geometric mean over the complex ones. The reads that our language cannot express are named.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bench.contest import Effort, agreeing, timed
+from bench.figure import Figure, Target, Versus
+from bench.judges import SameRows
+from bench.ldbc import generator
+from bench.ldbc.files import LdbcFiles
+from bench.ldbc.generator import Size, generate
+from bench.ldbc.parameters import parameters
+from bench.ldbc.reads import BUSINESS, COMPLEX, READS, SHORT, not_yet, wordings
+from bench.peer_duckdb import DuckDb
+from bench.peer_kuzu import KuzuConnection
+from bench.peer_omnigraph import Omnigraph
+from bench.peers import Peer
+from bench.progress import note
+from bench.questions import Wording
+from bench.scale import Scale
+from bench.social_files import CACHE
+
+SEED = generator.SEED
+SIZES = {
+    Scale.SMALL: Size("1k", 1_000, 100_000),
+    Scale.FULL: Size("10k", 10_000, 1_000_000),
+    Scale.LARGE: Size("30k", 30_000, 3_000_000),
+}
+EFFORT = {
+    Scale.SMALL: Effort(parameters=10, rounds=5, seconds_max=3),
+    Scale.FULL: Effort(parameters=10, rounds=7, seconds_max=10),
+    Scale.LARGE: Effort(parameters=10, rounds=7, seconds_max=10),
+}
+PEERS = (KuzuConnection.name, DuckDb.name)
+NOT_SLOWER = Target(1, "at least")
+MEAN = {KuzuConnection.name: Target(5, "at least"), DuckDb.name: Target(3, "at least")}
+"""How many times as fast the complex reads are to be, by their geometric mean."""
+GROUPS = {"complex reads": COMPLEX, "short reads": SHORT, "BI reads": BUSINESS}
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """The seconds of every engine that answers a read."""
+
+    read: Wording
+    seconds: Mapping[str, float]
+
+
+def run(scale: Scale, only: Sequence[str] = ()) -> Iterator[Figure]:
+    """Measure every read, or some alone."""
+    unknown = [name for name in only if name not in READS]
+    if unknown:
+        raise ValueError(f"there is no read '{unknown[0]}'; there is {', '.join(READS)}")
+    network = generate(SIZES[scale])
+    note(f"{network.size.persons:,} persons, {network.messages:,} messages")
+    if not_yet():
+        note(f"not yet expressible: {', '.join(not_yet())}")
+    reads = [read for name, read in wordings().items() if not only or name in only]
+    found = measure(LdbcFiles(network, CACHE), reads, EFFORT[scale])
+    yield from figures(found)
+    if not only:
+        yield from means(found)
+        yield expressed()
+
+
+def measure(files: LdbcFiles, reads: Sequence[Wording], effort: Effort) -> list[Timed]:
+    """Compare the answers of all engines with those of DuckDB, then take the time."""
+    peers: list[Peer] = [DuckDb(files.duckdb), KuzuConnection(files.kuzu), Omnigraph(files.graph)]
+    verdict = partial(SameRows(in_order=True).fault, files.network)
+    asked = {read.name: parameters(files.network, read.name, effort.parameters) for read in reads}
+    entrants = {}
+    try:
+        for read in reads:
+            note(f"{read.name}: {read.says}")
+            entrants[read.name] = agreeing(read, peers, verdict, asked[read.name])
+        note("all agree; now the time is taken")
+        return [Timed(read, timed(entrants[read.name], asked[read.name], effort)) for read in reads]
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+def figures(found: Sequence[Timed]) -> Iterator[Figure]:
+    """Our time beside that of each peer that answers the read; BI reads have no target."""
+    for each in found:
+        read = each.read
+        target = None if read.name in BUSINESS else NOT_SLOWER
+        for name in PEERS:
+            if name in each.seconds:
+                versus = Versus(name, each.seconds[name] * 1e3, "theirs to ours")
+                ours = each.seconds[Omnigraph.name] * 1e3
+                yield Figure(read.name, ours, "ms", target, read.says, versus)
+
+
+def means(found: Sequence[Timed]) -> Iterator[Figure]:
+    """Geometric means over each kind of reads that both sides answer."""
+    for group, names in GROUPS.items():
+        for peer in PEERS:
+            both = [each for each in found if each.read.name in names and peer in each.seconds]
+            if not both:
+                continue
+            ours, theirs = (
+                statistics.geometric_mean(each.seconds[name] * 1e3 for each in both)
+                for name in (Omnigraph.name, peer)
+            )
+            target = MEAN[peer] if names is COMPLEX else None
+            versus = Versus(peer, theirs, "theirs to ours")
+            says = f"geometric mean of {len(both)} of {len(names)}"
+            yield Figure(group, ours, "ms", target, says, versus)
+
+
+def expressed() -> Figure:
+    """How many reads are one query each, and the names of the others."""
+    missing = not_yet()
+    says = f"each one query; not yet expressible: {', '.join(missing) or 'none'}"
+    return Figure("reads", len(READS) - len(missing), f"of {len(READS)}", None, says)

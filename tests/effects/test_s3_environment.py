@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from omnigraph.effects.environment import s3_variables, take_over_s3_variables
 from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.uri import Root
 
@@ -90,3 +93,20 @@ def test_c_sto_046_an_unusable_variable_is_named_and_not_shown(environ: dict[str
     assert caught.value.failure_class is FailureClass.CONFIGURATION
     assert named in caught.value.render()
     assert "hunter2" not in f"{caught.value.render()} {caught.value!r}"
+
+
+def test_a_process_reaches_s3_as_the_one_that_sent_its_work(monkeypatch: pytest.MonkeyPatch):
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_REGION", "here")
+    monkeypatch.setenv("AWS_PROFILE", "not of the store")
+    try:
+        assert s3_variables() == {"AWS_REGION": "here"}
+        take_over_s3_variables({"AWS_REGION": "there", "AWS_ACCESS_KEY_ID": "key"})
+        assert ROOT.storage_options() == {"aws_region": "there", "aws_access_key_id": "key"}
+        # What it sends on, to executors for instance, is what it was sent.
+        assert s3_variables() == {"AWS_REGION": "there", "AWS_ACCESS_KEY_ID": "key"}
+    finally:
+        take_over_s3_variables({})
+    assert ROOT.storage_options() == {"aws_region": "here"}

@@ -16,6 +16,7 @@ import pytest
 from obstore.store import S3Store
 
 import omnigraph
+import omnigraph.spark
 from omnigraph.cli.main import main as command_line
 from omnigraph.effects.environment import s3_options
 from omnigraph.errors import NotFound
@@ -113,3 +114,31 @@ def test_a_pipeline_into_a_graph_on_s3_publishes_once(prefix: str, spark: Any, t
     assert [commit.kind for commit in graph.list_commits()] == ["merge", "genesis"]
     assert graph.list_branches() == ["main"]
     assert graph.table("Person").to_arrow().num_rows == 2
+
+
+def test_frames_and_streams_of_a_graph_on_s3_reach_it_as_the_driver_does(
+    prefix: str, spark: Any, tmp_path: Path
+):
+    """Spark's processes have no variables of their own; no plan shows those of the driver."""
+    graph = omnigraph.init(f"s3://{BUCKET}/{prefix}/frames.omni", SCHEMA)
+    graph.load(data=lines(node("Person", slug="ada"), node("Person", slug="bob")), mode="append")
+    people = graph.frame("Person", columns=["slug"], where="slug > 'b'", spark=spark)
+    assert [row["slug"] for row in people.collect()] == ["bob"]
+    plans = people._jdf.queryExecution().toString()
+    assert "omnigraph" in plans and s3_server.SECRET_KEY not in plans
+    omnigraph.spark.register(spark)
+    written = spark.createDataFrame([("cleo",)], "slug string").write.format("omnigraph")
+    written.option("type", "Person").mode("append").save(graph.uri)
+    assert graph.table("Person").to_arrow().num_rows == 3
+    changes = spark.readStream.format("omnigraph").option("start", "beginning").load(graph.uri)
+    query = (
+        changes.select(changes["id"].alias("text"))
+        .writeStream.format("omnigraph")
+        .option("type", "Note")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(graph.uri)
+    )
+    query.awaitTermination()
+    assert sorted(graph.table("Note").to_arrow()["text"].to_pylist()) == ["ada", "bob", "cleo"]
+    assert graph.optimize(engine="spark", spark=SparkOptions(spark)).tables

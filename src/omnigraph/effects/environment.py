@@ -2,7 +2,9 @@
 
 An unusable number is logged once and the default used: a typing error in the environment of a
 service must not keep it from starting. Lance and the object-store client take the same S3 options;
-they are read at each call and kept nowhere, so no object of ours can show a credential.
+they are read at each call and kept nowhere, so no object of ours can show a credential. A process
+of Spark's, which may have another environment, takes over the variables of the process that sent
+its work.
 """
 
 from __future__ import annotations
@@ -57,17 +59,40 @@ _PLAIN = {
     "AWS_SECRET_ACCESS_KEY": "aws_secret_access_key",
     "AWS_SESSION_TOKEN": "aws_session_token",
 }
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""The variable of the one service goes before the general one, as in the AWS tools."""
+_FLAGS = ("AWS_ALLOW_HTTP", "AWS_S3_FORCE_PATH_STYLE")
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
 _NOT_HEADER_SAFE = re.compile(r"[^\x21-\x7e]")
 
+_taken_over: Mapping[str, str] | None = None
 
-def s3_options(bucket: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Options for the store holding ``bucket``, as ``environ`` describes it.
+
+def s3_variables() -> dict[str, str]:
+    """The variables by which this process reaches S3, to be sent to another; with credentials."""
+    environ = os.environ if _taken_over is None else _taken_over
+    known = (*_PLAIN, *_FLAGS, *_ENDPOINTS)
+    return {name: environ[name] for name in known if environ.get(name)}
+
+
+def take_over_s3_variables(variables: Mapping[str, str]) -> None:
+    """Reach S3 as the process that sent ``variables``; without any, as this process's own say.
+
+    For processes of Spark, which have one task at a time. The environment itself is left alone:
+    threads of Lance may be reading it.
+    """
+    global _taken_over  # noqa: PLW0603 - as global as the environment it stands for
+    _taken_over = dict(variables) or None
+
+
+def s3_options(bucket: str, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Options for the store holding ``bucket``, as ``environ`` or this process describes it.
 
     Raises `StorageFailure` of class `Configuration` for a variable that cannot be used. The message
     names the variable and never shows a credential.
     """
+    environ = s3_variables() if environ is None else environ
     options: dict[str, str] = {}
     for variable, option in _PLAIN.items():
         value = environ.get(variable)
@@ -82,8 +107,7 @@ def s3_options(bucket: str, environ: Mapping[str, str]) -> dict[str, str]:
         options["allow_http"] = str(allow_http).lower()
     if path_style is not None:
         options["aws_virtual_hosted_style_request"] = str(not path_style).lower()
-    # The variable of the one service goes before the general one, as in the AWS tools.
-    for variable in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+    for variable in _ENDPOINTS:
         endpoint = environ.get(variable)
         if endpoint:
             options["aws_endpoint"] = _endpoint(

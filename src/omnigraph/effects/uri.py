@@ -150,7 +150,7 @@ class Root:
         """
         if self.scheme != "s3":
             return {}
-        return s3_options(self.bucket, os.environ if environ is None else environ)
+        return s3_options(self.bucket, environ)
 
     def __str__(self) -> str:
         return self.uri

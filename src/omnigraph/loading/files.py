@@ -52,7 +52,7 @@ class Files:
         if not remote:
             return cls()
         bucket = remote[0].removeprefix(S3).partition("/")[0]
-        return cls(s3_options(bucket, os.environ))
+        return cls(s3_options(bucket))
 
     def stat(self, path: str) -> Stamp | None:
         """The stamp of a file; None if there is none."""

@@ -25,7 +25,7 @@ class SparkWorkers:
     """Runs the tasks of upkeep as a job each; the session starts with the first one."""
 
     def __init__(self, root: Root, session: SparkWhenNeeded, operation_id: str) -> None:
-        self._root = root.uri
+        self._options = root.storage_options() or None
         self._session = session
         self._runner = TaskRunner(session, operation_id, work="upkeep")
 
@@ -36,11 +36,10 @@ class SparkWorkers:
 
     def run(self, handle: LanceDataset, tasks: Sequence[UpkeepTask]) -> list[bytes]:
         """The results of all tasks, in their order."""
-        root, address, version, given = self._root, handle.uri, handle.version, list(tasks)
+        options, address, version, given = self._options, handle.uri, handle.version, list(tasks)
 
         def work(number: int) -> bytes:
-            options = Root.parse(root).storage_options()
-            return run_at(address, version, given[number], options or None)
+            return run_at(address, version, given[number], options)
 
         return self._runner.map_workers("upkeep", _label(handle), len(given), work)
 

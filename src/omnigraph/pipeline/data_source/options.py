@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
+from omnigraph.effects.environment import s3_variables, take_over_s3_variables
 from omnigraph.errors import InputError
 from omnigraph.loading.inputs import type_key
 from omnigraph.loading.mapping import PLAIN, TableMapping
@@ -19,6 +20,23 @@ from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
 
 MODES: tuple[LoadMode, ...] = get_args(LoadMode)
+
+_S3 = "s3 variables"
+
+
+class SentToProcesses:
+    """What Spark pickles and sends on: from the driver to planning processes, then to executors.
+
+    Whichever process gets it reaches S3 as the driver does. The credentials are in the pickled
+    bytes alone, not in options, which Spark shows with its plans.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, _S3: s3_variables()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        take_over_s3_variables(state.pop(_S3))
+        self.__dict__.update(state)
 
 
 @dataclass(frozen=True, slots=True)

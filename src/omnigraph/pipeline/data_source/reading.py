@@ -18,7 +18,7 @@ from omnigraph.errors import InputError
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import TableKey
 from omnigraph.model.references import ShownEnds
-from omnigraph.pipeline.data_source.options import SourceOptions
+from omnigraph.pipeline.data_source.options import SentToProcesses, SourceOptions
 from omnigraph.pipeline.spark.unsigned import SIGNED
 from omnigraph.storage.blobs import DESCRIPTION, described
 from omnigraph.storage.failures import sentence_of
@@ -131,7 +131,7 @@ class _Part(InputPartition):
         self.fragment_ids = fragment_ids
 
 
-class PinnedReader(DataSourceReader):
+class PinnedReader(SentToProcesses, DataSourceReader):
     """Reads a pinned version, one group of fragments per task."""
 
     def __init__(self, pinned: Pinned, schema: StructType) -> None:

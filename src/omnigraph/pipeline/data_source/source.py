@@ -11,7 +11,8 @@ next query on the same frame silently misses rows. The options `filter` and `col
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -22,7 +23,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from omnigraph.pipeline.data_source.options import SourceOptions
+from omnigraph.effects.environment import s3_variables, take_over_s3_variables
+from omnigraph.pipeline.data_source.options import SentToProcesses, SourceOptions
 from omnigraph.pipeline.data_source.reading import Pinned, PinnedReader, spark_schema
 from omnigraph.pipeline.data_source.writing import FrameWriter
 from omnigraph.pipeline.streaming.feed import FeedOptions, FeedReader, feed_schema
@@ -31,7 +33,7 @@ from omnigraph.pipeline.streaming.sink import SinkOptions, StreamWriter
 SHORT_NAME = "omnigraph"
 
 
-class OmnigraphSource(DataSource):
+class OmnigraphSource(SentToProcesses, DataSource):
     """`spark.read.format("omnigraph")` and `frame.write.format("omnigraph")`.
 
     Options: `path` (the graph), `type` (`Person`, or `node:Person`), `branch`; to read, `snapshot`
@@ -40,8 +42,13 @@ class OmnigraphSource(DataSource):
     options of `streaming.sink.SinkOptions` and `streaming.feed.FeedOptions`.
     """
 
+    s3_variables: ClassVar[Mapping[str, str] | None] = None
+    """Of the driver, once it has registered the source; else those of Spark's process count."""
+
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
+        if self.s3_variables is not None:
+            take_over_s3_variables(self.s3_variables)
         self._pinned: Pinned | None = None
 
     @classmethod
@@ -76,5 +83,12 @@ class OmnigraphSource(DataSource):
 
 
 def register(spark: Any) -> None:
-    """Make the data source `omnigraph` known to a session."""
-    spark.dataSource.register(OmnigraphSource)
+    """Make the data source `omnigraph` known to a session, with the `AWS_*` variables of now.
+
+    A session of Spark Connect is not sent them: there, the server's own count.
+    """
+    source: type[DataSource] = OmnigraphSource
+    if hasattr(spark, "_jsparkSession"):
+        # Made here, so that Spark pickles it with its attributes and not by name.
+        source = type(SHORT_NAME, (OmnigraphSource,), {"s3_variables": s3_variables()})
+    spark.dataSource.register(source)

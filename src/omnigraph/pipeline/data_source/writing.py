@@ -32,7 +32,7 @@ from omnigraph.loading.sources import FileSource, FoundFile, type_of
 from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.receipts import checked_key
-from omnigraph.pipeline.data_source.options import SourceOptions
+from omnigraph.pipeline.data_source.options import SentToProcesses, SourceOptions
 from omnigraph.storage.layout import load_scratch_name
 
 _DIGEST_BITS = 64
@@ -98,7 +98,7 @@ class TypedRows:
         ]
 
 
-class FrameWriter(DataSourceArrowWriter):
+class FrameWriter(SentToProcesses, DataSourceArrowWriter):
     """Writes the rows of a frame as one commit."""
 
     def __init__(self, options: SourceOptions, schema: StructType, *, overwrite: bool) -> None:

@@ -32,7 +32,12 @@ from omnigraph.commit.opening import open_for_reading
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError
 from omnigraph.model.changes import COMMITS_DEFAULT, ChangeFilter, EntityChange, Image
-from omnigraph.pipeline.data_source.options import known_options, names_in, whole_number
+from omnigraph.pipeline.data_source.options import (
+    SentToProcesses,
+    known_options,
+    names_in,
+    whole_number,
+)
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow
 
@@ -134,7 +139,7 @@ class _Commits(InputPartition):
         self.commit_ids = commit_ids
 
 
-class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class FeedReader(SentToProcesses, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Divides the feed of a branch into micro-batches, and these into tasks."""
 
     def __init__(self, options: FeedOptions) -> None:
@@ -144,7 +149,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         # Each process opens the graph by itself.
-        return {**self.__dict__, "_opened": None}
+        return {**super().__getstate__(), "_opened": None}
 
     @property
     def _line(self) -> FeedLine:

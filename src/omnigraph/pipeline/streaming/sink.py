@@ -20,7 +20,12 @@ from omnigraph.errors import InputError
 from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.merging import ConflictPolicy
-from omnigraph.pipeline.data_source.options import SourceOptions, error_share, whole_number
+from omnigraph.pipeline.data_source.options import (
+    SentToProcesses,
+    SourceOptions,
+    error_share,
+    whole_number,
+)
 from omnigraph.pipeline.data_source.writing import TypedRows
 from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, Quarantine, StreamTarget
 from omnigraph.storage.layout import MAIN
@@ -97,7 +102,7 @@ class _PutAside(WriterCommitMessage):
     path: str
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(SentToProcesses, DataSourceStreamArrowWriter):
     """Writes the rows of each micro-batch as one commit."""
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:

@@ -292,8 +292,9 @@ class MatchWriter:
         shown = f"<{word}>" if undirected else word
         bounds, via, edge = "", "", ""
         if form == "bounds" or (form == "path" and self._draw(st.booleans())):
-            low = self._draw(st.sampled_from([1, 1, 2, 3]))
-            bounds = f"{{{low},{low + self._draw(st.integers(0, 2))}}}"
+            low = self._draw(st.sampled_from([1, 1, 2, 3, 0]))
+            high = self._draw(st.sampled_from([low, low + 1, low + 2, ""]))
+            bounds = f"{{{low},{high}}}"
         if form == "edge":
             name = self._fresh()
             names.edges[name] = word

@@ -94,6 +94,9 @@ QUERY_FEATURES: set[str] = {
     "hop forwards or backwards",
     "hop undirected",
     "hop with bounds",
+    "hop with open bounds",
+    "hop bounded by a parameter",
+    "hop of no steps",
     "hop with an edge variable",
     "hop with a path",
     "hop to anyone",
@@ -233,6 +236,12 @@ def _hop_features(hop: gq.Hop) -> Iterator[str]:
     yield "hop undirected" if hop.undirected else "hop forwards or backwards"
     if hop.bounds is not None:
         yield "hop with bounds"
+        if hop.bounds.maximum is None:
+            yield "hop with open bounds"
+        if isinstance(hop.bounds.maximum, gq.Variable):
+            yield "hop bounded by a parameter"
+        if hop.bounds.minimum == 0:
+            yield "hop of no steps"
     if hop.edge_variable is not None:
         yield "hop with an edge variable"
     if hop.path_variable is not None:

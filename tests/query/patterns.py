@@ -13,6 +13,8 @@ from typing import Literal, TypeAlias
 
 from hypothesis import strategies as st
 
+from omnigraph.query.plan import HOPS_MAX
+
 EDGES = {
     "wrote": ("Author", "Book"),
     "cites": ("Book", "Book"),
@@ -53,7 +55,10 @@ class Hop:
     def __str__(self) -> str:
         word = f"<{self.word}>" if self.undirected else self.word
         edge = f"${self.edge}:" if self.edge else ""
-        bounds = f"{{{self.bounds[0]},{self.bounds[1]}}}" if self.bounds else ""
+        bounds = ""
+        if self.bounds is not None:
+            low, high = self.bounds
+            bounds = f"{{{low},{'' if high == HOPS_MAX else high}}}"
         via = f" via ${self.path}" if self.path else ""
         return f"${self.left} {edge}{word}{bounds} ${self.right}{via}"
 
@@ -280,8 +285,8 @@ class _Writer:
         yield Hop(names[0], ends[0], word, names[1], ends[1], bounds, undirected, edge, path)
 
     def _bounds(self) -> tuple[int, int]:
-        low = self._draw(st.integers(1, 2))
-        return low, self._draw(st.integers(low, 3))
+        low = self._draw(st.sampled_from([1, 2, 0]))
+        return low, self._draw(st.integers(low, 3) | st.just(HOPS_MAX))
 
     def _condition(self, scope: _Scope) -> Condition | Missing:
         readable = scope.readable()

@@ -141,10 +141,15 @@ def _hop(clause: ast.Hop) -> str:
     if clause.edge_variable is not None:
         edge = f"${clause.edge_variable.name}:{edge}"
     if clause.bounds is not None:
-        maximum = "" if clause.bounds.maximum is None else clause.bounds.maximum
-        edge += f"{{{clause.bounds.minimum},{maximum}}}"
+        edge += f"{{{_bound(clause.bounds.minimum)},{_bound(clause.bounds.maximum)}}}"
     path = f" via ${clause.path_variable.name}" if clause.path_variable is not None else ""
     return f"${clause.left.name} {edge} ${clause.right.name}{path}"
+
+
+def _bound(bound: int | ast.Variable | None) -> str:
+    if isinstance(bound, ast.Variable):
+        return f"${bound.name}"
+    return "" if bound is None else str(bound)
 
 
 def _filter(clause: ast.Filter, following: str) -> str:

@@ -322,9 +322,12 @@ CASES = {
     "where list not declared": writes("T14", "delete Book where pages in $n", "$n"),
     "limit variable not declared": orders("T14", "limit $n", "$n"),
     # T15
-    "hop of no step": match("T15", "$a knows{0,1} $b", "{0,1}"),
     "hop bounds reversed": match("T15", "$a knows{3,1} $b", "{3,1}"),
-    "hop without an upper bound": match("T15", "$a knows{1,} $b", "{1,}"),
+    "hop bounded by a text": match("T15", "$a knows{1,$n} $b", "$n", "$n: String"),
+    "hop bounded by a float": match("T15", "$a knows{$n,} $b", "$n", "$n: F64"),
+    "hop bounded by a list": match("T15", "$a knows{1,$n} $b", "$n", "$n: [I32]"),
+    "hop bounded by what may be null": match("T15", "$a knows{1,$n} $b", "$n", "$n: I32?"),
+    "hop bounded by an undeclared parameter": match("T14", "$a knows{1,$n} $b", "$n"),
     "nearest on an unbound variable": orders("T15", 'order { nearest($c.vec, "x") } limit 1', "$c"),
     "nearest on an unknown property": orders(
         "T15", 'order { nearest($b.vek, "x") } limit 1', "vek"
@@ -477,6 +480,8 @@ CASES = {
     "undirected hop between two types": match("T22", "$a: Author $a <wrote> $b", "wrote"),
     # T23
     "edge binding with bounds": match("T23", "$a $k:knows{1,2} $b", "{1,2}"),
+    "edge binding with open bounds": match("T23", "$a $k:knows{1,} $b", "{1,}"),
+    "edge binding with a parameter": match("T23", "$a $k:knows{1,$n} $b", "{1,$n}", "$n: I32"),
     "edge binding with a used name": match("T23", "$a: Author $a $a:knows $b", "$a"),
     "edge binding with the name of its end": match("T23", "$a $b:knows $b", "$b"),
     "edge binding with the name of another edge": match(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from omnigraph.errors import InputError
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
+from omnigraph.query.explain import explain
 from tests.query.books import (
     PAGES,
     TAGS,
@@ -170,12 +172,44 @@ def test_c_qry_023_hop_with_no_typed_end_goes_out_and_types_both():
     )
 
 
-@pytest.mark.parametrize("bounds", ["{0,1}", "{3,1}", "{1,}", "{0,}", "{0,0}"])
-def test_c_qry_030_bad_hop_bounds_give_t15(bounds: str):
+@pytest.mark.parametrize("bounds", ["{3,1}", "{1,0}", "{4294967295,4294967294}"])
+def test_c_qry_030_reversed_hop_bounds_give_t15(bounds: str):
     text = query(f"$a knows{bounds} $b")
     error = refusal(text)
     assert error.diagnostic == "T15"
     assert pointed_at(error, text) == bounds
+
+
+@pytest.mark.parametrize(
+    ("bounds", "minimum", "maximum"),
+    [("{0,1}", 0, 1), ("{0,0}", 0, 0), ("{0,}", 0, plan.HOPS_MAX), ("{2,}", 2, plan.HOPS_MAX)],
+)
+def test_c_qry_083_zero_and_open_bounds_are_kept(bounds: str, minimum: int, maximum: int):
+    hop = expand(f"$a knows{bounds} $b")
+    assert (hop.minimum, hop.maximum) == (minimum, maximum)
+    assert hop.reversible == (minimum <= 1)
+
+
+def test_c_qry_083_parameters_bound_a_hop_when_it_runs():
+    compiled = matching("$a knows{$m,$n} $b", "count(*)", "$m: U32, $n: I64")
+    (hop,) = compiled.pattern.steps[1:]
+    assert isinstance(hop, plan.Expand)
+    assert not hop.reversible
+    (bounded,) = compiled.within({"m": 2, "n": 2**40}).pattern.steps[1:]
+    assert isinstance(bounded, plan.Expand)
+    assert (bounded.minimum, bounded.maximum) == (2, plan.HOPS_MAX)
+    with pytest.raises(InputError, match="'m' bounds a hop and cannot be negative: -1"):
+        compiled.within({"m": -1, "n": 3})
+    with pytest.raises(InputError, match=r"upper bound 1 .* below its lower bound 2"):
+        compiled.within({"m": 2, "n": 1})
+
+
+def test_c_qry_083_parameters_bound_hops_inside_of_blocks():
+    blocks = "not { $a knows{1,$n} $b } optional { $a knows{2,$n} $c } any { $a knows{3,$n} $d }"
+    compiled = matching(f"$a: Author  {blocks}", "count(*)", "$n: I32").within({"n": 7})
+    assert not compiled.is_bounded_by_parameters
+    hops = [line for line in explain(compiled).split("\n") if "Expand" in line]
+    assert [",7}" in line for line in hops] == [True] * 3
 
 
 def test_hop_bounds_are_kept_and_capped_between_two_types():

@@ -91,10 +91,18 @@ def test_the_anonymous_variable_is_a_variable():
     assert found.right.is_anonymous
 
 
-def test_open_bounds_parse_so_that_the_checker_can_refuse_them():
+def test_c_qry_083_open_bounds_have_no_maximum():
     found = hop("$a wrote { 2 , } $b")
     assert found.bounds is not None
     assert (found.bounds.minimum, found.bounds.maximum) == (2, None)
+
+
+def test_c_qry_083_bounds_may_be_parameters():
+    found = hop("$a wrote{$m,$n} $b").bounds
+    assert found is not None
+    assert isinstance(found.minimum, ast.Variable)
+    assert isinstance(found.maximum, ast.Variable)
+    assert (found.minimum.name, found.maximum.name) == ("m", "n")
 
 
 @pytest.mark.parametrize("bounds", ["0,0", "3,1", "0,4294967295"])
@@ -110,7 +118,7 @@ def test_bounds_are_not_compared_by_the_parser(bounds):
         ("$a wrote{} $b", "expected an integer in the hop bounds, found '}'", None),
         ("$a wrote{,2} $b", "expected an integer in the hop bounds, found ','", None),
         ("$a wrote{-1,2} $b", "expected an integer in the hop bounds, found '-'", None),
-        ("$a wrote{1,$n} $b", "expected an integer in the hop bounds, found '$n'", None),
+        ("$a wrote{$n} $b", "expected `,` in the hop bounds, found '}'", "`{$n,$n}`"),
         ("$a wrote{1,4294967296} $b", "'4294967296' is too large; the largest is 4294967295", None),
         ("$a wrote*1..3 $b", "expected a variable after the edge word `wrote`", "`{1,3}`"),
         ("$a not $b", "expected an edge word, found 'not'", "`not { … }`"),

@@ -129,7 +129,8 @@ hops = st.builds(
     edge_word=WORDS.filter(lambda word: word != "not"),
     edge_span=NOWHERE,
     undirected=st.booleans(),
-    bounds=st.none() | st.builds(ast.HopBounds, U32, st.none() | U32, NOWHERE),
+    bounds=st.none()
+    | st.builds(ast.HopBounds, U32 | variables, st.none() | U32 | variables, NOWHERE),
     right=variables,
     path_variable=st.none() | variables,
     span=NOWHERE,

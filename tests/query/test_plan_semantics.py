@@ -65,7 +65,11 @@ class Graph:
         one_type = model.EDGES[word][0] == model.EDGES[word][1]
         visited = {source} if one_type else set()
         level, emitted = [source], dict[Node, int]()
+        if minimum == 0 and one_type:
+            emitted[source] = 0
         for hop in range(1, (maximum if one_type else min(maximum, 1)) + 1):
+            if not level:
+                break
             following = []
             for node in level:
                 for _, neighbour in self.stored(word, node, direction):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from omnigraph.errors import InputError
@@ -55,6 +55,12 @@ class Execution:
     """The value of `now()`."""
     embed: Embed
     trace: Trace | None = None
+
+    def bounded(self) -> Execution:
+        """The run of the plan in which parameters that bound hops have their values."""
+        if not self.plan.is_bounded_by_parameters:
+            return self
+        return replace(self, plan=self.plan.within(self.parameters))
 
     def row_count(self, count: RowCount | None) -> int | None:
         """The value of a `limit` or `offset`; a null parameter counts as none given."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import dataclass
 
 from omnigraph.query import expressions as ex
 from omnigraph.query.lower import Block, keep_locals_apart, retype
@@ -16,7 +17,7 @@ from omnigraph.query.operands import (
     VariableScope,
     type_value,
 )
-from omnigraph.query.plan import Direction, Expand
+from omnigraph.query.plan import HOPS_MAX, Direction, Expand
 from omnigraph.query.predicates import check_filter, check_null_test, check_pair
 from omnigraph.schema.catalog import EdgeType, InterfaceType, NodeType
 from omnigraph.syntax import query_ast as ast
@@ -30,6 +31,16 @@ def check_match(clauses: tuple[ast.Clause, ...], context: Context) -> tuple[Bloc
     block = _BlockChecker(context, scope, _AnonymousNames()).check(clauses)
     keep_locals_apart(block)
     return block, scope
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """How far a hop goes: see the fields of `Expand`."""
+
+    minimum: int
+    maximum: int
+    minimum_from: ex.ParameterValue | None = None
+    maximum_from: ex.ParameterValue | None = None
 
 
 class _AnonymousNames:
@@ -207,7 +218,8 @@ class _BlockChecker:
         edge = self._edge(clause)
         left, right = self._endpoint(clause.left), self._endpoint(clause.right)
         direction, *ends = self._orient(clause, edge, left, right)
-        minimum, maximum = self._bounds(clause)
+        bounds = self._bounds(clause)
+        maximum = bounds.maximum
         source = self._bind_end(clause.left, ends[0], left)
         target = self._bind_end(clause.right, ends[1], right)
         source_type = ends[0] if left is None else left.type.name
@@ -220,11 +232,13 @@ class _BlockChecker:
                 target_type,
                 edge.name,
                 direction,
-                minimum,
+                bounds.minimum,
                 maximum if self._overlap(edge.source, edge.target) else min(maximum, 1),
                 self._bind_edge(clause, edge),
                 self._bind_path(clause),
                 ends=None if ends == [source_type, target_type] else (ends[0], ends[1]),
+                minimum_from=bounds.minimum_from,
+                maximum_from=bounds.maximum_from,
             )
         )
 
@@ -284,20 +298,36 @@ class _BlockChecker:
             variable.span,
         )
 
-    def _bounds(self, clause: ast.Hop) -> tuple[int, int]:
-        bounds = clause.bounds
-        if bounds is None:
-            return 1, 1
-        problem = None
-        if bounds.maximum is None:
-            problem = "a hop needs an upper bound"
-        elif bounds.minimum < 1:
-            problem = "a hop goes at least 1 step"
-        elif bounds.maximum < bounds.minimum:
-            problem = f"the upper bound {bounds.maximum} is below the lower bound {bounds.minimum}"
-        if problem is not None or bounds.maximum is None:
-            raise self._context.error("T15", problem or "", bounds.span, "write bounds as `{1,3}`")
-        return bounds.minimum, bounds.maximum
+    def _bounds(self, clause: ast.Hop) -> _Bounds:
+        written = clause.bounds
+        if written is None:
+            return _Bounds(1, 1)
+        low, high = written.minimum, written.maximum
+        if isinstance(low, int) and isinstance(high, int) and high < low:
+            raise self._context.error(
+                "T15",
+                f"the upper bound {high} is below the lower bound {low}",
+                written.span,
+                "write bounds as `{1,3}`",
+            )
+        return _Bounds(
+            low if isinstance(low, int) else 0,
+            high if isinstance(high, int) else HOPS_MAX,
+            self._bound_parameter(low) if isinstance(low, ast.Variable) else None,
+            self._bound_parameter(high) if isinstance(high, ast.Variable) else None,
+        )
+
+    def _bound_parameter(self, variable: ast.Variable) -> ex.ParameterValue:
+        declared = self._context.parameter(variable)
+        type = declared.type
+        if not type.scalar.is_integer or not type.is_plain_scalar or type.nullable:
+            raise self._context.error(
+                "T15",
+                f"`${variable.name}` is a {type}; the bound of a hop is an integer and never null",
+                variable.span,
+                f"declare it as `${variable.name}: I32`",
+            )
+        return ex.ParameterValue(variable.name, type)
 
     def _overlap(self, left: str, right: str) -> bool:
         """Whether two node types or interfaces have a node type in common."""
@@ -322,11 +352,12 @@ class _BlockChecker:
         variable = clause.edge_variable
         if variable is None or variable.is_anonymous:
             return None
-        if clause.bounds is not None and (clause.bounds.minimum, clause.bounds.maximum) != (1, 1):
+        bounds = clause.bounds
+        if bounds is not None and (bounds.minimum, bounds.maximum) != (1, 1):
             raise self._context.error(
                 "T23",
                 f"edge binding `${variable.name}` stands for one edge and allows no bounds",
-                clause.bounds.span,
+                bounds.span,
                 "use `via $path` to see the nodes along the way",
             )
         return self._bind_fresh(variable, EdgeVariable(edge))

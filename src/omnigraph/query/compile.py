@@ -158,6 +158,7 @@ def _check_read(query: ast.Query, body: ast.ReadBody, context: Context) -> plan.
         query.instruction,
         interfaces,
         _references(interfaces, context.catalog),
+        is_bounded_by_parameters=_is_bounded_by_parameters(pattern),
     )
 
 
@@ -184,6 +185,21 @@ def _type_names(pattern: plan.Pattern) -> Iterator[str]:
             case plan.Exists():
                 for alternative in step.alternatives:
                     yield from _type_names(alternative)
+
+
+def _is_bounded_by_parameters(pattern: plan.Pattern) -> bool:
+    for step in pattern.steps:
+        match step:
+            case plan.Expand():
+                if step.minimum_from is not None or step.maximum_from is not None:
+                    return True
+            case plan.Exclude() | plan.Extend():
+                if _is_bounded_by_parameters(step.pattern):
+                    return True
+            case plan.Exists():
+                if any(map(_is_bounded_by_parameters, step.alternatives)):
+                    return True
+    return False
 
 
 def _references(

@@ -89,12 +89,22 @@ def explain_step(step: plan.Step) -> str:
 
 def _expand(step: plan.Expand) -> str:
     word = f"${step.edge_variable}:{step.edge_type}" if step.edge_variable else step.edge_type
-    bounds = "" if (step.minimum, step.maximum) == (1, 1) else f"{{{step.minimum},{step.maximum}}}"
+    bounds = "" if step.is_single else f"{{{_minimum(step)},{_maximum(step)}}}"
     left, right = {"out": ("-", "->"), "in": ("<-", "-"), "both": ("-", "-")}[step.direction]
     verb = "Check" if step.target_is_bound else "Expand"
     path = f" via ${step.path_variable}" if step.path_variable else ""
     arrow = f"{left}{word}{bounds}{right}"
     return f"{verb} ${step.source} {arrow} ${step.target}: {step.target_type}{path}"
+
+
+def _minimum(step: plan.Expand) -> str:
+    return str(step.minimum) if step.minimum_from is None else show(step.minimum_from)
+
+
+def _maximum(step: plan.Expand) -> str:
+    if step.maximum_from is not None:
+        return show(step.maximum_from)
+    return "" if step.maximum == plan.HOPS_MAX else str(step.maximum)
 
 
 def _mutation(compiled: plan.MutationPlan) -> Iterator[str]:

@@ -12,9 +12,11 @@ allows it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from omnigraph.errors import InputError
 from omnigraph.model.types import ValueType
 from omnigraph.query.expressions import (
     AggregateValue,
@@ -27,6 +29,10 @@ from omnigraph.query.expressions import (
 )
 
 Direction: TypeAlias = Literal["out", "in", "both"]
+
+HOPS_MAX = 2**32 - 1
+"""The largest bound of a hop. There are fewer nodes than this, so that a hop with this maximum ends
+when it finds no more of them: an open bound."""
 
 # --- match ----------------------------------------------------------------------------------------
 
@@ -70,6 +76,15 @@ class Expand:
     """The types that the edge type declares at the side of the source and of the target, if they
     are not the types of these variables: one of the four is an interface then. Edges at nodes of
     other types than a variable's are no part of the hop, so their number says nothing about it."""
+    minimum_from: ParameterValue | None = None
+    """The parameter that sets the minimum of a run; ``minimum`` is then 0."""
+    maximum_from: ParameterValue | None = None
+    """The parameter that sets the maximum of a run, if it is not above ``maximum``."""
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the hop goes exactly one step."""
+        return self.minimum == self.maximum == 1 and self.maximum_from is None
 
     @property
     def declared(self) -> tuple[str, str]:
@@ -83,7 +98,35 @@ class Expand:
         With a minimum above one they do not: a self-loop reports its node one hop later, and which
         end carries the loop then matters. A path is defined from its source.
         """
-        return self.minimum == 1 and self.path_variable is None
+        return self.minimum <= 1 and self.minimum_from is None and self.path_variable is None
+
+    def within(self, parameters: Mapping[str, object]) -> Expand:
+        """The hop with the bounds that the parameters of a run set."""
+        if self.minimum_from is None and self.maximum_from is None:
+            return self
+        minimum, maximum = self.minimum, self.maximum
+        if self.minimum_from is not None:
+            minimum = _bound(self.minimum_from, parameters)
+        if self.maximum_from is not None:
+            wanted = _bound(self.maximum_from, parameters)
+            if wanted < minimum:
+                raise InputError(
+                    f"the upper bound {wanted} of a hop over {self.edge_type} is below its lower "
+                    f"bound {minimum}",
+                    hint=f"parameter '{self.maximum_from.name}' must be at least {minimum}",
+                )
+            maximum = min(maximum, wanted)
+        return replace(self, minimum=minimum, maximum=maximum, minimum_from=None, maximum_from=None)
+
+
+def _bound(parameter: ParameterValue, parameters: Mapping[str, object]) -> int:
+    value = parameters[parameter.name]
+    assert isinstance(value, int)
+    if value < 0:
+        raise InputError(
+            f"parameter '{parameter.name}' bounds a hop and cannot be negative: {value}"
+        )
+    return min(value, HOPS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +280,36 @@ class ReadPlan:
     Empty if ``interfaces`` is."""
     memory_bytes: int = field(default=0, compare=False, repr=False)
     """About what the plan and its prepared form take, for caches."""
+    is_bounded_by_parameters: bool = False
+    """Whether some hop has bounds that only a run knows."""
+
+    def within(self, parameters: Mapping[str, object]) -> ReadPlan:
+        """The plan of a run: the parameters that bound hops have their values."""
+        if not self.is_bounded_by_parameters:
+            return self
+        pattern = _pattern_within(self.pattern, parameters)
+        return replace(self, pattern=pattern, is_bounded_by_parameters=False)
 
     @property
     def nodes_of(self) -> dict[str, tuple[TypeNumber, ...]]:
         """The node types of each interface."""
         return {each.name: each.types for each in self.interfaces}
+
+
+def _pattern_within(pattern: Pattern, parameters: Mapping[str, object]) -> Pattern:
+    steps: list[Step] = []
+    for step in pattern.steps:
+        match step:
+            case Expand():
+                steps.append(step.within(parameters))
+            case Exclude() | Extend():
+                steps.append(replace(step, pattern=_pattern_within(step.pattern, parameters)))
+            case Exists():
+                inner = tuple(_pattern_within(each, parameters) for each in step.alternatives)
+                steps.append(Exists(inner))
+            case Scan() | FilterRows():
+                steps.append(step)
+    return Pattern(tuple(steps))
 
 
 # --- mutations ------------------------------------------------------------------------------------

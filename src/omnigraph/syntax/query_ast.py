@@ -187,10 +187,10 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class HopBounds:
-    """`{minimum,maximum}`; ``maximum`` None is the refused open form."""
+    """`{minimum,maximum}`, numbers or parameters; ``maximum`` None has no upper bound."""
 
-    minimum: int
-    maximum: int | None
+    minimum: int | Variable
+    maximum: int | Variable | None
     span: Span
 
 

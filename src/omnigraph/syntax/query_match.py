@@ -4,9 +4,11 @@ Alternatives are ordered, and one token of lookahead behind the edge word decide
 
     clause = "not" block | "optional" block | "any" alternatives
            | var ":" Type [ "{" pairs "}" ]
-           | var [ var ":" ] ( word | "<" word ">" ) [ "{" int "," [ int ] "}" ] var [ "via" var ]
+           | var [ var ":" ] ( word | "<" word ">" ) [ "{" bound "," [ bound ] "}" ] var
+             [ "via" var ]
            | var "is" [ "not" ] Type
            | filter | text predicate
+    bound  = int | var
 
 A variable, a word and a variable are always a hop: `$q contains $x` follows an edge called
 `contains`. The block words are words like any other unless `{` follows them.
@@ -257,15 +259,22 @@ def _right_end(stream: QueryStream, word: Token) -> ast.Variable:
 def _bounds(stream: QueryStream) -> ast.HopBounds:
     opening = stream.advance()
     where = "in the hop bounds"
-    minimum = stream.integer(U32_MAX, where)
+    minimum = _bound(stream, where)
     if not stream.take_punct(","):
         hint = "bounds are written `{1,3}`"
         if stream.current.text == "}":
-            hint = f"write both bounds: `{{{minimum},{minimum}}}`"
+            shown = minimum if isinstance(minimum, int) else f"${minimum.name}"
+            hint = f"write both bounds: `{{{shown},{shown}}}`"
         stream.unexpected("`,`", where, hint=hint)
-    maximum = None if stream.current.text == "}" else stream.integer(U32_MAX, where)
+    maximum = None if stream.current.text == "}" else _bound(stream, where)
     closing = stream.expect_punct("}", "after the hop bounds")
     return ast.HopBounds(minimum, maximum, opening.span.to(closing.span))
+
+
+def _bound(stream: QueryStream, where: str) -> int | ast.Variable:
+    if stream.current.kind is TokenKind.VAR:
+        return stream.variable()
+    return stream.integer(U32_MAX, where)
 
 
 # --- filters --------------------------------------------------------------------------------------

@@ -57,8 +57,10 @@ class Multigraph:
         """The search of the language: destinations with the hop at which each is first emitted."""
         visited = {source}
         level = [source]
-        emitted: dict[int, int] = {}
+        emitted: dict[int, int] = {source: 0} if minimum == 0 else {}
         for hop in range(1, maximum + 1):
+            if not level:
+                break
             following = []
             for here in level:
                 for there in self.neighbours(here, direction):

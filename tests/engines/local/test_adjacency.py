@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import adjacency as adjacency_module
-from omnigraph.engines.local.adjacency import Adjacency, Counts, EdgeOrder, OrderChange, spread
-from omnigraph.engines.local.entities import merged_ends
+from omnigraph.engines.local.adjacency import (
+    Adjacency,
+    Counts,
+    EdgeOrder,
+    EditedAdjacency,
+    spread,
+)
+from omnigraph.engines.local.edges import merged_ends
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.sorting import sorted_distinct
 from tests.engines.local.examples import EXAMPLES
@@ -125,43 +132,108 @@ def test_edges_are_in_the_order_of_adjacency(
     if direction == "in":
         near, far = far, near
     adjacency = Adjacency.build(near, far, graph.nodes)
-    order = EdgeOrder.build(near, far, positions)
+    order = EdgeOrder.build(adjacency, (near, far), positions)
     found, counts = adjacency.gather(slots_of(slots))
-    edges = adjacency.gather_values(order.positions, slots_of(slots))
+    edges = order.at(slots_of(slots))
     at = dict(zip(positions.tolist(), zip(near.tolist(), far.tolist(), strict=True), strict=True))
     wanted = [sorted(edge for edge in at if at[edge][0] == slot) for slot in slots]
     wanted = [sorted(each, key=lambda edge: at[edge][1]) for each in wanted]
     assert counts.tolist() == [len(each) for each in wanted]
     assert edges.tolist() == [edge for each in wanted for edge in each]
     assert found.tolist() == [at[edge][1] for each in wanted for edge in each]
-    assert order.nbytes == order.positions.nbytes
+    assert any(part is order.positions for part in order.parts)
+
+
+def ends_of(graph: Multigraph, positions: Slots, direction: Direction) -> tuple[Slots, Slots]:
+    near, far = graph.sources[positions], graph.targets[positions]
+    return (far, near) if direction == "in" else (near, far)
 
 
 @EXAMPLES
-@given(multigraphs(), st.data())
-def test_the_order_of_edges_follows_their_changes(graph: Multigraph, data: st.DataObject):
+@given(multigraphs(), st.sampled_from(["out", "in"]), some_slots, st.data())
+def test_edited_adjacency_and_order_are_what_building_anew_gives(
+    graph: Multigraph, direction: Direction, slots: list[int], data: st.DataObject
+):
+    """Version after version, each made of the one before, with any edges of it added or removed."""
     every = list(range(len(graph.edges)))
     live = st.sets(st.sampled_from(every)) if every else st.just(set())
-    before, after = sorted(data.draw(live)), sorted(data.draw(live))
-    old = EdgeOrder.build(graph.sources[before], graph.targets[before], slots_of(before)).positions
-    adjacency = Adjacency.build(graph.sources[after], graph.targets[after], graph.nodes)
-    added = slots_of(sorted({*after} - {*before}))
-    removed = np.flatnonzero(~np.isin(old, after))
-    ends = graph.sources[added], graph.targets[added]
-    change = OrderChange.of(adjacency, ends, added, removed)
-    order: list[int] = []
-    for part in change.pieces(len(old)):
-        some = change.added[-part - 1 :][:1] if isinstance(part, int) else old[slice(*part)]
-        order += some.tolist()
-    assert sorted(order) == after
-    assert change.size == len({*before} ^ {*after})
-    assert [graph.edges[at] for at in order] == sorted(graph.edges[at] for at in after)
+    versions = [sorted(each) for each in data.draw(st.lists(live, min_size=2, max_size=4))]
+    nodes = graph.nodes - data.draw(st.integers(0, 2))  # the last ones may come later
+    first = slots_of([edge for edge in versions[0] if max(graph.edges[edge]) < nodes])
+    versions[0] = first.tolist()
+    base = Adjacency.build(*ends_of(graph, first, direction), max(nodes, 0))
+    order = EdgeOrder.build(base, ends_of(graph, first, direction), first)
+    before: Adjacency | EditedAdjacency = base
+    asked = slots_of(slots)
+    for old, new in pairwise(versions):
+        added = slots_of(sorted({*new} - {*old}))
+        removed = slots_of(sorted({*old} - {*new}))
+        changes = ends_of(graph, added, direction), ends_of(graph, removed, direction)
+        edited = EditedAdjacency.of(before, *changes)
+        edited_order = order.edited((changes[0], added), (changes[1], removed))
+        assert edited is not None
+        assert edited_order is not None
+        ends = ends_of(graph, slots_of(new), direction)
+        built = Adjacency.build(*ends, graph.nodes)
+        built_order = EdgeOrder.build(built, ends, slots_of(new))
+        run = slots_of(list(range(graph.nodes + 2)))
+        for some in (asked, run, run[:1]):
+            assert edited.gather(some)[0].tolist() == built.gather(some)[0].tolist()
+            assert edited.gather(some)[1].tolist() == built.gather(some)[1].tolist()
+            assert edited.degrees(some).tolist() == built.degrees(some).tolist()
+            assert edited_order.at(some).tolist() == built_order.at(some).tolist()
+        targets = asked[::-1].copy()
+        assert edited.contains(asked, targets).tolist() == built.contains(asked, targets).tolist()
+        assert edited.has_parallels >= built.has_parallels
+        assert edited.has_loops >= built.has_loops
+        compact = edited.compacted(graph.nodes)
+        assert compact.neighbours.tolist() == built.neighbours.tolist()
+        assert compact.pointers.tolist() == built.pointers.tolist()
+        compact_order = edited_order.compacted(compact)
+        assert compact_order.positions.tolist() == built_order.positions.tolist()
+        assert compact_order.at(asked).tolist() == built_order.at(asked).tolist()
+        before, order = edited, edited_order
+
+
+@EXAMPLES
+@given(multigraphs(), some_slots, st.data())
+def test_edited_neighbours_in_both_directions_are_what_building_anew_gives(
+    graph: Multigraph, slots: list[int], data: st.DataObject
+):
+    every = list(range(len(graph.edges)))
+    live = st.sets(st.sampled_from(every)) if every else st.just(set())
+    versions = [slots_of(sorted(each)) for each in data.draw(st.lists(live, min_size=2))[:4]]
+    before: Adjacency | EditedAdjacency = Adjacency.undirected(
+        *ends_of(graph, versions[0], "out"), graph.nodes
+    )
+    asked = slots_of(slots)
+    for old, new in pairwise(versions):
+        changed = slots_of(sorted({*old.tolist()} ^ {*new.tolist()}))
+        near, far = ends_of(graph, new, "out")
+        ways = Adjacency.build(near, far, graph.nodes), Adjacency.build(far, near, graph.nodes)
+        touched = np.concatenate(ends_of(graph, changed, "out"))
+        before = EditedAdjacency.undirected(before, touched, ways)
+        built = Adjacency.undirected(near, far, graph.nodes)
+        assert before.gather(asked)[0].tolist() == built.gather(asked)[0].tolist()
+        assert before.gather(asked)[1].tolist() == built.gather(asked)[1].tolist()
+        assert before.compacted(graph.nodes).neighbours.tolist() == built.neighbours.tolist()
+        assert before.has_loops >= built.has_loops
+
+
+def test_an_edge_that_is_not_there_cannot_be_removed():
+    adjacency = Adjacency.build(slots_of([0, 0]), slots_of([1, 2]), 3)
+    order = EdgeOrder.build(adjacency, (slots_of([0, 0]), slots_of([1, 2])), slots_of([0, 1]))
+    none = slots_of([]), slots_of([])
+    assert EditedAdjacency.of(adjacency, none, (slots_of([1]), slots_of([2]))) is None
+    # The ends are there, but the position is that of another edge.
+    gone = (slots_of([0]), slots_of([2])), slots_of([0])
+    assert order.edited((none, slots_of([])), gone) is None
 
 
 def _edges_at(near: Slots, far: Slots, nodes: int, slots: Slots) -> tuple[Slots, Counts]:
     adjacency = Adjacency.build(near, far, nodes)
-    order = EdgeOrder.build(near, far, np.arange(len(near), dtype=np.int32))
-    return adjacency.gather_values(order.positions, slots), adjacency.degrees(slots)
+    order = EdgeOrder.build(adjacency, (near, far), np.arange(len(near), dtype=np.int32))
+    return order.at(slots), adjacency.degrees(slots)
 
 
 @EXAMPLES

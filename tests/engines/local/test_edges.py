@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engines.local import entities as edges_module
-from omnigraph.engines.local.entities import CachedEdges, EdgeTable, FetchedEdges
+from omnigraph.engines.local import edges as edges_module
+from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.ids import IdSpace
 from omnigraph.engines.local.rows import MemoryBudget, RowView, TableVersions
 from omnigraph.storage.reader import SnapshotReader
@@ -127,16 +127,16 @@ def test_what_is_forgotten_while_it_is_needed_is_sorted_anew(
     rows = TableVersions(MemoryBudget(10**9))
     CachedEdges(view_of(rows, reader_of(graph), "edge:Knows"), people, people).adjacency("out")
     load(graph, knows("p0", "p7"))
-    real, lost = RowView.earlier_with, []
+    real, lost = RowView.nearest_with, []
 
-    def forgotten(self, key):
-        found = real(self, key)
+    def forgotten(self, *keys):
+        found = real(self, *keys)
         if found is not None:
             found.made.clear()  # another table needed the memory just now
-            lost.append(key)
+            lost.append(keys)
         return found
 
-    monkeypatch.setattr(RowView, "earlier_with", forgotten)
+    monkeypatch.setattr(RowView, "nearest_with", forgotten)
     reader = reader_of(graph)
     edges = CachedEdges(view_of(rows, reader, "edge:Knows"), people, people)
     assert_gives(edges, (people, people), stored(reader, "edge:Knows"), "edge:Knows")

@@ -14,6 +14,7 @@ from omnigraph.engines.local import reach as reach_module
 from omnigraph.engines.local.adjacency import Adjacency, Counts
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.reach import reach, reaches
+from omnigraph.query.plan import HOPS_MAX
 from tests.engines.local.examples import EXAMPLES
 from tests.engines.local.multigraphs import (
     DIRECTIONS,
@@ -24,7 +25,9 @@ from tests.engines.local.multigraphs import (
 )
 
 directions = st.sampled_from(DIRECTIONS)
-bounds = st.tuples(st.integers(1, 4), st.integers(1, 4)).filter(lambda pair: pair[0] <= pair[1])
+bounds = st.tuples(st.integers(0, 4), st.integers(0, 4) | st.just(HOPS_MAX)).filter(
+    lambda pair: pair[0] <= pair[1]
+)
 
 
 @dataclass(frozen=True)

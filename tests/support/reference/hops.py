@@ -32,17 +32,25 @@ def steps_from(node: str, edges: Sequence[Entity], direction: str) -> Iterator[S
 
 
 def destinations(
-    hop: Expand, source: str, edges: Sequence[Entity], nodes: set[str], one_type: bool
+    hop: Expand,
+    source: str,
+    edges: Sequence[Entity],
+    nodes: set[str],
+    one_type: bool,
+    may_stay: bool,
 ) -> list[Path]:
     """The destinations of ``source``, each as one shortest path to it.
 
     ``nodes`` are the ids that exist at the far end: an edge to anywhere else leads nowhere.
-    ``one_type`` says whether an edge may begin where another one ended.
+    ``one_type`` says whether an edge may begin where another one ended, ``may_stay`` whether no
+    step at all may lead from the source to a target.
     """
     visited = {source} if one_type else set()
     level: list[list[Path]] = [[(source,)]]
     """The nodes of a level, each as all the shortest paths that lead to it."""
     emitted: dict[str, list[Path]] = {}
+    if hop.minimum == 0 and may_stay:
+        emitted[source] = [(source,)]
     last = hop.maximum if one_type else min(hop.maximum, 1)
     for number in range(1, last + 1):
         if not level:

@@ -90,3 +90,7 @@ class Interfaces:
         """Whether an edge may begin where another one ended."""
         near, far = (set(self.members(each)) for each in hop.declared)
         return bool(near & far)
+
+    def may_stay(self, hop: plan.Expand) -> bool:
+        """Whether a node may be of the types of both ends of a hop."""
+        return bool(set(self.members(hop.source_type)) & set(self.members(hop.target_type)))

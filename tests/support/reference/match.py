@@ -80,6 +80,7 @@ class Match:
                 if step.to in targets:
                     yield step.to, {hop.edge_variable: interfaces.shown_edge(hop, step.edge)}
             return
-        for path in destinations(hop, source, edges, targets, interfaces.repeats(hop)):
+        repeats, may_stay = interfaces.repeats(hop), interfaces.may_stay(hop)
+        for path in destinations(hop, source, edges, targets, repeats, may_stay):
             shown = interfaces.shown_path(hop, path)
             yield path[-1], {hop.path_variable: shown} if hop.path_variable is not None else {}

@@ -45,6 +45,7 @@ class Reference:
     def run(self, read: plan.ReadPlan, document: object = None) -> Answer:
         """The rows of a plan; ``document`` holds the parameters as a caller sends them."""
         parameters = bind_parameters({p.name: p.type for p in read.parameters}, document)
+        read = read.within(parameters)
         limit, offset = (_row_count(count, parameters) for count in (read.limit, read.offset))
         if read.rank is not None and limit is None and not isinstance(read.rank.score, ex.Bm25):
             raise InputError("nearest and rrf need a limit, and the one given is null")

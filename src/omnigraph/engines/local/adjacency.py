@@ -7,17 +7,21 @@ tells whether there are any, so that graphs without them skip the deduplication.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from omnigraph.engines.local.ids import Slots
-from omnigraph.engines.local.rows import Positions
-from omnigraph.engines.local.sorting import distinct_of_sorted, sorted_numbers
+from omnigraph.engines.local.rows import Positions, Sized
+from omnigraph.engines.local.sorting import (
+    distinct_of_sorted,
+    sorted_distinct,
+    sorted_numbers,
+)
 from omnigraph.errors import InputError
 from omnigraph.model.governor import current
 
@@ -167,6 +171,11 @@ class Adjacency:
         found[spread(begin, counts)] = True
         return found
 
+    def all_neighbours(self, test: Callable[[Slots], npt.NDArray[np.bool_] | None]) -> bool:
+        """Whether a test holds for every neighbour; it gives None if it holds for all."""
+        found = test(self.neighbours)
+        return found is None or bool(found.all())
+
     def changed(self, added: Ends, removed: Ends, nodes: int) -> Adjacency:
         """The adjacency after edges were added and others, each stored here, removed.
 
@@ -233,74 +242,289 @@ class Adjacency:
         return begin, self.pointers.take(slots + 1) - begin
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeOrder:
-    """The position of every edge, in the order of the neighbours of an adjacency."""
+# --- few changed nodes ----------------------------------------------------------------------------
 
-    positions: Positions
+
+@dataclass(frozen=True, slots=True)
+class EditedAdjacency:
+    """The adjacency of a version by that of an earlier one, and the nodes that differ in it.
+
+    Making it costs as much as the neighbours of the changed nodes, and reading it little more than
+    reading that of the earlier version.
+    """
+
+    base: Adjacency
+    slots: Slots
+    """The nodes whose neighbours differ, ascending."""
+    lists: Adjacency
+    """Their neighbours in this version; a node is its place in ``slots``."""
+    has_parallels: bool
+    has_loops: bool
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes."""
-        return int(self.positions.nbytes)
+        """Memory it takes besides that of its parts."""
+        return int(self.slots.nbytes) + self.lists.nbytes
+
+    @property
+    def parts(self) -> tuple[Adjacency, ...]:
+        """What it shares with other versions."""
+        return (self.base,)
 
     @classmethod
-    def build(cls, near: Slots, far: Slots, positions: Positions) -> EdgeOrder:
-        """From the two ends of every edge and its position, in ascending order of positions."""
-        # Twice by 32 bits: first by the far end, then by the near one in the order of the first.
-        by_far = _low_half(_sorted_keys(far, np.arange(len(far), dtype=np.int32)))
-        by_near = _low_half(_sorted_keys(near[by_far], np.arange(len(far), dtype=np.int32)))
-        return cls(positions[by_far[by_near]])
+    def of(cls, before: SortedEdges, added: Ends, removed: Ends) -> EditedAdjacency | None:
+        """After edges were added and removed; None if one to remove is not there."""
+        if not before.contains(*removed).all():
+            return None
+        slots = sorted_distinct(np.concatenate([added[0], removed[0], _edited_slots(before)]))
+        lists = _lists_of(before, slots)
+        removed = np.searchsorted(slots, removed[0]).astype(np.int32), removed[1]
+        places = np.searchsorted(slots, added[0]).astype(np.int32)
+        lists = lists.changed((places, added[1]), removed, len(slots))
+        loops = before.has_loops or bool((added[0] == added[1]).any())
+        return cls(
+            base_of(before), slots, lists, before.has_parallels or lists.has_parallels, loops
+        )
+
+    @classmethod
+    def undirected(
+        cls, before: SortedEdges, slots: Slots, ways: Sequence[SortedEdges]
+    ) -> EditedAdjacency:
+        """After the edges of some nodes changed: their neighbours are those of both directions."""
+        slots = sorted_distinct(np.concatenate([slots, _edited_slots(before)]))
+        places = np.arange(len(slots), dtype=np.int32)
+        gathered = [way.gather(slots) for way in ways]
+        owners = np.concatenate([np.repeat(places, counts) for _, counts in gathered])
+        keys = distinct_of_sorted(
+            _sorted_keys(owners, np.concatenate([found for found, _ in gathered]))
+        )
+        lists = Adjacency(_pointers(keys, len(slots)), _low_half(keys), False, False)
+        loops = before.has_loops or bool((slots[_high_half(keys)] == lists.neighbours).any())
+        return cls(base_of(before), slots, lists, before.has_parallels, loops)
+
+    def between_types(self) -> EditedAdjacency:
+        """The same for ends of different types, where equal slots are no loops."""
+        return replace(self, has_loops=False)
+
+    def gather(self, slots: Slots) -> tuple[Slots, Counts]:
+        """All neighbours of each slot, one after the other, and how many each has."""
+        return self._gathered(self.base.neighbours, self.lists.neighbours, slots)
+
+    def gather_values(
+        self, values: npt.NDArray[Value], own: npt.NDArray[Value], slots: Slots
+    ) -> npt.NDArray[Value]:
+        """Values at the neighbours that `gather` returns.
+
+        ``values`` are in the order of all neighbours of the base, ``own`` in that of ``lists``.
+        """
+        return self._gathered(values, own, slots)[0]
+
+    def _gathered(
+        self, values: npt.NDArray[Value], own: npt.NDArray[Value], slots: Slots
+    ) -> tuple[npt.NDArray[Value], Counts]:
+        if _is_run(slots):
+            return self._gathered_run(values, own, slots), self.degrees(slots)
+        places, is_edited = self.edited_among(slots)
+        if not is_edited.any():
+            return self.base._gathered(values, slots)
+        begin, counts = self.base._ranges(slots)
+        begin, counts = begin.copy(), counts.copy()
+        own_begin, own_counts = self.lists._ranges(places[is_edited])
+        # Of edited nodes nothing is read from the base.
+        counts[is_edited] = 0
+        found = spread_values(values, begin, counts)
+        ends = np.cumsum(counts)[is_edited]
+        counts[is_edited] = own_counts
+        found = np.insert(found, np.repeat(ends, own_counts), own[spread(own_begin, own_counts)])
+        return found, counts
+
+    def _gathered_run(
+        self, values: npt.NDArray[Value], own: npt.NDArray[Value], slots: Slots
+    ) -> npt.NDArray[Value]:
+        """The values of consecutive slots: ranges of the base, and edited nodes between them."""
+        start, stop = int(slots[0]), int(slots[-1]) + 1
+        known = len(self.base.pointers) - 1
+        begin, end = self.base.pointers[[min(start, known), min(stop, known)]].tolist()
+        first, last = np.searchsorted(self.slots, [start, stop]).tolist()
+        if first == last:
+            return values[begin:end]
+        ranges = self.lists.pointers[first : last + 1]
+        edited = own[int(ranges[0]) : int(ranges[-1])]
+        return np.concatenate(
+            spliced(
+                self.base,
+                values,
+                self.slots[first:last],
+                edited,
+                np.diff(ranges),
+                within=(begin, end),
+            )
+        )
+
+    def degrees(self, slots: Slots) -> Counts:
+        """How many neighbours each slot has, parallel ones included."""
+        places, is_edited = self.edited_among(slots)
+        counts = self.base.degrees(slots)
+        if is_edited.any():
+            counts = counts.copy()
+            counts[is_edited] = self.lists.degrees(places[is_edited])
+        return counts
+
+    def contains(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
+        """For each pair, whether there is an edge."""
+        places, is_edited = self.edited_among(sources)
+        found = self.base.contains(sources, targets)
+        if is_edited.any():
+            found[is_edited] = self.lists.contains(places[is_edited], targets[is_edited])
+        return found
+
+    def all_neighbours(self, test: Callable[[Slots], npt.NDArray[np.bool_] | None]) -> bool:
+        """Whether a test holds for every neighbour; it gives None if it holds for all."""
+        found = test(self.base.neighbours)
+        if found is not None and not found.all():
+            # What fails may be a neighbour that an edited node had.
+            found[spread(*self.base._ranges(self.slots))] = True
+            if not found.all():
+                return False
+        return self.lists.all_neighbours(test)
+
+    def compacted(self, nodes: int) -> Adjacency:
+        """The same as one adjacency; costs little more than a copy."""
+        nodes = max(nodes, len(self.base.pointers) - 1)
+        grown = np.zeros(nodes + 1, np.int64)
+        own = np.diff(self.lists.pointers)
+        grown[self.slots + 1] = own - self.base.degrees(self.slots)
+        np.cumsum(grown, out=grown)
+        known = len(self.base.pointers)
+        grown[:known] += self.base.pointers
+        grown[known:] += self.base.pointers[-1]
+        neighbours, _ = self.gather(np.arange(nodes, dtype=np.int32))
+        return Adjacency(grown, neighbours, self.has_parallels, self.has_loops)
+
+    def edited_among(self, slots: Slots) -> tuple[Slots, npt.NDArray[np.bool_]]:
+        """The place of each slot among the edited ones, and whether it is one."""
+        if not len(self.slots):
+            return slots, np.zeros(len(slots), np.bool_)
+        places = np.searchsorted(self.slots, slots).astype(np.int32)
+        return places, self.slots.take(places, mode="clip") == slots
+
+
+SortedEdges: TypeAlias = Adjacency | EditedAdjacency
+"""Both have the same methods to read with."""
 
 
 @dataclass(frozen=True, slots=True)
-class OrderChange:
-    """How the order of the edges of one version becomes that of another."""
+class EdgeOrder:
+    """The position of every edge of a version, in the order of the neighbours of its adjacency."""
 
-    removed: Keys
-    """Places in the order before, ascending."""
-    places: Keys
-    """Where added edges are in the order after, ascending."""
-    added: Positions
-    """The positions of the added edges, in this order."""
-
-    @classmethod
-    def of(cls, after: Adjacency, ends: Ends, added: Positions, removed: Keys) -> OrderChange:
-        """From the adjacency after the change, and the near and far ends of the added edges."""
-        keys = _packed(*ends)
-        in_order = np.argsort(keys, kind="stable")
-        keys = keys[in_order]
-        lowest, _ = after._places(ends[0][in_order], ends[1][in_order])
-        # Parallel edges are one after the other.
-        rank = np.arange(len(keys)) - np.searchsorted(keys, keys)
-        return cls(removed, lowest + rank, added[in_order])
+    adjacency: SortedEdges
+    positions: Positions
+    """In the order of the adjacency, or of the base of an edited one."""
+    own: Positions
+    """Those of edited nodes; none if the adjacency is not an edited one."""
 
     @property
-    def size(self) -> int:
-        """How many edges differ."""
-        return len(self.removed) + len(self.added)
+    def nbytes(self) -> int:
+        """Memory it takes besides that of its parts."""
+        return int(self.own.nbytes)
 
-    def pieces(self, count: int) -> Iterator[tuple[int, int] | int]:
-        """The order after: ranges of the order before, of ``count`` edges, and added edges.
+    @property
+    def parts(self) -> tuple[Sized, ...]:
+        """What it shares with other versions."""
+        return (self.positions, self.adjacency, *getattr(self.adjacency, "parts", ()))
 
-        An added edge is given by its number, as a negative one less one.
+    @classmethod
+    def build(cls, adjacency: Adjacency, ends: Ends, positions: Positions) -> EdgeOrder:
+        """From an adjacency, the ends that it was built from, and the positions of its edges.
+
+        The positions are ascending.
         """
-        taken = written = 0
-        removed = [*self.removed.tolist(), count]
-        cut = iter(removed)
-        stop = next(cut)
-        for number, place in enumerate([*self.places.tolist(), None]):
-            left = count if place is None else place - written
-            while left > 0 and taken < count:
-                if taken == stop:
-                    taken, stop = taken + 1, next(cut)
-                    continue
-                step = min(left, stop - taken)
-                yield taken, taken + step
-                taken, written, left = taken + step, written + step, left - step
-            if place is not None:
-                yield -number - 1
-                written += 1
+        near, far = ends
+        # Twice by 32 bits: first by the far end, then by the near one in the order of the first.
+        by_far = _low_half(_sorted_keys(far, np.arange(len(far), dtype=np.int32)))
+        by_near = _low_half(_sorted_keys(near[by_far], np.arange(len(far), dtype=np.int32)))
+        return cls(adjacency, positions[by_far[by_near]], positions[:0])
+
+    def at(self, slots: Slots) -> Positions:
+        """The edges of each slot, one after the other."""
+        if isinstance(self.adjacency, Adjacency):
+            return self.adjacency.gather_values(self.positions, slots)
+        return self.adjacency.gather_values(self.positions, self.own, slots)
+
+    def edited(
+        self, added: tuple[Ends, Positions], removed: tuple[Ends, Positions]
+    ) -> EdgeOrder | None:
+        """After edges were added and removed; None if one to remove is not there."""
+        edited = EditedAdjacency.of(self.adjacency, added[0], removed[0])
+        if edited is None:
+            return None
+        far, counts = self.adjacency.gather(edited.slots)
+        known = self.at(edited.slots)
+        left = ~np.isin(known, removed[1])
+        places = np.arange(len(edited.slots), dtype=np.int32)
+        owners = np.concatenate(
+            [np.repeat(places, counts)[left], np.searchsorted(edited.slots, added[0][0])]
+        )
+        far = np.concatenate([far[left], added[0][1]])
+        positions = np.concatenate([known[left], added[1]])
+        in_order = np.lexsort((positions, far, owners))
+        # Two ways to apply the same change: they differ if a position is that of another edge.
+        if not np.array_equal(far[in_order], edited.lists.neighbours):
+            return None
+        return EdgeOrder(edited, self.positions, positions[in_order])
+
+    def compacted(self, adjacency: Adjacency) -> EdgeOrder:
+        """The same in an adjacency with the same edges."""
+        every = np.arange(len(adjacency.pointers) - 1, dtype=np.int32)
+        return EdgeOrder(adjacency, self.at(every), self.own[:0])
+
+
+class Sliceable(Protocol):
+    """An Arrow or a numpy array."""
+
+    def __getitem__(self, part: slice, /) -> Any: ...
+
+
+def spliced(
+    base: Adjacency,
+    values: Sliceable,
+    slots: Slots,
+    own: Sliceable,
+    counts: Counts,
+    *,
+    within: tuple[int, int | None] = (0, None),
+) -> list[Any]:
+    """Values in the order of an adjacency, in parts, with other ones for some nodes.
+
+    ``slots`` are ascending; ``own`` has the values of all of them, ``counts`` how many each has.
+    """
+    known = len(base.pointers) - 1
+    begin = base.pointers.take(np.minimum(slots, known)).tolist()
+    ends = base.pointers.take(np.minimum(slots + 1, known)).tolist()
+    parts = []
+    at, used = within[0], 0
+    for start, end, count in zip(begin, ends, counts.tolist(), strict=True):
+        parts += [values[at:start], own[used : used + count]]
+        at = end
+        used += count
+    return [*parts, values[at : within[1]]]
+
+
+def base_of(edges: SortedEdges) -> Adjacency:
+    """The adjacency that an edited one is based on, or the same."""
+    return edges.base if isinstance(edges, EditedAdjacency) else edges
+
+
+def _edited_slots(before: SortedEdges) -> Slots:
+    return before.slots if isinstance(before, EditedAdjacency) else np.zeros(0, np.int32)
+
+
+def _lists_of(before: SortedEdges, slots: Slots) -> Adjacency:
+    """The neighbours of some nodes as an adjacency of their places."""
+    found, counts = before.gather(slots)
+    pointers = np.zeros(len(slots) + 1, np.int64)
+    np.cumsum(counts, out=pointers[1:])
+    return Adjacency(pointers, found, before.has_parallels, False)
 
 
 def reserve_rows(count: int, row_bytes: int) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.local.adjacency import BLOCK_ROWS
-from omnigraph.engines.local.entities import UnionNodes
+from omnigraph.engines.local.nodes import UnionNodes
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import arrow_type

@@ -55,7 +55,11 @@ class LocalEngine:
 
     def execute(self, run: Execution) -> ResultColumns:
         """The rows of a plan over its snapshot."""
-        prepared = self._prepare(run.plan)
+        if run.plan.is_bounded_by_parameters:
+            run = run.bounded()
+            prepared = prepare(run.plan)  # of this run alone
+        else:
+            prepared = self._prepare(run.plan)
         self.memory.budget.queries += 1
         tables = SnapshotTables(
             self.memory,

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from omnigraph.engines.local.adjacency import BLOCK_ROWS
 from omnigraph.engines.local.bindings import BindingValues, Floats
-from omnigraph.engines.local.entities import CachedNodes
 from omnigraph.engines.local.ids import ABSENT
+from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.engines.local.rows import taken
 from omnigraph.engines.local.sorting import (
     AT_ONCE,

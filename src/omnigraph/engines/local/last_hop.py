@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engines.base import StepReport
-from omnigraph.engines.local.adjacency import Adjacency, Counts
+from omnigraph.engines.local.adjacency import Counts, SortedEdges
 from omnigraph.engines.local.bindings import BindingTable, BindingValues, Bound, Floats, Rows
-from omnigraph.engines.local.entities import CachedEdges
+from omnigraph.engines.local.edges import CachedEdges
 from omnigraph.engines.local.grouping import Part, part_of, united
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.match import PatternMatcher
@@ -71,24 +71,26 @@ class _Hop:
         whole = self.matcher.run(self.last.rest, frame)
         return [part_of(BindingValues(self.session, whole), self.by)]
 
-    def _adjacency(self, frame: BindingTable) -> Adjacency | None:
+    def _adjacency(self, frame: BindingTable) -> SortedEdges | None:
         """The edges of the hop, if they are in memory."""
         if not frame.count:
             return None
         step = self.last.step
         edges = self.session.tables.edges(step, frame.count)
-        return edges.adjacency(step.direction) if isinstance(edges, CachedEdges) else None
+        if not isinstance(edges, CachedEdges):
+            return None
+        return edges.sorted_edges(step.direction, frame.count)
 
-    def _all_count(self, adjacency: Adjacency) -> bool:
+    def _all_count(self, adjacency: SortedEdges) -> bool:
         """Whether every neighbour is one destination of the hop."""
         if adjacency.has_parallels or self.last.step.predicates:
             return False
         targets = self.session.tables.nodes(self.last.step.target_type, whole=True)
-        return targets.present(adjacency.neighbours) is None
+        return adjacency.all_neighbours(targets.present)
 
     # --- counting ---------------------------------------------------------------------------------
 
-    def _times(self, adjacency: Adjacency, sources: Slots) -> Counts | None:
+    def _times(self, adjacency: SortedEdges, sources: Slots) -> Counts | None:
         """How many destinations each row has; None if the hop has to be expanded to know."""
         if not self._all_count(adjacency):
             return None
@@ -100,7 +102,9 @@ class _Hop:
         if not isinstance(edges, CachedEdges):
             return None
         ahead = unless.source == self.last.step.source
-        excluded = edges.adjacency(unless.direction if ahead else OPPOSITE[unless.direction])
+        excluded = edges.sorted_edges(
+            unless.direction if ahead else OPPOSITE[unless.direction], len(sources)
+        )
         if excluded.has_parallels or excluded.degrees(sources).sum() > degrees.sum():
             return None
         # There are fewer excluding edges than followed ones: intersect from the excluding side.
@@ -123,7 +127,9 @@ class _Hop:
 
     # --- blocks -----------------------------------------------------------------------------------
 
-    def _in_blocks(self, adjacency: Adjacency, frame: BindingTable, degrees: Counts) -> list[Part]:
+    def _in_blocks(
+        self, adjacency: SortedEdges, frame: BindingTable, degrees: Counts
+    ) -> list[Part]:
         ends = np.cumsum(degrees)
         in_all = int(ends[-1])
         cuts = np.searchsorted(ends, np.arange(BLOCK_ROWS, in_all, BLOCK_ROWS))
@@ -149,7 +155,7 @@ class _Hop:
             trace.steps[mark:] = _folded(trace.steps[mark:], len(parts))
         return parts
 
-    def _runs(self, adjacency: Adjacency, block: BindingTable, ends: Counts) -> BindingValues:
+    def _runs(self, adjacency: SortedEdges, block: BindingTable, ends: Counts) -> BindingValues:
         step = self.last.step
         found, counts = adjacency.gather(block.bound[step.source])
         return _Runs(BindingValues(self.session, block), counts, ends, step.target, found)

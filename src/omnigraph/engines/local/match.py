@@ -19,9 +19,10 @@ from omnigraph.engines.local.bindings import (
     Rows,
     joined,
 )
-from omnigraph.engines.local.entities import CachedEdges, EdgeTable, FetchedEdges, NodeTable
+from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.grouping import codes_of
 from omnigraph.engines.local.ids import ABSENT, Slots
+from omnigraph.engines.local.nodes import NodeTable
 from omnigraph.engines.local.prepare import PreparedPattern, PreparedStep, single_test
 from omnigraph.engines.local.reach import Neighbours, path_bytes, paths_from, reach, reaches
 from omnigraph.engines.local.scan import masked_nodes, scanned
@@ -180,15 +181,19 @@ class PatternMatcher:
             mask = self._is_linked(step, frame, edges, targets)
             return frame.only(needed).filter(mask), f"{strategy}, membership"
         neighbours = self.neighbours(step, edges, targets)
-        if step.maximum == 1 and not neighbours.has_parallels and not step.predicates:
+        if (
+            step.minimum == step.maximum == 1
+            and not neighbours.has_parallels
+            and not step.predicates
+        ):
             found, counts = neighbours.gather(sources)
             if targets.present(found) is None:
                 # Every neighbour exists and is distinct: repeat the rows.
                 expanded = frame.only(needed).repeat(counts)
                 bound = expanded.binding(step.target, found) if step.target in needed else expanded
                 return bound, strategy
-        rows, found = reach(neighbours, sources, step.minimum, step.maximum)
-        if step.maximum == 1 or step.ends is not None:
+        rows, found = reach(neighbours, sources, tables.minimum(step), step.maximum)
+        if step.maximum == 1 or step.ends is not None or step.minimum == 0:
             rows, found = _existing(targets, rows, found)
         kept = masked_nodes(self.session, step, targets, found)
         if kept is not None:
@@ -203,10 +208,11 @@ class PatternMatcher:
     ) -> npt.NDArray[np.bool_]:
         """For each row, whether its target is among the destinations of its source."""
         sources, wanted = frame.bound[step.source], frame.bound[step.target]
-        if step.maximum == 1:
+        if step.minimum == step.maximum == 1:
             return edges.contains(step.direction, sources, wanted)
         neighbours = self.neighbours(step, edges, targets)
-        return reaches(neighbours, sources, wanted, step.minimum, step.maximum)
+        minimum = self.session.tables.minimum(step)
+        return reaches(neighbours, sources, wanted, minimum, step.maximum)
 
     def _with_ends(self, step: plan.Expand, frame: BindingTable) -> BindingTable:
         """The rows whose ends are bound: optional variables may be unbound."""
@@ -221,7 +227,7 @@ class PatternMatcher:
         """The neighbours that a hop searches."""
         neighbours = edges.neighbours(step.direction)
         # A search of several hops must not pass through deleted nodes.
-        if step.maximum == 1:
+        if step.maximum <= 1:
             return neighbours
         return _PresentOnly(neighbours, self._passed(step, targets))
 
@@ -272,6 +278,7 @@ class PatternMatcher:
             tables.reference_space() if far else tables.space(step.target_type),
         )
         ends = frame.bound.get(step.target) if step.target_is_bound else None
+        minimum = tables.minimum(step)
         rows: list[int] = []
         found: list[int] = []
         numbers: list[int] = []
@@ -279,7 +286,7 @@ class PatternMatcher:
         held = 0
         for row, source in enumerate(frame.bound[step.source].tolist()):
             if source not in known:
-                ways = paths_from(neighbours, spaces, source, step.minimum, step.maximum)
+                ways = paths_from(neighbours, spaces, source, minimum, step.maximum)
                 self.session.governor.hold(sum(path_bytes(len(way)) for way in ways.values()))
                 if near or far:
                     ways = {end: _path_ids(way, near=near, far=far) for end, way in ways.items()}
@@ -297,7 +304,7 @@ class PatternMatcher:
             expanded = expanded.binding(step.target, np.array(found, np.int32))
         expanded = expanded.binding(step.path_variable, np.array(numbers, np.int32))
         self.session.governor.release(held)
-        if ends is None and step.ends is not None:
+        if ends is None and (step.ends is not None or step.minimum == 0):
             present = targets.present(expanded.bound[step.target])
             expanded = expanded if present is None else expanded.filter(present)
         return self._where(step.predicates, expanded)

@@ -6,14 +6,20 @@ extremes are ranks of the values they stand for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engines.local.adjacency import BLOCK_ROWS, Adjacency, blocks
+from omnigraph.engines.local.adjacency import (
+    BLOCK_ROWS,
+    EditedAdjacency,
+    SortedEdges,
+    blocks,
+)
 from omnigraph.engines.local.grouping import sorted_rows
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.rows import taken
@@ -92,6 +98,16 @@ class CarriedAggregate:
         self._order = order
         return ranks
 
+    def start_all(self, columns: Sequence[pa.Array]) -> list[Values]:
+        """The numbers at several parts of the nodes or edges of the argument."""
+        if self.function in ("min", "max"):
+            # Ranks are those among all values.
+            ranks = self.start(pa.concat_arrays(columns))
+            return np.split(ranks, np.cumsum([len(column) for column in columns])[:-1])
+        found = [self.start(column) for column in columns]
+        self.has_nulls = any(column.null_count for column in columns)
+        return found
+
     def scaled(self, values: Values, times: Values | None) -> Values:
         """The numbers, each for so many times as many solutions."""
         if times is None:
@@ -148,9 +164,13 @@ def reduced(joins: np.ufunc, values: Values, firsts: Values, dtype: Any) -> Valu
 class EdgeNumbers:
     """A number for each edge at some nodes, one node after the other."""
 
+    adjacency: SortedEdges
+    """That has the edges."""
     values: Values
     """Which edges count; or, if ``is_argument``, the numbers of an aggregate that begins here."""
     is_argument: bool = False
+    own: Values | None = None
+    """Those of the nodes that an edited adjacency has edited, if ``values`` are of its base."""
 
     def joined(
         self, start: int, stop: int, given: Values | None, carried: CarriedAggregate | None
@@ -166,7 +186,7 @@ class EdgeNumbers:
 
 
 def added_along(
-    adjacency: Adjacency,
+    adjacency: SortedEdges,
     slots: Slots,
     domain: NodeSet,
     values: Values | None,
@@ -175,9 +195,14 @@ def added_along(
     edges: EdgeNumbers | None,
 ) -> Values:
     """For each node, the numbers of all of its neighbours as one; None is one for each."""
+    if edges is not None:
+        adjacency = edges.adjacency
     counts = adjacency.degrees(slots)
     if values is None and edges is None:
         return counts
+    is_apart = domain.is_whole if edges is None else edges.own is not None
+    if isinstance(adjacency, EditedAdjacency) and is_apart:
+        return _added_apart(adjacency, slots, domain, values, carried=carried, edges=edges)
     joins = np.add if carried is None else carried.joins
     found = np.zeros(len(slots), np.int64) if carried is None else carried.nothing_for(len(slots))
     near_limit = False
@@ -199,4 +224,27 @@ def added_along(
         if near_limit:
             require_countable(reduced(joins, given.astype(np.float64), firsts, None).max())
         found[start + filled] = reduced(joins, given, firsts, found.dtype)
+    return found
+
+
+def _added_apart(
+    adjacency: EditedAdjacency,
+    slots: Slots,
+    domain: NodeSet,
+    values: Values | None,
+    *,
+    carried: CarriedAggregate | None,
+    edges: EdgeNumbers | None,
+) -> Values:
+    """First as if no node had been edited, which takes no copy; then those that were."""
+    before = edges and replace(edges, adjacency=adjacency.base, own=None)
+    found = added_along(adjacency.base, slots, domain, values, carried=carried, edges=before)
+    places, is_edited = adjacency.edited_among(slots)
+    if is_edited.any():
+        own = None
+        if edges is not None and edges.own is not None:
+            own = EdgeNumbers(adjacency.lists, edges.own, edges.is_argument)
+        found[is_edited] = added_along(
+            adjacency.lists, places[is_edited], domain, values, carried=carried, edges=own
+        )
     return found

@@ -517,7 +517,7 @@ def _last_hop(pattern: PreparedPattern, by: plan.GroupBy) -> LastHop | None:
     for at in range(len(steps) - 1, 0, -1):
         step = steps[at].step
         if isinstance(step, plan.Expand) and not step.target_is_bound:
-            if (step.minimum, step.maximum) != (1, 1) or step.edge_variable or step.path_variable:
+            if not step.is_single or step.edge_variable or step.path_variable:
                 return None
             after = PreparedPattern(steps[at + 1 :], pattern.reads)
             unless = _excluded_link(after.steps, step)
@@ -540,7 +540,7 @@ def _excluded_link(steps: tuple[PreparedStep, ...], hop: plan.Expand) -> plan.Ex
     if len(steps) != 1 or not isinstance(steps[0].step, plan.Exclude):
         return None
     test = single_test(steps[0].patterns[0])
-    if test is None or test.maximum != 1:
+    if test is None or not test.is_single:
         return None
     return test if {test.source, test.target} == {hop.source, hop.target} else None
 

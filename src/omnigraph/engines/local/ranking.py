@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engines.local.bindings import BindingTable
-from omnigraph.engines.local.entities import CachedNodes
 from omnigraph.engines.local.grouping import SortKey, ordered_numbers, python_values, sorted_rows
 from omnigraph.engines.local.ids import AnySpace, Slots
+from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.search import text_index, vector_column
 from omnigraph.engines.local.sorting import sorted_distinct

@@ -71,11 +71,12 @@ def reach(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) ->
 
     Each pair comes once. A hop yields a *set* of destinations per source: a node is reported at its
     shortest distance only, the source is not reported through a cycle, and a stored self-loop
-    reports its node one hop after that node was reached, without searching it again.
+    reports its node one hop after that node was reached, without searching it again. With a minimum
+    of 0 every source is a destination of itself.
     """
     if maximum < minimum or not len(sources):
         return np.zeros(0, np.int64), np.zeros(0, np.int32)
-    if maximum == 1:
+    if minimum == maximum == 1:
         return _one_hop(neighbours, sources)
     if len(sources) == 1:
         found = _from_one(neighbours, int(sources[0]), minimum, maximum)
@@ -90,6 +91,15 @@ def reach(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) ->
     counts = begin[place + 1] - begin[place]
     reserve_rows(int(counts.sum()), 8)
     return np.repeat(np.arange(len(sources)), counts), spread_values(found, begin[place], counts)
+
+
+def expected_reach(degree: float, maximum: int) -> float:
+    """About how many nodes a hop reaches where nodes have so many neighbours."""
+    return max(degree, 1.0) ** min(maximum, _HOPS_TO_EVERYWHERE)
+
+
+_HOPS_TO_EVERYWHERE = 24
+"""More hops reach no more nodes: an estimate for open bounds."""
 
 
 def reaches(
@@ -128,7 +138,7 @@ def _one_hop(neighbours: Neighbours, sources: Slots) -> tuple[Rows, Slots]:
 def _from_one(neighbours: Neighbours, source: int, minimum: int, maximum: int) -> Slots:
     frontier = np.array([source], np.int32)
     seen = _Seen(frontier)
-    emitted: list[Slots] = []
+    emitted: list[Slots] = [frontier] if minimum == 0 else []
     governor = current()
     for hop in range(1, maximum + 1):
         found, counts = neighbours.gather(frontier)
@@ -234,7 +244,7 @@ def _from_block(
     place = np.arange(start, start + len(sources))
     frontier = sources
     seen = (place << 32) | frontier
-    emitted: list[Keys] = []
+    emitted: list[Keys] = [seen] if minimum == 0 else []
     for hop in range(1, maximum + 1):
         level = neighbours.expected(frontier)
         if level > BLOCK_ROWS:
@@ -343,6 +353,8 @@ def paths_from(
     """
     source_space, target_space = spaces
     start = source_space.string(source)
+    if maximum < minimum:
+        return {}
     if source_space.serial != target_space.serial:
         # A hop between two types has exactly one level.
         targets, _ = neighbours.gather(np.array([source], np.int32))
@@ -350,7 +362,7 @@ def paths_from(
     governor = current()
     held = 0
     ways: dict[int, list[str]] = {source: [start]}
-    found: dict[int, list[str]] = {}
+    found: dict[int, list[str]] = {source: [start]} if minimum == 0 else {}
     level = [source]
     for hop in range(1, maximum + 1):
         frontier: Slots = np.array(level, np.int32)

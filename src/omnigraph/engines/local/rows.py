@@ -9,7 +9,7 @@ means in a file depends on the columns of the version, so those belong to its la
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from omnigraph.engines.local.growing import Column, GrowingColumn, can_grow
 from omnigraph.errors import LimitExceeded, QueryTimeout
 from omnigraph.model.governor import current
 from omnigraph.storage.datasets import Handle
@@ -34,10 +35,27 @@ from omnigraph.storage.reader import SAME, StoredColumns
 # --- memory budget --------------------------------------------------------------------------------
 
 
+class Sized(Protocol):
+    """Anything that can be cached."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        ...
+
+
 @dataclass(slots=True)
 class _Kept:
     nbytes: int
     forget: Callable[[], object]
+    shared: tuple[Sized, ...] = ()
+
+
+@dataclass(slots=True)
+class _SharedMemory:
+    owner: Sized
+    nbytes: int
+    entries: int
 
 
 class MemoryBudget:
@@ -54,15 +72,49 @@ class MemoryBudget:
         """Queries started so far."""
         self._lock = threading.RLock()
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._shared: dict[int, _SharedMemory] = {}
 
-    def keep(self, key: Hashable, nbytes: int, forget: Callable[[], object]) -> None:
-        """Register a new entry; older ones may be dropped for it."""
+    def keep(
+        self,
+        key: Hashable,
+        nbytes: int,
+        forget: Callable[[], object],
+        shared: Sequence[Sized] = (),
+    ) -> None:
+        """Register a new entry; older ones may be dropped for it.
+
+        ``shared`` is memory that other entries may use too; it counts once, until the last of them
+        is dropped.
+        """
         with self._lock:
             # Two threads may register the same entry.
             known = self._kept.pop(key, None)
-            self._kept[key] = _Kept(nbytes, forget)
-            self.used += nbytes - (known.nbytes if known is not None else 0)
+            self._kept[key] = _Kept(nbytes, forget, tuple(shared))
+            self.used += nbytes
+            for owner in shared:
+                self._share(owner)
+            if known is not None:
+                self._uncount(known)
             self._make_room(key)
+
+    def _share(self, owner: Sized) -> None:
+        known = self._shared.get(id(owner))
+        if known is None:
+            # The entry refers to the owner: while it is kept, no other object has its `id`.
+            known = self._shared[id(owner)] = _SharedMemory(owner, 0, 0)
+        size = owner.nbytes
+        self.used += size - known.nbytes
+        known.nbytes = size
+        known.entries += 1
+
+    def _uncount(self, entry: _Kept) -> None:
+        self.used -= entry.nbytes
+        for owner in entry.shared:
+            known = self._shared[id(owner)]
+            known.entries -= 1
+            if not known.entries:
+                self.used -= known.nbytes
+                del self._shared[id(owner)]
 
     def resize(self, key: Hashable, nbytes: int) -> bool:
         """Record the new size of an entry and its use; False if it is not kept."""
@@ -97,7 +149,7 @@ class MemoryBudget:
     def _release(self, key: Hashable) -> None:
         known = self._kept.pop(key, None)
         if known is not None:
-            self.used -= known.nbytes
+            self._uncount(known)
             known.forget()
 
 
@@ -173,25 +225,13 @@ def _reserve_values(column: pa.Array, rows: npt.NDArray[np.integer]) -> None:
 
 Positions: TypeAlias = npt.NDArray[np.int32]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-Column: TypeAlias = pa.Array | npt.NDArray[np.int32]
-"""Stored values are Arrow arrays; derived ones are numpy arrays."""
-
-
-class Sized(Protocol):
-    """Anything that can be cached."""
-
-    @property
-    def nbytes(self) -> int:
-        """Memory it takes."""
-        ...
-
 
 Made = TypeVar("Made", bound=Sized)
 
 Later: TypeAlias = Callable[[Hashable, Callable[[], object]], None]
 """Runs a job in the background, once for each key."""
 
-Load: TypeAlias = Callable[[Handle, Sequence[FragmentState]], Column]
+Load: TypeAlias = Callable[[Handle, Sequence[FragmentState]], Column | pa.ChunkedArray]
 """Reads or computes a column for some fragments, one after the other."""
 
 _LARGE_ROWS = 1_000_000
@@ -200,6 +240,11 @@ _FEW_FRAGMENT_ROWS = 65_536
 
 _VIEWS_MAX = 32
 """Cached versions of one table."""
+
+_DELETIONS_MAX = 512
+"""Cached lists of deleted rows of one table."""
+
+_NONE = np.zeros(0, np.int64)
 
 _TOUCH_EVERY = 64
 """The use of a version is recorded once per this many queries, to keep it cheap."""
@@ -229,9 +274,20 @@ class Layout:
             at += fragment.rows
         self.size = at
         self.columns: dict[Hashable, Column] = {}
+        self.growing: dict[Hashable, GrowingColumn] = {}
+        """The memory of columns that a layout with further files may go on in."""
         self.made: dict[Hashable, Sized] = {}
         """Values computed from whole columns: dictionaries, indexes."""
         self._asked: set[Hashable] = set()
+
+    def begins(self, other: Layout) -> bool:
+        """Whether the files of another layout begin with these, so that positions are the same."""
+        return self is other or other.files[: len(self.files)] == self.files
+
+    def drop(self, name: Hashable) -> None:
+        """Forget a column."""
+        self.columns.pop(name, None)
+        self.growing.pop(name, None)
 
     def asked_before(self, key: Hashable) -> bool:
         """Whether this was requested before; what is requested twice is worth building."""
@@ -251,21 +307,34 @@ class RowView:
         fragments: Sequence[FragmentState],
         layout: Layout,
         *,
-        live: Mask | None,
+        deleted: Mapping[tuple[str, ...], npt.NDArray[np.int64]],
         columns: StoredColumns,
     ) -> None:
         self.handle = handle
         self.layout = layout
-        self.live = live
-        """Which positions exist; None if all of them do."""
-        self.count = layout.size if live is None else int(live.sum())
+        self.deleted = deleted
+        """The places of deleted rows within their fragments, by the files of these, ascending."""
+        self.count = layout.size - sum(map(len, deleted.values()))
         self.fragments = fragments
         self.made: dict[Hashable, Sized] = {}
         """Values computed for the rows of this version: adjacency, row numbers."""
         self._table = table
         self._columns = columns
         self._positions: Positions | None = None
+        self._live: Mask | None = None
         self._used_at = 0
+        self._reads: Counter[Hashable] = Counter()
+
+    @property
+    def live(self) -> Mask | None:
+        """Which positions exist; None if all of them do."""
+        if self._live is None and self.count < self.layout.size:
+            live = np.ones(self.layout.size, np.bool_)
+            for files, offsets in self.deleted.items():
+                live[self.layout.starts[files][0] + offsets] = False
+            live.setflags(write=False)  # text indexes cache statistics per read-only mask
+            self._live = live
+        return self._live
 
     def note_use(self, budget: MemoryBudget) -> None:
         """Mark the entries of this version as recently used."""
@@ -277,6 +346,11 @@ class RowView:
                 keys += [(id(made), name) for name in tuple(made)]
             budget.touch(keys)
 
+    def times_read(self, key: Hashable) -> int:
+        """How often this was called for a key: what is read often is worth a copy."""
+        self._reads[key] += 1
+        return self._reads[key]
+
     def positions(self) -> Positions:
         """The positions that exist, ascending."""
         if self._positions is None:
@@ -284,9 +358,29 @@ class RowView:
             self._positions = found.astype(np.int32)
         return self._positions
 
-    def exists(self) -> Mask:
-        """Which positions exist, always as a mask."""
-        return np.ones(self.layout.size, np.bool_) if self.live is None else self.live
+    def existing(self, positions: Positions) -> Positions:
+        """Those of some positions that exist."""
+        live = self.live
+        return positions if live is None else positions[live[positions]]
+
+    def changed_since(self, earlier: RowView) -> tuple[Positions, Positions]:
+        """The positions here of rows that another version does not have, and there of lost ones.
+
+        Costs as much as there are fragments, changed rows, and deleted rows where some changed.
+        """
+        added: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        removed = added.copy()
+        for one, other, found in ((self, earlier, added), (earlier, self, removed)):
+            for files, (start, rows) in one.layout.starts.items():
+                gone = one.deleted.get(files, _NONE)
+                if files not in other.layout.starts:
+                    found.append(start + np.delete(np.arange(rows), gone))
+                elif (before := other.deleted.get(files, _NONE)) is not gone:
+                    found.append(start + np.setdiff1d(before, gone, assume_unique=True))
+        return (
+            np.concatenate(added).astype(np.int32),
+            np.concatenate(removed).astype(np.int32),
+        )
 
     def column(self, name: str, type: pa.DataType) -> pa.Array:
         """A stored column over all positions."""
@@ -295,9 +389,20 @@ class RowView:
 
     def values_at(self, name: str, type: pa.DataType, positions: Positions) -> pa.Array:
         """A stored column at few positions; only their fragments are read if it is not cached."""
-        known = self.layout.columns.get(name)
-        if known is not None:
-            return taken(known, positions)
+        found = self._values_at(name, self._loader(name, type), positions)
+        return taken(self.column(name, type), positions) if found is None else found
+
+    def derived_at(self, name: Hashable, load: Load, positions: Positions) -> npt.NDArray[np.int32]:
+        """A derived column at few positions; only their fragments are read if it is not cached."""
+        found = self._values_at(name, load, positions)
+        return self.derived(name, load)[positions] if found is None else found
+
+    def _values_at(self, name: Hashable, load: Load, positions: Positions) -> Column | None:
+        """The values at some positions, None if it is better to have the whole column."""
+        if not len(positions) or name in self.layout.columns:
+            return None
+        if self._table.can_extend(self.layout, name):
+            return None
         chosen, places, start = [], [], 0
         size = 0
         in_order = np.sort(positions)
@@ -309,20 +414,20 @@ class RowView:
                 size += fragment.rows
             start += fragment.rows
         if size > _FEW_FRAGMENT_ROWS:
-            return taken(self.column(name, type), positions)
-        loaded = self._loader(name, type)(self.handle, chosen)
-        rows = np.concatenate([in_order[:0], *places])
-        return taken(loaded, rows[np.searchsorted(in_order, positions)])
+            return None
+        loaded = _joined(_chunks(load(self.handle, chosen)))
+        rows = np.concatenate([in_order[:0], *places])[np.searchsorted(in_order, positions)]
+        return loaded[rows] if isinstance(loaded, np.ndarray) else taken(loaded, rows)
 
     def _loader(self, name: str, type: pa.DataType) -> Load:
         stored = self._columns.name(name)
 
-        def load(handle: Handle, fragments: Sequence[FragmentState]) -> pa.Array:
+        def load(handle: Handle, fragments: Sequence[FragmentState]) -> pa.Array | pa.ChunkedArray:
             if stored is None or stored not in handle.schema.names:
                 # The property was added to the schema after this version was written.
                 return pa.nulls(sum(fragment.rows for fragment in fragments), type)
             chunks = [batch.column(0) for batch in checked_rows(handle, fragments, stored)]
-            column = pa.chunked_array(chunks, handle.schema.field(stored).type).combine_chunks()
+            column = pa.chunked_array(chunks, handle.schema.field(stored).type)
             return self._columns.as_today(name, column)
 
         return load
@@ -337,9 +442,9 @@ class RowView:
         known = self.made.get(key)
         return self._table.keep(self.made, key, make) if known is None else cast(Made, known)
 
-    def earlier_with(self, key: Hashable) -> RowView | None:
-        """Another version that has ``key`` and whose files are the first of these."""
-        return self._table.closest_view(self.layout, key)
+    def nearest_with(self, *keys: Hashable) -> RowView | None:
+        """Another version that has one of ``keys``, and the most rows of this one."""
+        return self._table.nearest_view(self.layout, keys)
 
     def keep_with_files(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """A value computed once for all versions that have these files."""
@@ -418,12 +523,21 @@ class TableVersions:
             if known is None:
                 known = self._assembled(view, name, load)
                 layout.columns[name] = known
+                memory = layout.growing.get(name)
                 self._budget.keep(
                     (id(layout.columns), name),
-                    int(known.nbytes),
-                    lambda: layout.columns.pop(name, None),
+                    int(known.nbytes) if memory is None else 0,
+                    lambda: layout.drop(name),
+                    () if memory is None else (memory,),
                 )
             return known
+
+    def can_extend(self, layout: Layout, name: Hashable) -> bool:
+        """Whether a column is in memory for the first files of a layout."""
+        return any(
+            name in other.columns and other.size and other.begins(layout)
+            for other in tuple(self._layouts.values())
+        )
 
     def keep(self, place: dict[Hashable, Sized], key: Hashable, make: Callable[[], Made]) -> Made:
         """Compute a value once, whichever thread is first, and cache it in ``place``."""
@@ -436,7 +550,9 @@ class TableVersions:
                 return cast(Made, known)
             made = make()
             place[key] = made
-            self._budget.keep((id(place), key), made.nbytes, lambda: place.pop(key, None))
+            # It may be made of what another version has: that counts once.
+            shared: tuple[Sized, ...] = (made, *getattr(made, "parts", ()))
+            self._budget.keep((id(place), key), 0, lambda: place.pop(key, None), shared)
             return made
 
     @contextmanager
@@ -452,21 +568,25 @@ class TableVersions:
                 self._later(key, job)
             raise
 
-    def closest_view(self, layout: Layout, key: Hashable) -> RowView | None:
-        """The view with ``key`` and the most files that ``layout`` begins with, newest first."""
-        fitting = [
-            view
-            for view in reversed(self._views.values())
-            if key in view.made and layout.files[: len(view.layout.files)] == view.layout.files
-        ]
-        return max(fitting, key=lambda view: view.layout.size, default=None)
+    def nearest_view(self, layout: Layout, keys: Sequence[Hashable]) -> RowView | None:
+        """The view with one of some keys and the most rows of a layout, newest first."""
+        best, best_rows = None, 0
+        for view in reversed(self._views.values()):
+            if not any(key in view.made for key in keys):
+                continue
+            if view.layout.begins(layout):
+                rows = view.layout.size
+            else:
+                starts = view.layout.starts
+                rows = sum(size for files, (_, size) in layout.starts.items() if files in starts)
+            if rows > best_rows:
+                best, best_rows = view, rows
+        return best
 
     def longest_beginning(self, layout: Layout, key: Hashable) -> Layout | None:
         """The layout with the most files that ``layout`` begins with and that has ``key`` made."""
         fitting = [
-            other
-            for other in self._layouts.values()
-            if key in other.made and layout.files[: len(other.files)] == other.files
+            other for other in self._layouts.values() if key in other.made and other.begins(layout)
         ]
         return max(fitting, key=lambda other: other.size, default=None)
 
@@ -481,15 +601,12 @@ class TableVersions:
                 _, dropped = self._layouts.popitem(last=False)
                 self._budget.forget(dropped.columns)
                 self._budget.forget(dropped.made)
-        live: Mask | None = None
-        if any(fragment.deletions is not None for fragment in fragments):
-            live = np.ones(layout.size, np.bool_)
-            for fragment in fragments:
-                if fragment.deletions is not None:
-                    start, _ = layout.starts[fragment.files]
-                    live[start + self._deleted_in(handle, fragment)] = False
-            live.setflags(write=False)  # text indexes cache statistics per read-only mask
-        return RowView(self, handle, fragments, layout, live=live, columns=columns)
+        deleted = {
+            fragment.files: self._deleted_in(handle, fragment)
+            for fragment in fragments
+            if fragment.deletions is not None
+        }
+        return RowView(self, handle, fragments, layout, deleted=deleted, columns=columns)
 
     def _deleted_in(self, handle: Handle, fragment: FragmentState) -> npt.NDArray[np.int64]:
         assert fragment.deletions is not None
@@ -497,38 +614,79 @@ class TableVersions:
         known = self._deleted.get(key)
         if known is None:
             known = self._deleted[key] = deleted_offsets(handle, fragment)
-            if len(self._deleted) > _VIEWS_MAX:
+            if len(self._deleted) > _DELETIONS_MAX:
                 self._deleted.popitem(last=False)
         return known
 
     def _assembled(self, view: RowView, name: Hashable, load: Load) -> Column:
-        """The column, assembled from cached fragments and newly loaded ones."""
-        known: dict[tuple[str, ...], Column] = {}
-        for other in self._layouts.values():
-            column = other.columns.get(name)
-            if column is None or other is view.layout:
-                continue
-            for files, (start, rows) in other.starts.items():
-                if files in view.layout.starts and files not in known:
-                    known[files] = column[start : start + rows]
-        missing = [fragment for fragment in view.fragments if fragment.files not in known]
-        if missing:
+        """The column: that of a layout with the first files, extended, or put together anew."""
+        layout = view.layout
+        others = [other for other in self._layouts.values() if name in other.columns]
+        for other in others:
+            if layout.begins(other):
+                # All files are there and more: the first rows of them.
+                if name in other.growing:
+                    layout.growing[name] = other.growing[name]
+                return other.columns[name][: layout.size]
+        beginning = max(
+            (other for other in others if other.begins(layout)),
+            key=lambda other: other.size,
+            default=None,
+        )
+        if beginning is not None:
+            memory = beginning.growing.get(name)
+            if memory is not None and memory.length == beginning.size:
+                rest = view.fragments[len(beginning.files) :]
+                if memory.append(_joined(self._parts(view, rest, others, name, load))):
+                    layout.growing[name] = memory
+                    return memory.column()
+        parts = self._parts(view, view.fragments, others, name, load)
+        if not can_grow(parts[0]):
+            return _joined(parts)
+        memory = layout.growing[name] = GrowingColumn(parts)
+        return memory.column()
+
+    def _parts(
+        self,
+        view: RowView,
+        fragments: Sequence[FragmentState],
+        others: Sequence[Layout],
+        name: Hashable,
+        load: Load,
+    ) -> list[Column]:
+        """The values of some fragments, cached or newly loaded; at least one part."""
+        known: dict[tuple[str, ...], list[Column]] = {}
+        for fragment in fragments:
+            for other in others:
+                if fragment.files in other.starts:
+                    start, rows = other.starts[fragment.files]
+                    known[fragment.files] = [other.columns[name][start : start + rows]]
+                    break
+        missing = [fragment for fragment in fragments if fragment.files not in known]
+        if missing or not fragments:
             loaded = load(view.handle, missing)
             if len(loaded) >= _LARGE_ROWS:
                 # Return the buffers of the scan to the system.
                 pa.default_memory_pool().release_unused()
             if not known:
-                return loaded
+                return _chunks(loaded)
             at = 0
             for fragment in missing:
-                known[fragment.files] = loaded[at : at + fragment.rows]
+                known[fragment.files] = _chunks(loaded[at : at + fragment.rows])
                 at += fragment.rows
-        return _joined([known[files] for files in view.layout.files], load, view.handle)
+        return [part for fragment in fragments for part in known[fragment.files]]
 
 
-def _joined(parts: list[Column], load: Load, handle: Handle) -> Column:
-    if not parts:
-        return load(handle, [])
+def _chunks(column: Column | pa.ChunkedArray) -> list[Column]:
+    """The arrays of a column, at least one."""
+    if not isinstance(column, pa.ChunkedArray):
+        return [column]
+    return column.chunks or [pa.array([], column.type)]
+
+
+def _joined(parts: list[Column]) -> Column:
+    if len(parts) == 1:
+        return parts[0]
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts)
     return pa.concat_arrays(parts)

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from omnigraph.engines.base import Execution
 from omnigraph.engines.local.adjacency import spread_values
 from omnigraph.engines.local.bindings import BindingTable, BindingValues
-from omnigraph.engines.local.entities import CachedNodes, FetchedNodes, NodeTable
 from omnigraph.engines.local.ids import ABSENT, Slots
+from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable
 from omnigraph.engines.local.prepare import Anchor, PreparedStep
 from omnigraph.engines.local.rows import Positions, RowView
 from omnigraph.engines.local.sorting import sorted_distinct, stable_order
@@ -142,9 +142,7 @@ def _by_value(
             rows = index.rows_with(value)
         if best is None or len(rows) < len(best):
             best = rows
-    if best is not None and nodes.view.live is not None:
-        best = best[nodes.view.live[best]]
-    return best
+    return None if best is None else nodes.view.existing(best)
 
 
 def _whole(session: Session, step: plan.Scan, nodes: CachedNodes) -> Slots:

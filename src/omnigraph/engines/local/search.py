@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.base import Execution
-from omnigraph.engines.local.entities import CachedNodes, single
 from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.nodes import CachedNodes, single
 from omnigraph.engines.local.text_index import TextIndex
 from omnigraph.engines.local.vectors import VectorColumn
 from omnigraph.errors import InputError, InternalError

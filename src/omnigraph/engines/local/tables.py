@@ -17,16 +17,9 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 import pyarrow as pa
 
 from omnigraph.engines.base import Execution
-from omnigraph.engines.local.entities import (
-    CachedEdges,
-    CachedNodes,
-    EdgeTable,
-    FetchedEdges,
-    FetchedNodes,
-    NodeTable,
-    UnionNodes,
-)
+from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.ids import AnySpace, IdSpace, TypeIds
+from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable, UnionNodes
 from omnigraph.engines.local.prepare import PreparedRead
 from omnigraph.engines.local.reach import PathStore
 from omnigraph.engines.local.rows import MemoryBudget, Positions, RowView, TableVersions
@@ -317,6 +310,15 @@ class SnapshotTables:
                 known = self.memory.space(self._entry("node", type_name).location)
             self._spaces[type_name] = known
         return known
+
+    def minimum(self, step: plan.Expand) -> int:
+        """The lower bound of a hop; no steps at all lead to a node of another type."""
+        if (
+            step.minimum
+            or self.space(step.source_type).serial == self.space(step.target_type).serial
+        ):
+            return step.minimum
+        return 1
 
     def is_shared(self, type_name: str) -> bool:
         """Whether the nodes of a type or an interface have slots in the space of references."""

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engines.base import StepReport
-from omnigraph.engines.local.adjacency import BLOCK_ROWS, Adjacency, blocks
+from omnigraph.engines.local.adjacency import BLOCK_ROWS, Adjacency, EdgeOrder, SortedEdges, blocks
 from omnigraph.engines.local.bindings import BindingTable, BindingValues
-from omnigraph.engines.local.entities import CachedEdges, CachedNodes
+from omnigraph.engines.local.edges import CachedEdges
 from omnigraph.engines.local.grouping import (
     GroupValues,
     Part,
@@ -44,8 +44,9 @@ from omnigraph.engines.local.node_numbers import (
     product_of,
     require_countable,
 )
+from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.engines.local.prepare import Tree, TreeHop
-from omnigraph.engines.local.reach import reach
+from omnigraph.engines.local.reach import expected_reach, reach
 from omnigraph.engines.local.rows import Mask
 from omnigraph.engines.local.scan import masked_nodes, scanned
 from omnigraph.engines.local.sorting import sorted_distinct
@@ -168,7 +169,8 @@ class _TreeCount:
         rows = float(start)
         for hop in self.tree.hops.values():
             nodes = max(tables.node_count(hop.step.source_type), 1)
-            rows *= max(tables.edge_count(hop.step.edge_type) / nodes, 1) ** hop.step.maximum
+            degree = tables.edge_count(hop.step.edge_type) / nodes
+            rows *= expected_reach(degree, hop.step.maximum)
         return rows
 
     def _nodes(self, variable: str) -> CachedNodes:
@@ -185,12 +187,12 @@ class _TreeCount:
             raise NotCounted
         return edges
 
-    def _adjacency(self, hop: TreeHop, *, backwards: bool = False) -> Adjacency:
+    def _adjacency(self, hop: TreeHop, *, backwards: bool = False) -> SortedEdges:
         direction = OPPOSITE[hop.step.direction] if backwards else hop.step.direction
         edges = self._edges(hop)
         # An edge variable has every stored edge; a hop without one has every neighbour once.
         if hop.step.edge_variable is not None:
-            return edges.adjacency(direction)
+            return edges.sorted_edges(direction)
         return edges.links(direction)
 
     def _all(self, variable: str) -> NodeSet:
@@ -228,8 +230,12 @@ class _TreeCount:
         carried: CarriedAggregate | None,
         *,
         backwards: bool = False,
+        is_row_wise: bool = False,
     ) -> EdgeNumbers | None:
-        """What the edges of a hop at some nodes add; None if each is one solution."""
+        """What the edges of a hop at some nodes add; None if each is one solution.
+
+        With ``is_row_wise`` the numbers are those of the edges one after the other.
+        """
         variable = hop.step.edge_variable
         is_argument = carried is not None and carried.variable == variable
         if variable is None or not (hop.of_edge or is_argument):
@@ -238,26 +244,34 @@ class _TreeCount:
         assert direction != "both"
         edges = self._edges(hop)
         self.session.edges_of[variable] = edges
-        adjacency = edges.adjacency(direction)
-        positions = edges.order(direction).positions
+        order = edges.sorted_order(direction)
+        adjacency = order.adjacency
         count = int(adjacency.degrees(slots).sum())
-        if count * _DENSE_SHARE > len(positions):
-            values: BindingValues = _OrderedEdges(self.session, edges, direction, variable)
-            chosen = slots
-        else:
-            bound = adjacency.gather_values(positions, slots)
-            values = BindingValues(self.session, BindingTable(count, {variable: bound}))
-            chosen = None
-        mask = values.mask(hop.of_edge)
-        numbers: Values | None = mask
-        if carried is not None and is_argument:
-            assert carried.value.argument is not None
-            numbers = carried.scaled(carried.start(values.column(carried.value.argument)), mask)
+        argument = carried if is_argument else None
+        if count * _DENSE_SHARE <= len(order.positions):
+            frame = BindingTable(count, {variable: order.at(slots)})
+            numbers = _numbers_of(hop, argument, [BindingValues(self.session, frame)])
+            return None if numbers is None else EdgeNumbers(adjacency, numbers[0], is_argument)
+        parts: list[BindingValues] = [
+            _OrderedEdges(self.session, edges, direction, order, variable, is_own=is_own)
+            for is_own in (False, True)
+        ]
+        numbers = _numbers_of(hop, argument, parts)
         if numbers is None:
             return None
-        if chosen is not None:
-            numbers = adjacency.gather_values(numbers, chosen)
-        return EdgeNumbers(numbers, is_argument)
+        base, own = numbers
+        if isinstance(adjacency, Adjacency):
+            return EdgeNumbers(adjacency, adjacency.gather_values(base, slots), is_argument)
+        if is_row_wise:
+            values = adjacency.gather_values(base, own, slots)
+            return EdgeNumbers(adjacency, values, is_argument)
+        places, is_edited = adjacency.edited_among(slots)
+        return EdgeNumbers(
+            adjacency,
+            adjacency.base.gather_values(base, slots),
+            is_argument,
+            adjacency.lists.gather_values(own, places[is_edited]),
+        )
 
     # --- numbers of solutions ---------------------------------------------------------------------
 
@@ -382,7 +396,7 @@ class _TreeCount:
     def _through(self, child: str, slots: Slots, carried: CarriedAggregate | None) -> Values:
         """For each of some nodes, the solutions of a hop and of everything below its target."""
         hop = self.tree.hops[child]
-        if (hop.step.minimum, hop.step.maximum) != (1, 1):
+        if not hop.step.is_single:
             return self._through_reach(hop, slots, carried)
         adjacency = self._adjacency(hop)
         counts = adjacency.degrees(slots)
@@ -390,7 +404,8 @@ class _TreeCount:
             return counts
         edges = self._edge_numbers(hop, slots, carried)
         whole = self._all(child)
-        if int(counts.sum()) * _DENSE_SHARE > len(whole.slots):
+        is_dense = int(counts.sum()) * _DENSE_SHARE > len(whole.slots)
+        if is_dense or (edges is not None and edges.own is not None):
             domain = whole
         else:
             domain = NodeSet(sorted_distinct(adjacency.gather(slots)[0].copy()), False)
@@ -422,14 +437,13 @@ class _TreeCount:
         """The destinations of some sources at a time: the first source, places after it, nodes."""
         step = hop.step
         neighbours = self.matcher.neighbours(step, self._edges(hop), self._nodes(step.target))
+        minimum = self.session.tables.minimum(step)
         nodes = max(neighbours.node_count, 1)
         degree = neighbours.expected(np.arange(nodes, dtype=np.int32)) / nodes
-        at_once = max(int(BLOCK_ROWS / max(degree, 1) ** step.maximum), 1)
+        at_once = max(int(BLOCK_ROWS / min(expected_reach(degree, step.maximum), nodes)), 1)
         for start in range(0, len(slots), at_once):
             self.session.governor.check()
-            rows, found = reach(
-                neighbours, slots[start : start + at_once], step.minimum, step.maximum
-            )
+            rows, found = reach(neighbours, slots[start : start + at_once], minimum, step.maximum)
             yield start, rows, found
 
     # --- from the root to the core ----------------------------------------------------------------
@@ -480,21 +494,21 @@ class _TreeCount:
     ) -> tuple[NodeSet, Values]:
         """The solutions at the sources of a hop as those at its targets."""
         whole = self._all(hop.step.target)
-        if (hop.step.minimum, hop.step.maximum) == (1, 1) and domain.is_whole:
+        if hop.step.is_single and domain.is_whole:
             edges = self._edge_numbers(hop, whole.slots, carried, backwards=True)
             backwards = self._adjacency(hop, backwards=True)
             return whole, added_along(
                 backwards, whole.slots, domain, values, carried=carried, edges=edges
             )
         found = _Scattered(len(whole.slots), carried)
-        if (hop.step.minimum, hop.step.maximum) != (1, 1):
+        if not hop.step.is_single:
             for start, rows, reached in self._reached(hop, domain.slots):
                 found.add(reached, None if values is None else values.take(rows + start))
             return whole, found.values
         reached, counts = self._adjacency(hop).gather(domain.slots)
         self.session.governor.reserve(24 * len(reached))
         given = None if values is None else np.repeat(values, counts)
-        edges = self._edge_numbers(hop, domain.slots, carried)
+        edges = self._edge_numbers(hop, domain.slots, carried, is_row_wise=True)
         if edges is not None:
             given = edges.joined(0, len(reached), given, carried)
         found.add(reached, given)
@@ -639,24 +653,52 @@ class _TreeCount:
                 seconds = 0.0
 
 
+def _numbers_of(
+    hop: TreeHop, argument: CarriedAggregate | None, parts: list[BindingValues]
+) -> list[Values] | None:
+    """Which edges of each part count, or the numbers of an argument; None if all of them count."""
+    masks = [part.mask(hop.of_edge) for part in parts]
+    if argument is None:
+        if all(mask is None for mask in masks):
+            return None
+        return [
+            np.ones(part.frame.count, np.bool_) if mask is None else mask
+            for part, mask in zip(parts, masks, strict=True)
+        ]
+    assert argument.value.argument is not None
+    columns = [part.column(argument.value.argument) for part in parts]
+    return [
+        argument.scaled(numbers, mask)
+        for numbers, mask in zip(argument.start_all(columns), masks, strict=True)
+    ]
+
+
 class _OrderedEdges(BindingValues):
-    """All edges of a version in the order of its adjacency."""
+    """All edges of a version in their order: those of the adjacency, or of edited nodes."""
 
     def __init__(
         self,
         session: Session,
         edges: CachedEdges,
         direction: Literal["out", "in"],
+        order: EdgeOrder,
         variable: str,
+        *,
+        is_own: bool,
     ) -> None:
-        positions = edges.order(direction).positions
+        positions = order.own if is_own else order.positions
         super().__init__(session, BindingTable(len(positions), {variable: positions}))
         self._edges = edges
         self._direction = direction
+        self._order = order
+        self._is_own = is_own
 
     def _read(self, leaf: ColumnExpression) -> pa.Array:
         if isinstance(leaf, ex.PropertyValue):
-            return self._edges.ordered_values(self._direction, leaf.property, arrow_type(leaf.type))
+            found = self._edges.ordered_values(
+                self._direction, self._order, leaf.property, arrow_type(leaf.type)
+            )
+            return found.own if self._is_own else found.values
         return super()._read(leaf)
 
 

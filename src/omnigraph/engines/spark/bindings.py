@@ -169,6 +169,13 @@ class NodeIds:
         tests = [column.startswith(self.prefix(name)) for name in wanted]
         return reduce(op.or_, tests) if tests else F.lit(False)
 
+    def stays(self, step: plan.Expand, column: Column) -> Column | None:
+        """Where no steps at all end at a node of the target's type; None if they never do."""
+        if set(self.types_of(step.source_type)).isdisjoint(self.types_of(step.target_type)):
+            return None
+        is_own = self.is_of(column, step.source_type, step.target_type)
+        return F.lit(True) if is_own is None else is_own
+
     def repeats(self, step: plan.Expand) -> bool:
         """Whether an edge of a hop may begin where another one ended."""
         near, far = (set(self.types_of(name)) for name in step.declared)

@@ -47,6 +47,7 @@ class SparkEngine:
 
         Arguments are checked now. A search of many levels, and word statistics, run jobs now.
         """
+        run = run.bounded()
         prepared = prepare(run.plan)
         with loss_named("query"):
             return self._planned(run, prepared)

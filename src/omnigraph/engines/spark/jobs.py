@@ -83,6 +83,16 @@ class Jobs:
         self.kept.append(kept)
         return kept
 
+    def checkpointed(self, frame: DataFrame) -> DataFrame:
+        """The same rows, computed now and kept without the plan that they come from.
+
+        They are written to the checkpoint directory of the Spark context if there is one, which
+        survives the loss of an executor, and otherwise kept by the executors.
+        """
+        if self.spark.sparkContext.getCheckpointDir() is not None:
+            return self.run(frame.checkpoint)
+        return self.run(frame.localCheckpoint)
+
     def release(self) -> None:
         """Let Spark forget what it kept for this query."""
         for frame in self.kept:

@@ -149,7 +149,7 @@ class PatternMatcher:
             and isinstance(scan, plan.Scan)
             and isinstance(hop, plan.Expand)
             and hop.source == scan.variable
-            and hop.minimum == hop.maximum == 1
+            and hop.is_single
             and not (scan.predicates or hop.target_is_bound)
             and hop.edge_variable is None
             and hop.path_variable is None
@@ -265,7 +265,7 @@ class PatternMatcher:
             return self._paths(step, bindings, needed), "breadth-first joins with paths"
         if step.target_is_bound:
             return self._linked(step, bindings, "left_semi"), "semi-join of edges"
-        if step.maximum == 1:
+        if step.is_single:
             frame, near, far = self.tables.pairs(step)
             strategy = "join of edges"
         else:
@@ -317,7 +317,7 @@ class PatternMatcher:
         self, step: plan.Expand, bindings: Bindings, how: Literal["left_semi", "left_anti"]
     ) -> Bindings:
         """The rows whose target is among the destinations of their source, or is not."""
-        if step.maximum == 1:
+        if step.is_single:
             frame, near, far = self.tables.pairs(step)
         else:
             frame, near, far = self._reached(step, bindings)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from omnigraph.errors import LimitExceeded
 from omnigraph.query import plan
 
 if TYPE_CHECKING:
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
 LEVELS_AT_ONCE = 2
 """A search of more levels keeps each of them and stops at an empty one; Spark would otherwise
 compute the first levels again for every later one."""
+
+LEVELS_BETWEEN_CHECKPOINTS = 4
+"""A level is the result of a plan that has all levels before it, so every few levels what was found
+is kept without the plan that it came from."""
+
+LEVELS_MAX = 500
+"""Each level is a job. A hop without an upper bound ends where nothing new is found, and here."""
 
 Pairs = tuple[DataFrame, str, str]
 """A frame of linked nodes, and the names of both ends."""
@@ -58,6 +66,9 @@ def _search(
         level = level.withColumn(way, F.array(F.col(node)))
     same_type = matcher.tables.ids.repeats(step)
     emitted: list[DataFrame] = []
+    if step.minimum == 0:
+        stays = matcher.tables.ids.stays(step, F.col(node))
+        emitted.append(level.where(F.lit(False) if stays is None else stays))
     seen = level.select(start, node) if same_type else None
     grown = [F.concat(F.col(way), F.array(F.col(far))).alias(way)] if with_paths else []
     for hop in range(1, step.maximum + 1):
@@ -84,14 +95,31 @@ def _search(
             fresh = matcher.jobs.kept_frame(fresh)
             if not matcher.jobs.run(fresh.count):
                 break
+            if hop == LEVELS_MAX:
+                raise _too_many_levels(step)
         if hop >= step.minimum:
             emitted.append(fresh)
         if seen is not None:
             seen = seen.union(fresh.select(start, node))
         level = fresh
+        if hop % LEVELS_BETWEEN_CHECKPOINTS == 0 and hop < step.maximum:
+            level = matcher.jobs.checkpointed(level)
+            seen = None if seen is None else matcher.jobs.checkpointed(seen)
+            if hop >= step.minimum:
+                emitted[-1] = level
     if not emitted:
         emitted = [level.where(F.lit(False))]
     result = emitted[0]
     for more in emitted[1:]:
         result = result.union(more.select(*result.columns))
     return result, start, node, way
+
+
+def _too_many_levels(step: plan.Expand) -> LimitExceeded:
+    """The error of a search that found something new at every level."""
+    return LimitExceeded(
+        f"number of steps of a hop over {step.edge_type} on Spark",
+        LEVELS_MAX,
+        LEVELS_MAX + 1,
+        hint="give the hop a smaller upper bound, or run the query with the local engine",
+    )

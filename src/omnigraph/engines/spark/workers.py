@@ -1,8 +1,8 @@
 """What Spark's Python workers do: scan tables, evaluate expressions, count words.
 
 Workers run the kernels of the local engine on Arrow columns, so a value is the same on both
-engines. Everything here is sent to them pickled: storage is named by its address, and credentials
-come from the worker's own environment.
+engines. Everything here is sent to them pickled: storage is named by its address, and reached with
+the driver's options.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def test_c_bra_034_inserts_updates_and_deletes_with_their_cascade(graph: og.Grap
         ("delete", "Knows", "k0"),
         ("delete", "LivesIn", "l0"),
     ]
-    assert changes(graph.diff("main", before)) == [
+    assert changes(graph.diff("main", before, direct=True)) == [
         ("delete", "Person", "new"),
         ("insert", "Person", "p0"),
         ("update", "Person", "p1"),
@@ -102,17 +102,65 @@ def test_c_bra_034_across_branches_from_any_handle_and_on_the_first_fork(graph: 
     other = og.open(graph.uri, mode="read_only")
     for handle in (graph, other):
         assert changes(handle.diff("review", "deep")) == [("update", "Person", "p0")]
-        assert changes(handle.diff("main", "deep")) == [
+        assert changes(handle.diff("main", "deep", direct=True)) == [
             ("delete", "Person", "main-only"),
             ("update", "Person", "p0"),
         ]
 
 
+def test_c_rev_001_a_diff_shows_what_the_source_changed_since_the_merge_base(
+    graph: og.Graph,
+) -> None:
+    base = head(graph)
+    graph.create_branch("review")
+    load(graph, person("theirs"), person("p1", age=50))
+    load(graph, person("mine"), person("p0", age=60), branch="review")
+    found = graph.diff("main", "review")
+    assert changes(found) == [("insert", "Person", "mine"), ("update", "Person", "p0")]
+    assert str(found).splitlines()[0] == (
+        f"review {head(graph, 'review')} since {base}, the merge base"
+    )
+    direct = graph.diff("main", "review", direct=True)
+    assert changes(direct) == [
+        ("insert", "Person", "mine"),
+        ("update", "Person", "p0"),
+        ("update", "Person", "p1"),
+        ("delete", "Person", "theirs"),
+    ]
+    assert str(direct).splitlines()[0] == (
+        f"main {head(graph)} → review {head(graph, 'review')}, compared directly"
+    )
+    assert found.to_dict()["compared"] == "merge_base"
+    assert direct.to_dict()["compared"] == "direct"
+    assert changes(graph.diff("review", "main")) == [
+        ("update", "Person", "p1"),
+        ("insert", "Person", "theirs"),
+    ]
+
+
+def test_c_rev_001_a_merge_moves_the_merge_base(graph: og.Graph) -> None:
+    graph.create_branch("review")
+    load(graph, person("first"), branch="review")
+    graph.merge_branch("review")
+    load(graph, person("theirs"))
+    load(graph, person("second"), branch="review")
+    assert changes(graph.diff("main", "review")) == [("insert", "Person", "second")]
+    graph.merge_branch("main", "review")
+    assert changes(graph.diff("main", "review")) == [("insert", "Person", "second")]
+    graph.create_branch("deep", "review")
+    graph.merge_branch("deep")
+    assert changes(graph.diff("main", "review")) == []
+    page = graph.diff_page("main", "review")
+    assert page.compared == "merge_base" and not page.types
+
+
 def test_a_diff_prints_how_much_of_each_type_differs(graph: og.Graph) -> None:
     before = head(graph)
-    assert str(graph.diff(before, "main")) == "no differences"
+    base = f"main {before} since {before}, the merge base"
+    assert str(graph.diff(before, "main")).splitlines() == [base, "no differences"]
     load(graph, person("new"), city("bern", size=5))
     assert str(graph.diff(before, "main")).splitlines() == [
+        f"main {head(graph)} since {before}, the merge base",
         "type        | inserted | updated | deleted",
         "------------+----------+---------+--------",
         "node City   |        0 |       1 |       0",
@@ -130,7 +178,7 @@ def test_a_diff_shows_itself_as_tables_in_a_notebook(graph: og.Graph) -> None:
     assert '<tr style="color: yellow"><td>~</td><td>node Person p0</td><td>age 0 → 41' in html
     assert "&lt;i&gt;new&lt;/i&gt;" in html and "<i>" not in html, "names are not escaped"
     assert '<tr style="color: red"><td>-</td><td>node Person p4</td>' in html
-    assert graph.diff("main", "main")._repr_html_() == "<p>no differences</p>"
+    assert graph.diff("main", "main")._repr_html_().endswith("<p>no differences</p>")
     load(graph, *(person(f"many{n:02}") for n in range(30)), branch="review")
     assert graph.diff("main", "review")._repr_html_().endswith("<p>… and 13 more</p>")
 

@@ -14,6 +14,7 @@ from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.effects.requests import measure
 from omnigraph.errors import (
+    ChangeCursorRejected,
     InputError,
     MergeConflicts,
     NotFound,
@@ -203,8 +204,8 @@ def test_c_bra_031_a_merge_of_many_rows_and_several_types_is_one_commit(graph: o
     before = len(graph.list_commits())
     graph.merge_branch("review")
     assert len(graph.list_commits()) == before + 1
-    assert not graph.diff("review", "main", ops=["delete", "update"]).types
-    assert [c.id for c in graph.diff("review", "main").changes()] == ["theirs"]
+    assert not graph.diff("review", "main", direct=True, ops=["delete", "update"]).types
+    assert [c.id for c in graph.diff("review", "main", direct=True).changes()] == ["theirs"]
 
 
 def test_c_bra_032_a_merge_builds_no_index_and_queries_see_its_rows(tmp_path: Path) -> None:
@@ -533,10 +534,93 @@ def test_a_plan_prints_what_would_happen_and_changes_nothing(graph: og.Graph) ->
         "------------+--------+----------+---------+---------+-----------+---------",
         "node Person | merged |        1 |       0 |       0 |         1 |        0",
         "",
+        "+  node Person new",
+        "",
         "divergent_update: Person 'p0' was updated differently on review and on main",
     ]
     assert (b"".join(graph.export()), pins(graph)) == before
     assert og.open(graph.uri, mode="read_only").plan_merge("review").to_dict() == plan.to_dict()
+
+
+def planned(plan: Any) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    return [(each.op, each.type_name, each.id, each.properties) for each in plan.changes]
+
+
+def test_c_rev_003_a_plan_lists_every_entity_it_would_change(graph: og.Graph) -> None:
+    load(graph, person("p0", age=7), person("new"), city("bern", size=5), branch="review")
+    load(graph, edge("Knows", "k9", "p2", "p3"), branch="review")
+    delete(graph, "Person", "p4", branch="review")
+    load(graph, person("p1", age=8))
+    plan = graph.plan_merge("review")
+    assert plan.conflicts == ()
+    assert sorted(planned(plan)) == [
+        ("delete", "Person", "p4", ()),
+        ("insert", "Knows", "k9", ()),
+        ("insert", "Person", "new", ()),
+        ("update", "City", "bern", ("size",)),
+        ("update", "Person", "p0", ("age", "tags")),
+    ]
+    assert (plan.changes[-1].id, plan.changes[-1].kind) == ("k9", "edge")
+    assert plan.changes[-1].to_dict()["endpoints"] == {"from": "p2", "to": "p3"}
+    page = graph.plan_merge("review", limit=2)
+    seen: list[Any] = []
+    while True:
+        assert page.types == plan.types
+        seen += page.changes
+        if page.next_page_token is None:
+            break
+        page = graph.plan_merge("review", limit=2, page_token=page.next_page_token)
+    assert tuple(seen) == plan.changes
+    # What was planned is what the merge does, in the same order.
+    before = head(graph)
+    graph.merge_branch("review")
+    merged = graph.diff(before, "main").changes()
+    assert [(c.op, c.type_name, c.id) for c in merged] == [each[:3] for each in planned(plan)]
+
+
+def test_c_rev_003_a_plan_says_which_properties_a_mixed_entity_gets(graph: og.Graph) -> None:
+    load(graph, person("p0", age=7, score=1.0, tags=["a"]), branch="review")
+    load(graph, person("p0", age=0, tags=["x"]))
+    plan = graph.plan_merge("review", granularity="property")
+    assert planned(plan) == [("update", "Person", "p0", ("age", "score"))]
+    load(graph, person("p0", age=9, tags=["x"]))
+    rules: list[tuple[Any, tuple[str, ...]]] = [
+        ("source", ("age", "score")),
+        ("target", ("score",)),
+    ]
+    for rule, properties in rules:
+        plan = graph.plan_merge("review", granularity="property", on_conflict=rule)
+        assert planned(plan) == [("update", "Person", "p0", properties)]
+
+
+def test_c_rev_003_conflicts_of_every_kind_are_in_one_answer(graph: og.Graph) -> None:
+    load(graph, person("p1", age=9), person("p4", age=9), branch="review")
+    load(graph, edge("Knows", "k7", "p2", "p3"), edge("Knows", "k8", "p4", "p2"), branch="review")
+    load(graph, person("p1", age=2))
+    delete(graph, "Person", "p3")
+    delete(graph, "Person", "p4")
+    found = conflicts_of(graph)
+    assert kinds(found) == [
+        ("divergent_update", "node:Person", "p1"),
+        ("delete_vs_update", "node:Person", "p4"),
+        ("orphan_edge", "edge:Knows", "k7"),
+        ("orphan_edge", "edge:Knows", "k8"),
+    ]
+    assert "orphan_edge: Knows 'k7': " in str(graph.plan_merge("review"))
+    # If the source wins, its node comes back, and the edge from there has both ends.
+    settled = conflicts_of(graph, on_conflict="source")
+    assert kinds(settled) == [("orphan_edge", "edge:Knows", "k7")]
+
+
+def test_c_rev_003_the_page_of_another_plan_is_refused(graph: og.Graph) -> None:
+    load(graph, person("a1"), person("a2"), branch="review")
+    token = graph.plan_merge("review", limit=1).next_page_token
+    assert token is not None
+    with pytest.raises(ChangeCursorRejected):
+        graph.plan_merge("review", limit=1, page_token=token, on_conflict="source")
+    load(graph, person("a3"), branch="review")
+    with pytest.raises(ChangeCursorRejected):
+        graph.plan_merge("review", limit=1, page_token=token)
 
 
 def test_a_plan_shows_itself_as_tables_in_a_notebook(graph: og.Graph) -> None:
@@ -547,7 +631,8 @@ def test_a_plan_shows_itself_as_tables_in_a_notebook(graph: og.Graph) -> None:
     assert '<tr style="color: red"><td>node Person</td><td>merged</td>' in html
     assert "<th>base</th><th>source</th><th>target</th>" in html
     assert "<td>age 0</td><td>age 1</td><td>age 2</td>" in html
-    assert html.count("<table>") == html.count("</table>") == 2
+    assert html.count("<table>") == html.count("</table>") == 3
+    assert "<td>node Person &lt;b&gt;</td>" in html
     load(graph, *(person(f"c{n}", age=1) for n in range(30)), branch="review")
     load(graph, *(person(f"c{n}", age=2) for n in range(30)))
     assert graph.plan_merge("review")._repr_html_().endswith("<p>… and 11 more</p>")

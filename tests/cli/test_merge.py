@@ -41,7 +41,9 @@ def age_of_ada(uri: str) -> int:
 def test_diff_shows_counts_and_every_change(run: Run, uri: str) -> None:
     done = run("branch", "diff", "main", "review", "--uri", uri)
     assert (done.code, done.err) == (0, "")
-    assert done.out.splitlines() == [
+    header, *lines = done.out.splitlines()
+    assert header.startswith("review ") and header.endswith(", the merge base")
+    assert lines == [
         "type         inserted  updated  deleted",
         "node Person         1        1        0",
         "",
@@ -72,9 +74,8 @@ def test_diff_takes_filters_commits_and_a_limit(run: Run, uri: str) -> None:
     ids = [commit["graph_commit_id"] for commit in commits]
     done = run("branch", "diff", ids[1], ids[0], "--uri", uri)
     assert done.out.splitlines()[-1] == "~ node Person ada  age 36 → 40"
-    assert run("branch", "diff", "main", "review", "--uri", uri, "--kind", "edge").out == (
-        "no differences\n"
-    )
+    edges = run("branch", "diff", "main", "review", "--uri", uri, "--kind", "edge").out
+    assert edges.splitlines()[1:] == ["no differences"]
     short = run("branch", "diff", "main", "review", "--uri", uri, "--limit", "1").out
     assert "1 of 2 changes are not listed" in short
     wrong = run("branch", "diff", "main", "review", "--uri", uri, "--type", "Persn")
@@ -111,11 +112,21 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(run: Run, uri: str) -> Non
         "",
         "type         how      inserted  updated  deleted  conflicts  resolved",
         "node Person  adopted         1        1        0          0         0",
+        "",
+        "~ node Person ada  age",
+        "+ node Person cleo",
     ]
+    short = run("branch", "merge", "review", "--uri", uri, "--dry-run", "--limit", "1").out
+    assert short.splitlines()[-1] == "… 1 of 2 changes are listed; `--limit` or `--json` shows more"
     assert age_of_ada(uri) == 36
     document = json.loads(run("branch", "merge", "review", "--uri", uri, "--dry-run", "--json").out)
     assert document["outcome"] == "fast_forward"
     assert document["types"][0]["inserted"] == 1
+    assert [change["id"] for change in document["changes"]] == ["ada", "cleo"]
+    page = ["branch", "merge", "review", "--uri", uri, "--dry-run", "--json", "--limit", "1"]
+    first = json.loads(run(*page).out)
+    second = json.loads(run(*page, "--page-token", first["next_page_token"]).out)
+    assert [*first["changes"], *second["changes"]] == document["changes"]
 
 
 def test_a_merge_says_what_it_did(run: Run, uri: str) -> None:
@@ -261,7 +272,18 @@ def test_a_branch_is_merged_into_another(run: Run, uri: str) -> None:
     og.open(uri).create_branch("stage")
     assert run("branch", "merge", "review", "--into", "stage", "--uri", uri).code == 0
     assert age_of_ada(uri) == 36
-    assert run("branch", "diff", "stage", "review", "--uri", uri).out == "no differences\n"
+    left = run("branch", "diff", "stage", "review", "--uri", uri).out
+    assert left.splitlines()[1:] == ["no differences"]
+
+
+def test_c_rev_001_the_command_compares_with_the_merge_base_or_directly(run: Run, uri: str) -> None:
+    og.open(uri).mutate('query q { insert Person { name: "meanwhile" } }')
+    pair = ("branch", "diff", "main", "review", "--uri", uri)
+    since = run(*pair).out.splitlines()
+    assert since[0].endswith(", the merge base") and "- node Person meanwhile" not in since
+    direct = run(*pair, "--direct").out.splitlines()
+    assert direct[0].endswith(", compared directly") and "- node Person meanwhile" in direct
+    assert json.loads(run(*pair, "--direct", "--json").out)["compared"] == "direct"
 
 
 def test_the_merged_branch_is_deleted_if_asked_for(run: Run, uri: str) -> None:

@@ -60,6 +60,7 @@ READS: dict[str, list[list[str]]] = {
     "branch list": [[]],
     "branch diff": [
         ["main", "review"],
+        ["main", "clash", "--direct"],
         ["{genesis}", "clash", "--type", "Person", "--op", "insert", "--limit", "1"],
         ["main", "none"],
     ],

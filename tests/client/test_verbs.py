@@ -443,9 +443,13 @@ def reviewed(graph: Graph) -> str:
     return commit.graph_commit_id
 
 
-def test_a_diff_is_the_same_and_turns_pages(remote: RemoteGraph, local: Graph):
+def test_c_rev_002_a_diff_is_the_same_and_turns_pages(remote: RemoteGraph, local: Graph):
     reviewed(local)
+    local.mutate('query q { insert Person { name: "meanwhile" } }')
+    direct = local.diff("main", "review", direct=True)
+    assert remote.diff("main", "review", direct=True).to_dict() == direct.to_dict()
     here, there = local.diff("main", "review"), remote.diff("main", "review")
+    assert len(direct) == len(here) + 1
     assert (repr(there), len(there), there._repr_html_()) == (
         repr(here),
         len(here),
@@ -469,7 +473,7 @@ def test_a_diff_is_the_same_and_turns_pages(remote: RemoteGraph, local: Graph):
         remote.diff_page("review", "main", page_token="bad")
 
 
-def test_plans_are_the_same_values(remote: RemoteGraph, local: Graph):
+def test_c_rev_002_plans_and_their_pages_are_the_same_values(remote: RemoteGraph, local: Graph):
     commit_id = reviewed(local)
     assert remote.plan_merge("review") == local.plan_merge("review")
     local.mutate('query q { update Person set { age: 1 } where name = "ada" }')
@@ -478,12 +482,22 @@ def test_plans_are_the_same_values(remote: RemoteGraph, local: Graph):
     assert repr(plan) == repr(local.plan_merge("review"))
     settled = remote.plan_merge("review", on_conflict="source", granularity="property")
     assert not settled.conflicts
+    pages = [
+        (
+            graph.plan_merge("review", limit=1),
+            graph.plan_revert(commit_id, branch="review", limit=1),
+        )
+        for graph in (remote, local)
+    ]
+    assert pages[0] == pages[1] and pages[0][0].next_page_token is not None
+    rest = remote.plan_merge("review", limit=9, page_token=pages[0][0].next_page_token)
+    assert (*pages[0][0].changes, *rest.changes) == plan.changes
     assert remote.plan_cherry_pick(commit_id) == local.plan_cherry_pick(commit_id)
     there = remote.plan_revert(commit_id, branch="review")
     assert there == local.plan_revert(commit_id, branch="review")
 
 
-def test_merges_follow_rules_and_commits_are_replayed(remote: RemoteGraph, local: Graph):
+def test_c_rev_002_merges_follow_rules_and_commits_are_replayed(remote: RemoteGraph, local: Graph):
     commit_id = reviewed(local)
     remote.create_branch("early", "main")
     local.mutate('query q { update Person set { age: 1 } where name = "ada" }')
@@ -499,7 +513,9 @@ def test_merges_follow_rules_and_commits_are_replayed(remote: RemoteGraph, local
         remote.revert("01K3Z7M0Q8W4R6T2Y5V9B1N3XC")
 
 
-def test_the_history_of_an_entity_and_a_commit_is_the_same(remote: RemoteGraph, local: Graph):
+def test_c_rev_002_the_history_of_an_entity_and_a_commit_is_the_same(
+    remote: RemoteGraph, local: Graph
+):
     commit_id = reviewed(local)
     here = list(local.entity_history("Person", "ada", branch="review"))
     assert len(here) == 2

@@ -95,6 +95,7 @@ def test_a_merge_by_workers_is_the_merge_in_process(
     told = [str(plan["merge_conflicts"]).replace("on spark", "on local") for plan in plans]
     assert told[0] == told[1]
     assert plans[0]["types"] == plans[1]["types"]
+    assert plans[0]["changes"] == plans[1]["changes"]
     if plans[0]["merge_conflicts"]:
         before = exported(graph, "spark")
         with pytest.raises(MergeConflicts) as refused:
@@ -113,7 +114,7 @@ def test_a_merge_by_workers_is_the_merge_in_process(
     assert exported(graph, "spark") == exported(graph, "local")
     assert exported(graph, "review") == source
     assert graph.plan_merge("review", "spark", **on_spark).outcome == "already_up_to_date"
-    assert not graph.diff("local", "spark", **on_spark).types
+    assert not graph.diff("local", "spark", direct=True, **on_spark).types
 
 
 def test_a_diff_by_workers_is_the_diff_in_process_in_the_same_order(
@@ -348,7 +349,7 @@ def test_auto_takes_spark_only_for_as_many_rows_as_the_threshold_says(
     assert used == ["InProcess"]
     monkeypatch.setenv(COMPARED_ROWS_VARIABLE, "1000")
     graph.diff("main", "review")
-    monkeypatch.setenv(COMPARED_ROWS_VARIABLE, "100")
+    monkeypatch.setenv(COMPARED_ROWS_VARIABLE, "30")
     assert graph.diff("main", "review").to_dict() == wanted
     graph.diff("main", "review", engine="local")
     graph.diff("main", "review", spark=SparkOptions(session=spark))

@@ -59,7 +59,6 @@ def test_a_diff_and_a_merge_are_what_they_are_on_disk(graph: Graph) -> None:
         ("insert", "City", "Oslo"),
         ("update", "Person", "ana"),
         ("delete", "Person", "ben"),
-        ("update", "Person", "cleo"),
         ("insert", "Person", "dora"),
         ("insert", "Lives", "away"),
     ]

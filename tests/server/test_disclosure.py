@@ -147,7 +147,7 @@ def test_c_pol_037_a_snapshot_of_an_unreadable_branch_looks_unknown(live: Live, 
             bo.post("/query", json={"query": PEOPLE, "snapshot": commit}),
             bo.post("/export", json={"snapshot": commit}),
             bo.get("/blob", params={**blob, "snapshot": commit}),
-            bo.get("/diff", params={"before": "main", "after": commit}),
+            bo.get("/diff", params={"target": "main", "source": commit}),
             bo.get(f"/commits/{commit}/changes"),
         ]
         shown = [told(answer, commit) for answer in answers]
@@ -163,7 +163,7 @@ def test_an_unreadable_branch_and_a_missing_one_are_denied_alike(live: Live):
     pairs = []
     for name in ("secret", "vault"):
         answers = [
-            bo.get("/diff", params={"before": name, "after": "main"}),
+            bo.get("/diff", params={"target": name, "source": "main"}),
             bo.post("/load", json={"data": "", "branch": name, "from": "main"}),
             bo.post("/load", json={"data": "", "branch": name}),
             bo.post("/query", json={"query": PEOPLE, "branch": name}),

@@ -23,8 +23,8 @@ def status(answer: httpx.Response) -> tuple[int, str | None]:
 def test_reads_of_review_are_for_readers(guarded: Live):
     commit_id = picked(guarded.client("act-ana"))
     reads = [
-        ("GET", "/diff?before=main&after=review", None),
-        ("GET", f"/diff?before=main&after={commit_id}", None),
+        ("GET", "/diff?target=main&source=review", None),
+        ("GET", f"/diff?target=main&source={commit_id}", None),
         ("GET", "/history?type=Person&id=ada", None),
         ("GET", "/stats", None),
         ("POST", "/branches/merge/plan", {"source": "review"}),
@@ -75,17 +75,17 @@ def test_a_refused_replay_changes_nothing_and_names_the_conflicts(guarded: Live)
 def test_bad_parameters_are_named(open_server: Live):
     client = open_server.client()
     for path, told in (
-        ("/diff?before=main", "`after`"),
-        ("/diff?before=main&after=main&images=yes", "`images`"),
-        ("/diff?before=main&after=main&limit=x", "`limit`"),
-        ("/diff?before=main&after=main&page_token=x", "change cursor rejected"),
+        ("/diff?target=main", "`source`"),
+        ("/diff?target=main&source=main&images=yes", "`images`"),
+        ("/diff?target=main&source=main&limit=x", "`limit`"),
+        ("/diff?target=main&source=main&page_token=x", "change cursor rejected"),
         ("/history?type=Person", "`id`"),
         ("/history?type=Person&id=ada&page_token=x", "change cursor rejected"),
     ):
         answer = client.get(path)
         assert answer.status_code == 400 and told in answer.json()["error"], answer.text
-    assert client.get("/diff?before=main&after=none").status_code == 404
-    assert client.get("/diff?before=main&after=main&limit=9000").status_code == 413
+    assert client.get("/diff?target=main&source=none").status_code == 404
+    assert client.get("/diff?target=main&source=main&limit=9000").status_code == 413
     assert client.get("/history?type=Person&id=ada&limit=1001").status_code == 413
 
 

@@ -184,9 +184,9 @@ def calls(live: Live) -> Iterator[tuple[str, httpx.Response]]:
 
 def reviews(graph: httpx.Client, commit_id: str) -> Iterator[tuple[str, httpx.Response]]:
     """Operations about branches with changes in them."""
-    ends = {"before": "main", "after": "review", "images": "true"}
+    ends = {"target": "main", "source": "review", "images": "true"}
     yield "cluster_diff", graph.get("/diff", params=ends)
-    yield "cluster_diff", graph.get("/diff", params={"before": "main"})
+    yield "cluster_diff", graph.get("/diff", params={"target": "main"})
     yield "cluster_planMerge", graph.post("/branches/merge/plan", json={"source": "review"})
     conflicting = {"source": "review", "target": "clash"}
     yield "cluster_planMerge", graph.post("/branches/merge/plan", json=conflicting)

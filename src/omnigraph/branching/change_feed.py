@@ -145,7 +145,7 @@ class ChangeFeed:
             if packed.is_complete or packed.changes:
                 blocks.append(ChangeBlock(found.cause, packed.changes))
             if not packed.is_complete:
-                self._unfinished.keep(found, request.wanted)
+                self._unfinished.keep(found, request.wanted, commit.commit_id)
                 if not packed.changes:
                     break
                 left = len(way.commits) - way.commits.index(commit)

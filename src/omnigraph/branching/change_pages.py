@@ -8,14 +8,16 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import orjson
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.branching.ancestry import diff_ends
 from omnigraph.branching.commit_changes import (
     CommitChanges,
     cause_of,
@@ -24,12 +26,13 @@ from omnigraph.branching.commit_changes import (
     diff_of,
     gaps_told,
 )
-from omnigraph.branching.diff import ListedChanges, public_type_id
-from omnigraph.branching.moments import SchemaHistory, first_commit, moment_of, reclaimed_told
+from omnigraph.branching.diff import public_type_id
+from omnigraph.branching.moments import SchemaHistory, first_commit, reclaimed_told
+from omnigraph.branching.table_rows import TableRows
 from omnigraph.commit.kernel import Kernel
 from omnigraph.errors import ChangeCursorRejected
-from omnigraph.model.changes import COMMITS_MAX, ChangeFilter, CommitPage, EntityChange, PageLimits
-from omnigraph.model.diffs import DiffEntry, DiffPage
+from omnigraph.model.changes import COMMITS_MAX, ChangeFilter, CommitPage, PageLimits
+from omnigraph.model.diffs import DiffEntry, DiffPage, comparison
 from omnigraph.model.ids import EntityKind
 
 FORMAT = 1
@@ -242,15 +245,71 @@ def _damaged() -> ChangeCursorRejected:
 ROWS_PER_READ = 1_024
 """Entities whose images are fetched at once; few enough that a page of wide ones stays small."""
 
+
+class ListedChange(Protocol):
+    """One change as a page lists it."""
+
+    @property
+    def kind(self) -> EntityKind:
+        """Whether the entity is a node or an edge."""
+        ...
+
+    @property
+    def type_id(self) -> str:
+        """The public id of its type."""
+        ...
+
+    @property
+    def id(self) -> str:
+        """The entity."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its JSON form, whose size counts."""
+        ...
+
+
+Item = TypeVar("Item", bound=ListedChange)
+Shown_co = TypeVar("Shown_co", bound=ListedChange, covariant=True)
+
 UNFINISHED_MAX = 2
 """How many commits are kept between two pages: their lists may be long."""
 
 
+class Listing(Protocol[Shown_co]):
+    """The changes of one type, by id in ascending order."""
+
+    @property
+    def rows(self) -> TableRows:
+        """The type they are of."""
+        ...
+
+    @property
+    def ids(self) -> pa.ChunkedArray:
+        """The ids of the entities."""
+        ...
+
+    def read(
+        self, start: int, *, images: bool, payloads: bool, rows_per_read: int
+    ) -> Iterator[Shown_co]:
+        """The changes from one place of the list on."""
+        ...
+
+
+class Listings(Protocol[Shown_co]):
+    """All that a page may be cut from."""
+
+    @property
+    def lists(self) -> Sequence[Listing[Shown_co]]:
+        """The changes by type: nodes before edges, in the order of public type ids."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Generic[Item]):
     """What of a commit went into a page."""
 
-    changes: tuple[EntityChange, ...]
+    changes: tuple[Item, ...]
     is_complete: bool
     """Whether that was all of the commit, from where the page began."""
 
@@ -276,19 +335,19 @@ class PagePacker:
 
     def pack(
         self,
-        found: CommitChanges,
+        found: Listings[Item],
         after: ChangeKey | None = None,
         *,
         images: bool = True,
         payloads: bool = True,
-    ) -> Packed:
+    ) -> Packed[Item]:
         """Take changes of a commit, those behind ``after`` if it is given.
 
         Raises `ChangeCursorRejected` for a place the commit does not have.
         """
-        packed: list[EntityChange] = []
+        packed: list[Item] = []
         for changes, start in _remaining(found, after):
-            left = len(changes) - start
+            left = len(changes.ids) - start
             rows_per_read = max(1, min(ROWS_PER_READ, self._left))
             reading = changes.read(
                 start, images=images, payloads=payloads, rows_per_read=rows_per_read
@@ -302,7 +361,7 @@ class PagePacker:
                 return Packed(tuple(packed), False)
         return Packed(tuple(packed), True)
 
-    def _take(self, change: EntityChange) -> bool:
+    def _take(self, change: ListedChange) -> bool:
         """Whether a change has a place in the page, which it then takes."""
         size = len(orjson.dumps(change.to_dict()))
         is_first = self._left == self._limits.changes
@@ -316,20 +375,20 @@ class PagePacker:
 
 
 class Unfinished:
-    """Commits that a page ended in: their lists are kept, so that the next page finds them."""
+    """What a page ended in: the lists are kept, so that the next page finds them."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, ChangeFilter], CommitChanges] = {}
+        self._kept: dict[tuple[str, ChangeFilter], Any] = {}
 
-    def take(self, commit_id: str, wanted: ChangeFilter) -> CommitChanges | None:
-        """The changes of a commit, if they were kept; they are kept no longer."""
-        return self._kept.pop((commit_id, wanted), None)
+    def take(self, of: str, wanted: ChangeFilter) -> Any | None:
+        """The changes of a commit, a diff or a plan, if they were kept; they are no longer."""
+        return self._kept.pop((of, wanted), None)
 
-    def keep(self, found: CommitChanges, wanted: ChangeFilter, of: str | None = None) -> None:
-        """Keep the changes of a commit, or ``of`` a diff, in place of others if there are many."""
+    def keep(self, found: Listings[Any], wanted: ChangeFilter, of: str) -> None:
+        """Keep the changes of a commit, a diff or a plan; in place of others if there are many."""
         for oldest in list(self._kept)[: 1 - UNFINISHED_MAX]:
             self._kept.pop(oldest, None)
-        self._kept[of or found.cause.graph_commit_id, wanted] = found
+        self._kept[of, wanted] = found
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +410,7 @@ def commit_page(
     """
     step = commit_step(kernel, request.commit_id)
     with kernel.gates.stream(), gaps_told(*step):
-        found, packed, rest = _next_page(
+        found, packed, rest = next_page(
             kernel,
             unfinished,
             request,
@@ -365,12 +424,14 @@ def commit_page(
 class DiffPageRequest:
     """Which differences of which branches or commits, and how many of them."""
 
-    before: str
-    after: str
+    target: str
+    source: str
     wanted: ChangeFilter
     limits: PageLimits
     page_token: str | None = None
     images: bool = False
+    direct: bool = False
+    """Whether the target itself is compared, instead of the merge base."""
 
 
 def diff_page(
@@ -381,38 +442,64 @@ def diff_page(
     Raises `NotFound`, `ChangeDiffRefused`, and `ChangeCursorRejected` for the token of another
     diff: a branch that moved since the first page is compared at another commit.
     """
-    before, after = (moment_of(kernel, name) for name in (request.before, request.after))
+    before, after, target = diff_ends(kernel, request.target, request.source, request.direct)
     ends = f"{before.commit.commit_id}..{after.commit.commit_id}"
 
     def changes() -> CommitChanges:
-        diff = diff_of(schemas, before, after, request.wanted)
+        diff = diff_of(schemas, before, after, request.wanted, target=target)
         return CommitChanges(cause_of(after.commit), diff)
 
     with kernel.gates.stream(), reclaimed_told(before, after):
-        found, packed, rest = _next_page(
+        found, packed, rest = next_page(
             kernel, unfinished, request, ends, changes, images=request.images, payloads=False
         )
     assert found.diff is not None
-    return DiffPage(*found.diff.ends, tuple(map(DiffEntry.of, packed)), found.diff.types, rest)
+    listed = tuple(map(DiffEntry.of, packed))
+    how = comparison(request.direct)
+    return DiffPage(*found.diff.ends, listed, found.diff.types, rest, how)
 
 
-def _next_page(
+class PageRequest(Protocol):
+    """Which changes are wanted, how many of them, and from where on."""
+
+    @property
+    def wanted(self) -> ChangeFilter:
+        """Only these."""
+        ...
+
+    @property
+    def limits(self) -> PageLimits:
+        """How much a page holds."""
+        ...
+
+    @property
+    def page_token(self) -> str | None:
+        """Where the page before it ended; None for the first."""
+        ...
+
+
+Found = TypeVar("Found", bound=Listings[Any])
+
+
+def next_page(
     kernel: Kernel,
     unfinished: Unfinished,
-    request: CommitPageRequest | DiffPageRequest,
+    request: PageRequest,
     of: str,
-    changes: Callable[[], CommitChanges],
+    changes: Callable[[], Found],
     **shown: bool,
-) -> tuple[CommitChanges, tuple[EntityChange, ...], str | None]:
-    """The changes of a commit or a diff, those on the page, and the token of the next page."""
+) -> tuple[Found, tuple[Any, ...], str | None]:
+    """The changes of a commit, a diff or a plan, those on the page, and the next page's token.
+
+    ``of`` says which; a token of another one raises `ChangeCursorRejected`.
+    """
     # A commit is the same on every branch that has it, so tokens belong to no branch.
     scope = FeedScope(first_commit(kernel.manifest.main.state).commit_id, "", None, request.wanted)
     after = None
     if request.page_token is not None:
         after = CommitToken.read(request.page_token, scope, of).key
-    found = unfinished.take(of, request.wanted)
-    if found is None:
-        found = changes()
+    kept: Found | None = unfinished.take(of, request.wanted)
+    found = changes() if kept is None else kept
     packed = PagePacker(request.limits).pack(found, after, **shown)
     if packed.is_complete:
         return found, packed.changes, None
@@ -421,25 +508,25 @@ def _next_page(
 
 
 def _remaining(
-    found: CommitChanges, after: ChangeKey | None
-) -> Iterator[tuple[ListedChanges, int]]:
+    found: Listings[Item], after: ChangeKey | None
+) -> Iterator[tuple[Listing[Item], int]]:
     """The lists of a commit that have changes behind a place, and where those begin."""
     for changes in found.lists:
         start = 0
         if after is not None:
-            rows = changes.delta.after
+            rows = changes.rows
             rank = rows.kind == "edge", public_type_id(rows.type)
             if rank < after.type_rank:
                 continue
             if rank == after.type_rank:
                 start = _place_behind(changes, after)
-        if start < len(changes):
+        if start < len(changes.ids):
             yield changes, start
 
 
-def _place_behind(changes: ListedChanges, key: ChangeKey) -> int:
+def _place_behind(changes: Listing[Any], key: ChangeKey) -> int:
     """The place of the first change behind ``key``."""
-    ids = changes.changes.ids
+    ids = changes.ids
     if key.digest is None:
         return int(pc.sum(pc.less_equal(ids, key.id)).as_py() or 0)
     # Ids with the same beginning follow each other, and nothing that sorts before them has it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,31 +32,39 @@ def compare(
     after: Moment,
     wanted: WantedTypes,
     choose: Choose | None = None,
+    *,
+    target: Moment | None = None,
 ) -> GraphDiff:
     """What differs between two moments, of any branches and in either order.
 
-    Both are told in the words of the newer schema. On two branches, of which one has not taken over
-    the schema of the other, the older one is compared as a merge would: with the defaults that
-    properties brought, and in wider types. Raises `ChangeDiffRefused` when a change of schema on
-    the way from the one to the other rewrote data, and when the newer schema has dropped some.
+    Both are told in the words of the newer schema, or of that of the ``target`` they are compared
+    for, if it is newer still: so would a merge bring them there. On two branches, of which one has
+    not taken over the schema of the other, the older one is compared as a merge would: with the
+    defaults that properties brought, and in wider types. Raises `ChangeDiffRefused` when a change
+    of schema on the way from the one to the other rewrote data, and when the newer schema has
+    dropped some.
     """
     catalogs = schemas.catalog_of(before.commit), schemas.catalog_of(after.commit)
-    is_forward = catalogs[0] is catalogs[1] or (
-        schemas.position(before.commit) <= schemas.position(after.commit)
-    )
-    older, newer = catalogs if is_forward else catalogs[::-1]
+    is_forward = not _has_newer_schema(schemas, before, after)
     first, last = (before, after) if is_forward else (after, before)
-    rewritten = _rewritten(older, newer, first)
-    path: SchemaPath | None = None
-    if rewritten is not None:
-        if first.commit.commit_id not in last.state.commits:
-            path = schemas.path(first.commit, last.commit)
-        if path is None or _dropped_property(older, newer, first) is not None:
-            raise ChangeDiffRefused("schema_boundary", after.commit.commit_id, rewritten)
-    sides = _Side(before, catalogs[0], newer, path), _Side(after, catalogs[1], newer, path)
+    is_beyond = target is not None and _has_newer_schema(schemas, target, last)
+    if target is not None and is_beyond:
+        last = target
+    newer = schemas.catalog_of(last.commit)
+    has_path = is_beyond or first.commit.commit_id not in last.state.commits
+    sides = []
+    for own, moment in zip(catalogs, (before, after), strict=True):
+        path: SchemaPath | None = None
+        rewritten = _rewritten(own, newer, moment)
+        if rewritten is not None:
+            if has_path:
+                path = schemas.path(moment.commit, last.commit)
+            if path is None or _dropped_property(own, newer, moment) is not None:
+                raise ChangeDiffRefused("schema_boundary", after.commit.commit_id, rewritten)
+        sides.append(_Side(moment, own, newer, path))
     rows = [
         (sides[0].rows(type), sides[1].rows(type))
-        for type in _types(older, newer)
+        for type in _types(*catalogs, newer)
         if wanted.wants(type)
     ]
     found = _deltas(before.kernel, rows, choose)
@@ -66,6 +74,12 @@ def compare(
         tuple(delta for delta in found if not delta.is_empty),
         wanted.wanted,
     )
+
+
+def _has_newer_schema(schemas: SchemaHistory, one: Moment, other: Moment) -> bool:
+    if one.commit.schema_hash == other.commit.schema_hash:
+        return False
+    return schemas.position(one.commit) > schemas.position(other.commit)
 
 
 def require_data_kept(schemas: SchemaHistory, before: Moment, after: Moment) -> None:
@@ -100,9 +114,9 @@ class _Side:
         return TableRows(self._shown if identity in self._newer else self.own, type)
 
 
-def _types(older: Catalog, newer: Catalog) -> list[NodeType | EdgeType]:
-    """The types of both, under their newer names: nodes before edges, by public id."""
-    found = {identity_of(type): type for type in (*older.types, *newer.types)}
+def _types(*catalogs: Catalog) -> list[NodeType | EdgeType]:
+    """The types of all, under the names of the last that has them: nodes before edges, by id."""
+    found = {identity_of(type): type for catalog in catalogs for type in catalog.types}
     return sorted(
         found.values(), key=lambda type: (isinstance(type, EdgeType), public_type_id(type))
     )
@@ -181,10 +195,20 @@ def diff_of(
     after: Moment,
     wanted: ChangeFilter,
     choose: Choose | None = None,
+    *,
+    target: Moment | None = None,
 ) -> GraphDiff:
-    """The wanted differences between two moments; raises what `compare` raises."""
-    catalogs = (schemas.catalog_of(end.commit) for end in (after, before))
-    return compare(schemas, before, after, WantedTypes.of(wanted, catalogs), choose)
+    """The wanted differences between two moments; raises what `compare` raises.
+
+    With a ``target`` the first one is its merge base with the second.
+    """
+    ends = [after, before]
+    if target is not None and _has_newer_schema(schemas, target, after):
+        ends.insert(0, target)
+    catalogs = (schemas.catalog_of(end.commit) for end in ends)
+    types = WantedTypes.of(wanted, catalogs)
+    found = compare(schemas, before, after, types, choose, target=target)
+    return replace(found, direct=target is None)
 
 
 @dataclass(frozen=True)
@@ -210,7 +234,7 @@ class CommitChanges:
         return sum(map(len, self.lists))
 
     def __str__(self) -> str:
-        return str(self.diff or "no differences")
+        return "no differences" if self.diff is None else "\n".join(self.diff.count_lines())
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form: the cause once, then every change."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 
 from omnigraph.branching.delta import DELETE, INSERT, Changes, TableDelta
 from omnigraph.branching.moments import no_type
-from omnigraph.branching.table_rows import ROWS_PER_READ, chunked
+from omnigraph.branching.table_rows import ROWS_PER_READ, TableRows, chunked
 from omnigraph.commit.schema.change import identity_of
 from omnigraph.model.changes import (
     CHANGE_OPS,
@@ -75,6 +76,8 @@ class GraphDiff(DiffView):
     deltas: tuple[TableDelta, ...]
     """Of the types that differ, in the order their changes are listed in."""
     wanted: ChangeFilter
+    direct: bool = False
+    """Whether the two were named by the caller; else the first is a merge base."""
 
     @property
     def ends(self) -> tuple[DiffEnd, DiffEnd]:
@@ -132,6 +135,16 @@ class ListedChanges:
     def __len__(self) -> int:
         return len(self.changes)
 
+    @property
+    def rows(self) -> TableRows:
+        """The type they are of, in the newer version."""
+        return self.delta.after
+
+    @property
+    def ids(self) -> pa.ChunkedArray:
+        """The ids of the entities."""
+        return self.changes.ids
+
     def read(
         self,
         start: int = 0,
@@ -144,7 +157,7 @@ class ListedChanges:
 
         Images without ``payloads`` show sizes and digests of blobs instead of their bytes.
         """
-        rows = self.delta.after
+        rows = self.rows
         type_id = public_type_id(rows.type)
         for places in chunked(np.arange(start, len(self)), rows_per_read):
             part = self.changes.at(places)

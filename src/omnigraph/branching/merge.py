@@ -11,15 +11,17 @@ entities since is respected, and what does not go together is a conflict.
 
 from __future__ import annotations
 
-from collections import deque
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from omnigraph.branching.branches import BranchRequest, delete_branch, list_branches
-from omnigraph.branching.merge_plan import MergeWrite, Sides, merge_types
+from omnigraph.branching.ancestry import common_ancestor
+from omnigraph.branching.branches import BranchRequest, delete_branch
+from omnigraph.branching.change_pages import Unfinished, next_page
+from omnigraph.branching.merge_plan import MergeWrite, PlannedMerge, Sides, merge_types
 from omnigraph.branching.moments import reader_of, state_with
 from omnigraph.branching.three_way import ConflictRules
 from omnigraph.branching.workers import Choose
@@ -41,6 +43,7 @@ from omnigraph.errors import (
     ReadSetChanged,
     StorageError,
 )
+from omnigraph.model.changes import ChangeFilter, PageLimits
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK, check_branch_name
 from omnigraph.model.merging import MergePlan
 from omnigraph.model.receipts import MergeOutcome, MergeReceipt, ReplayReceipt
@@ -83,16 +86,52 @@ class _Captured:
     accepted: AcceptedSchema
 
 
-def plan_merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> MergePlan:
+@dataclass(frozen=True, slots=True)
+class PlanPage:
+    """Which of the entities that a plan changes are listed."""
+
+    unfinished: Unfinished
+    limits: PageLimits = field(default_factory=PageLimits)
+    page_token: str | None = None
+    wanted: ChangeFilter = field(default_factory=ChangeFilter)
+
+    def cut(
+        self,
+        kernel: Kernel,
+        sides: Sides,
+        rules: ConflictRules,
+        plan: Callable[[], PlannedMerge],
+    ) -> MergePlan:
+        """The plan with one page of its entities; it is made anew unless it was kept.
+
+        Raises `ChangeCursorRejected` for the token of another plan: of branches that moved since
+        the first page, or with other rules.
+        """
+        ends = (sides.base.snapshot, sides.source.snapshot, sides.target.snapshot)
+        of = f"{[each.commit_id for each in ends]} {sides.source_name} {rules!r}"
+        found, listed, rest = next_page(
+            kernel, self.unfinished, self, hashlib.sha256(of.encode()).hexdigest(), plan
+        )
+        return replace(found.plan, changes=listed, next_page_token=rest)
+
+
+def plan_merge(
+    kernel: Kernel, request: MergeSpec, page: PlanPage, choose: Choose | None = None
+) -> MergePlan:
     """What a merge of the present heads would do; changes nothing.
 
-    Raises `NotFound` for an unknown branch.
+    Raises `NotFound` for an unknown branch, and `ChangeCursorRejected`.
     """
     _check(request)
     branches = [kernel.manifest.refreshed(name) for name in (request.source, request.target)]
     captured = _capture(kernel, request.rules, *branches)
-    plan, _ = _plan(kernel, captured, request.rules, choose)
-    return plan
+    with _source_required(kernel, captured.source_branch):
+        return page.cut(
+            kernel,
+            captured.sides,
+            request.rules,
+            lambda: _plan(kernel, captured, request.rules, choose)[0],
+        )
 
 
 def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> MergeReceipt:
@@ -114,7 +153,8 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
     source = recoverer.barrier(request.source, "branch merge")
     captured = _capture(kernel, request.rules, source, target)
     hit(Failpoint.BRANCH_MERGE_POST_AUTHORITY_CAPTURE)
-    plan, write = _plan(kernel, captured, request.rules, choose)
+    planned, write = _plan(kernel, captured, request.rules, choose)
+    plan = planned.plan
     receipt = MergeReceipt(
         request.source,
         request.target,
@@ -233,24 +273,14 @@ def _capture(
     accepted = kernel.accepted_at(head)
     rules.check(accepted.catalog)
     heads = theirs.head.commit_id, ours.head.commit_id
-    states = [ours, theirs]
-
-    def others() -> Iterator[Commits]:
-        for name in list_branches(kernel):
-            if name not in (source.branch, target.branch):
-                state = kernel.manifest.refreshed(name).state
-                states.append(state)
-                yield state.commits
-
-    commits = with_merged({**theirs.commits, **ours.commits}, heads, others)
-    base = merge_base(commits, *heads)
-    if base is None:
+    found = common_ancestor(kernel, (theirs, heads[0]), (ours, heads[1]))
+    if found is None:
         raise Conflict(f"{source.branch} and {target.branch} have no commit in common")
+    holder, base = found
     outcome: MergeOutcome = "merged"
     if base.commit_id in heads:
         is_contained = base.commit_id == theirs.head.commit_id
         outcome = "already_up_to_date" if is_contained else "fast_forward"
-    holder = next(state for state in states if base.commit_id in state.commits)
     ends = _Ends(
         kernel, holder.snapshot_at(base.commit_id), theirs.head_snapshot(), accepted, theirs
     )
@@ -357,9 +387,9 @@ class _Ends:
 
 def _plan(
     kernel: Kernel, captured: _Captured, rules: ConflictRules, choose: Choose | None = None
-) -> tuple[MergePlan, MergeWrite]:
+) -> tuple[PlannedMerge, MergeWrite]:
     if captured.sides.outcome == "already_up_to_date":
-        return captured.sides.plan(), MergeWrite(kernel, captured.sides.target)
+        return PlannedMerge(captured.sides.plan()), MergeWrite(kernel, captured.sides.target)
     with _source_required(kernel, captured.source_branch):
         return merge_types(kernel, captured.accepted.catalog, captured.sides, rules, choose)
 
@@ -377,65 +407,6 @@ def _source_required(kernel: Kernel, source: ManifestBranch) -> Iterator[None]:
         if current != source.where.ref:
             raise ReadSetChanged("graph_branch", source.where.ref, current) from error
         raise
-
-
-Commits = Mapping[str, CommitRow]
-
-
-def merge_base(commits: Commits, source: str, target: str) -> CommitRow | None:
-    """The common ancestor nearest to both heads together; of several, the one published last.
-
-    A head that the other side already contains is nearer than anything else, however long the way.
-    None where there is none among ``commits``, as between graphs that never were one.
-    """
-    from_source, from_target = distances(commits, source), distances(commits, target)
-    for head, reached in ((source, from_target), (target, from_source)):
-        if head in reached:
-            return commits[head]
-    common = from_source.keys() & from_target.keys()
-
-    def nearness(commit_id: str) -> tuple[int, int, str]:
-        steps = from_source[commit_id] + from_target[commit_id]
-        return steps, -commits[commit_id].manifest_version, commit_id
-
-    return commits[min(common, key=nearness)] if common else None
-
-
-def distances(commits: Commits, head: str) -> dict[str, int]:
-    """Every known ancestor of a commit, itself included, and how many steps away it is."""
-    found = {head: 0} if head in commits else {}
-    ahead = deque(found)
-    while ahead:
-        commit = ahead.popleft()
-        for parent in parents(commits[commit]):
-            if parent in commits and parent not in found:
-                found[parent] = found[commit] + 1
-                ahead.append(parent)
-    return found
-
-
-def parents(commit: CommitRow) -> Iterator[str]:
-    """The commits a commit follows: its own line first, then what it merged."""
-    for parent in (commit.parent_commit_id, commit.merged_parent_commit_id):
-        if parent is not None:
-            yield parent
-
-
-def with_merged(
-    known: Commits, heads: tuple[str, str], others: Callable[[], Iterator[Commits]]
-) -> Commits:
-    """``known``, completed from other branches if they were merged into these.
-
-    What the others have is read only if a commit is missing on the way down from ``heads``.
-    """
-    reached = {commit for head in heads for commit in distances(known, head)}
-    merged = {parent for commit in reached for parent in parents(known[commit])}
-    if merged <= known.keys():
-        return known
-    complete = dict(known)
-    for commits in others():
-        complete |= commits
-    return complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,9 +431,13 @@ class ReplaySpec:
         return f"{self.verb} of {self.commit_id}"
 
 
-def plan_replay(kernel: Kernel, request: ReplaySpec) -> MergePlan:
+def plan_replay(kernel: Kernel, request: ReplaySpec, page: PlanPage) -> MergePlan:
     """What a replay on the present head would do; changes nothing."""
-    return _plan_replay(kernel, request, kernel.manifest.refreshed(request.branch))[0]
+    accepted, sides = _replay_sides(kernel, request, kernel.manifest.refreshed(request.branch))
+    rules = ConflictRules()
+    return page.cut(
+        kernel, sides, rules, lambda: merge_types(kernel, accepted.catalog, sides, rules)[0]
+    )
 
 
 def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
@@ -475,7 +450,9 @@ def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
     branch = Recoverer(kernel).barrier(request.branch, request.verb)
     if (earlier := earlier_replay(request, branch.state)) is not None:
         return earlier
-    plan, capture, write = _plan_replay(kernel, request, branch)
+    accepted, sides = _replay_sides(kernel, request, branch)
+    planned, write = merge_types(kernel, accepted.catalog, sides, ConflictRules())
+    plan = planned.plan
     plan.require_no_conflicts(
         f"nothing was changed; bring these entities on {request.branch} to what they should be"
     )
@@ -492,7 +469,7 @@ def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
             operation_id=request.operation_id,
             receipt={**request.identity, **counts},
         )
-        commit = commit_info(carry_out(kernel, capture, write.change_set(), intent))
+        commit = commit_info(carry_out(kernel, sides.target, write.change_set(), intent))
     return ReplayReceipt(
         request.verb,
         request.commit_id,
@@ -523,9 +500,10 @@ def earlier_replay(request: ReplaySpec, state: ManifestState) -> ReplayReceipt |
     )
 
 
-def _plan_replay(
+def _replay_sides(
     kernel: Kernel, request: ReplaySpec, branch: ManifestBranch
-) -> tuple[MergePlan, Capture, MergeWrite]:
+) -> tuple[AcceptedSchema, Sides]:
+    """The schema of the branch, and the three snapshots that a replay compares."""
     state = branch.state
     head = state.head_snapshot()
     accepted = kernel.accepted_at(head)
@@ -549,8 +527,7 @@ def _plan_replay(
     )
     readers = ends.base_reader(), ends.source_reader()
     sides = Sides(*readers, capture, request.source_name, request.branch, schema=ends.path.plan)
-    plan, write = merge_types(kernel, accepted.catalog, sides, ConflictRules())
-    return plan, capture, write
+    return accepted, sides
 
 
 def _history(kernel: Kernel, request: ReplaySpec, state: ManifestState) -> ManifestState:

@@ -8,12 +8,25 @@ commits exactly that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
-from omnigraph.branching.delta import DELETE, INSERT
-from omnigraph.branching.diff import ordered_types
-from omnigraph.branching.table_rows import TableRows
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.branching.delta import (
+    DELETE,
+    INSERT,
+    NO_CHANGES,
+    UPDATE,
+    Changes,
+    TableDelta,
+    id_ranges,
+)
+from omnigraph.branching.diff import ListedChanges, ordered_types, public_type_id
+from omnigraph.branching.spill import Spill
+from omnigraph.branching.table_rows import NARROW_ROWS_PER_READ, TableRows, chunked
 from omnigraph.branching.three_way import (
     ConflictRules,
     Contested,
@@ -23,22 +36,32 @@ from omnigraph.branching.workers import Choose, InProcess, TypeMerge, Workers
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import ChangeSet, TableChange, WrittenRows
 from omnigraph.effects.requests import concurrently
+from omnigraph.model.arrow import ID
 from omnigraph.model.changes import Image, image_values
 from omnigraph.model.merging import (
     ConflictKind,
+    ConflictPolicy,
     MergeConflict,
     MergePlan,
+    PlannedChange,
     PlannedType,
     RowConflict,
 )
 from omnigraph.model.receipts import MergeOutcome
-from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.migration import MigrationPlan
 from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage.fragments import Positions
 from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.row_places import PLACES
 from omnigraph.storage.written import TablePlace, copy_written
 
 NO_STEPS = MigrationPlan(())
+
+PLANNED = pa.schema(
+    [(ID, pa.string()), ("op", pa.int8()), ("before", pa.int64()), ("after", pa.int64())]
+)
+"""Entities that a merge changes: where they lie in the target, and in the source."""
 
 CONFLICT_IMAGES_MAX = 1_000
 """Conflicts of one type that are shown with what each side has."""
@@ -123,17 +146,33 @@ class MergeWrite:
         return replace(change, written=WrittenRows((*copies, *fragments)))
 
 
+@dataclass(frozen=True, eq=False)
+class PlannedMerge:
+    """What a merge would do: the plan without its list of entities, and that list."""
+
+    plan: MergePlan
+    merges: tuple[TypeMerge, ...] = ()
+    rules: ConflictRules = field(default_factory=ConflictRules)
+
+    @cached_property
+    def lists(self) -> tuple[PlannedChanges, ...]:
+        """The entities by type, nodes before edges; looked up when they are first asked for."""
+        spill = Spill()
+        return tuple(PlannedChanges.of(merge, self.rules, spill) for merge in self.merges)
+
+
 def merge_types(
     kernel: Kernel,
     catalog: Catalog,
     sides: Sides,
     rules: ConflictRules,
     choose: Choose | None = None,
-) -> tuple[MergePlan, MergeWrite]:
+) -> tuple[PlannedMerge, MergeWrite]:
     """What a merge would do, and the write that does it.
 
-    The merged rows are held against the schema if they go together. Without ``choose``, this
-    process does all of it.
+    The merged rows are held against the schema. Where entities are in conflict, they are once as
+    the target has them and once as the source has them: so the plan names all that is in the way,
+    whichever side will win. Without ``choose``, this process does all of it.
 
     Raises `LimitExceeded` for more changes than temporary files may hold.
     """
@@ -154,18 +193,22 @@ def merge_types(
         conflict for merge in found for conflict in _row_conflicts(merge, sides)
     ]
     conflicts.sort(key=lambda conflict: conflict.sort_key)
-    write = MergeWrite(kernel, sides.target)
-    if not conflicts:
-        merges = tuple(merge for merge in found if not merge.rows.is_empty)
-        conflicts += workers.violations(merges, catalog, sides.target)
-        write = MergeWrite(kernel, sides.target, merges, workers)
+    merges = tuple(merge for merge in found if not merge.rows.is_empty)
+    write = MergeWrite(kernel, sides.target, merges, workers)
+    violations = list(workers.violations(merges, catalog, sides.target))
+    if conflicts:
+        won = (TypeMerge.of(each.sides, each.rows.won_by_source()) for each in found)
+        taken = [merge for merge in won if not merge.rows.is_empty]
+        violations += workers.violations(taken, catalog, sides.target)
+        write = MergeWrite(kernel, sides.target)
+    conflicts += dict.fromkeys(violations)
     planned = (_planned(merge, conflicts) for merge in found)
     shown = (
         each
         for each in planned
         if each.inserted or each.updated or each.deleted or each.conflicts or each.resolved
     )
-    return sides.plan(shown, conflicts), write
+    return PlannedMerge(sides.plan(shown, conflicts), merges, rules), write
 
 
 def _planned(merge: TypeMerge, conflicts: Sequence[MergeConflict]) -> PlannedType:
@@ -180,6 +223,117 @@ def _planned(merge: TypeMerge, conflicts: Sequence[MergeConflict]) -> PlannedTyp
         sum(conflict.table_key == merge.target.key for conflict in conflicts),
         rows.resolved,
     )
+
+
+# --- the list of entities -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedChanges:
+    """The entities of one type that a merge changes, by id in ascending order."""
+
+    merge: TypeMerge
+    policy: ConflictPolicy
+    changes: Changes
+    """From what the target has to what the source has, also where properties of both are mixed."""
+
+    @classmethod
+    def of(cls, merge: TypeMerge, rules: ConflictRules, spill: Spill) -> PlannedChanges:
+        """Look up the ids of the rows that are taken and replaced."""
+        listed, source = spill.rows(PLANNED), merge.sides.source
+        replaced = spill.rows(pa.schema([table_schema(merge.target.type).field(ID)]))
+        for part in merge.target.columns_of(merge.rows.replaced, [ID]):
+            replaced.add(part)
+        gone = replaced.table()[ID]
+
+        def add(ids: pa.ChunkedArray, after: Positions) -> None:
+            at = pc.index_in(ids, value_set=gone)
+            is_new = at.is_null().to_numpy(zero_copy_only=False)
+            before = merge.rows.replaced[at.fill_null(0).to_numpy()] if len(gone) else after
+            ops = np.where(is_new, INSERT, UPDATE).astype(np.int8)
+            listed.add(pa.table([ids, ops, before, after], schema=PLANNED))
+
+        for positions in chunked(merge.rows.taken, NARROW_ROWS_PER_READ):
+            for part in source.columns_of(positions, [ID]):
+                add(part[ID], positions)
+        if merge.rows.mixed is not None:
+            add(merge.rows.mixed[ID], merge.rows.mixed_source)
+        removed = merge.rows.removed
+        ops = np.full(len(removed), DELETE, np.int8)
+        listed.add(pa.table([merge.rows.removed_ids, ops, removed, removed], schema=PLANNED))
+        return cls(merge, rules.policy(source.type.name), _by_id(listed.table(), spill))
+
+    @property
+    def rows(self) -> TableRows:
+        """The type they are of, as the target has it."""
+        return self.merge.target
+
+    @property
+    def ids(self) -> pa.ChunkedArray:
+        """The ids of the entities."""
+        return self.changes.ids
+
+    def read(
+        self, start: int, *, images: bool, payloads: bool, rows_per_read: int
+    ) -> Iterator[PlannedChange]:
+        """The entities from one place of the list on, with what changes of each."""
+        type_id = public_type_id(self.rows.type)
+        for places in chunked(np.arange(start, len(self.changes)), rows_per_read):
+            part = self.changes.at(places)
+            delta = TableDelta(self.rows, self.merge.sides.source, part, PLACES.empty_table())
+            shown = ListedChanges(delta, part).read()
+            names = iter(self._changed(part.chosen(part.ops == UPDATE)))
+            for change in shown:
+                properties = next(names) if change.op == "update" else ()
+                yield PlannedChange(
+                    self.rows.kind,
+                    type_id,
+                    self.rows.type.name,
+                    change.id,
+                    change.op,
+                    change.endpoints,
+                    properties,
+                )
+
+    def _changed(self, updates: Changes) -> Iterator[tuple[str, ...]]:
+        """What each of some entities that are updated gets another value for."""
+        if not len(updates):
+            return
+        target = self.rows.images(updates.before, payloads=False)
+        source = self.merge.sides.source.images(updates.after, payloads=False)
+        base = [self._mixed_from.get(at) for at in updates.after.tolist()]
+        known = np.array([at for at in base if at is not None], np.int64)
+        bases = self.merge.sides.base.images(known, payloads=False)
+        for old, new, mixed in zip(target, source, base, strict=True):
+            names = disputed(old, new)
+            if mixed is not None:
+                start = next(bases)
+                by_source, by_target = disputed(start, new), disputed(start, old)
+                names = tuple(
+                    name
+                    for name in names
+                    if name in by_source and (name not in by_target or self.policy == "source")
+                )
+            yield names
+
+    @cached_property
+    def _mixed_from(self) -> dict[int, int]:
+        """By place in the source, the place in the base of entities that get a mixed row."""
+        rows = self.merge.rows
+        return dict(zip(rows.mixed_source.tolist(), rows.mixed_base.tolist(), strict=True))
+
+
+def _by_id(listed: pa.Table, spill: Spill) -> Changes:
+    """Rows of `PLANNED` in ascending order of ids, sorted in parts that memory can hold."""
+    ids = spill.rows(pa.schema([(ID, pa.string())]))
+    numbers = [NO_CHANGES]
+    for range in id_ranges([listed], spill.part_bytes):
+        part = range.of(listed)
+        part = part.take(pc.sort_indices(part[ID]))
+        ids.add(part.select([ID]))
+        columns = (part[name].to_numpy() for name in ("op", "before", "after"))
+        numbers.append(Changes(NO_CHANGES.ids, *columns))
+    return replace(Changes.joined(numbers), ids=ids.table()[ID])
 
 
 # --- conflicts ------------------------------------------------------------------------------------
@@ -203,7 +357,7 @@ def _row_conflicts(merge: TypeMerge, sides: Sides) -> Iterator[RowConflict]:
             base,
             source,
             target,
-            _disputed(source, target),
+            disputed(source, target),
         )
 
 
@@ -239,7 +393,7 @@ def _images(
     return list(zip(*columns, strict=True))
 
 
-def _disputed(source: Image | None, target: Image | None) -> tuple[str, ...]:
+def disputed(source: Image | None, target: Image | None) -> tuple[str, ...]:
     """The names of what two images disagree about."""
     if source is None or target is None:
         return ()

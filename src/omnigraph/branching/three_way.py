@@ -7,7 +7,7 @@ unless the caller chose a side, or asked to merge property by property.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 import numpy as np
@@ -130,6 +130,10 @@ class MergedRows:
     conflicts: Contested | None = None
     resolved: int = 0
     """Conflicts that a rule has settled."""
+    mixed_source: Positions = field(default_factory=lambda: NO_POSITIONS)
+    """Where the entities of ``mixed`` lie in the source, in the same order."""
+    mixed_base: Positions = field(default_factory=lambda: NO_POSITIONS)
+    """Where they lie in the base."""
 
     @property
     def written(self) -> int:
@@ -178,6 +182,24 @@ class MergedRows:
             ),
             conflicts if len(conflicts) else None,
             sum(part.resolved for part in parts),
+            np.concatenate([NO_POSITIONS, *(part.mixed_source for part in parts)]),
+            np.concatenate([NO_POSITIONS, *(part.mixed_base for part in parts)]),
+        )
+
+    def won_by_source(self) -> MergedRows:
+        """The same merge if the source won every conflict."""
+        if self.conflicts is None:
+            return self
+        won = won_by_source(self.conflicts)
+        return replace(
+            self,
+            taken=np.concatenate([self.taken, won.taken]),
+            replaced=np.concatenate([self.replaced, won.replaced]),
+            removed=np.concatenate([self.removed, won.removed]),
+            removed_ids=pa.chunked_array(
+                [*self.removed_ids.chunks, *won.removed_ids.chunks], pa.string()
+            ),
+            conflicts=None,
         )
 
 
@@ -271,7 +293,7 @@ class _Merge:
             return
         self._parts.append(MergedRows(resolved=len(contested)))
         if self._policy == "source":
-            self._take_over(contested)
+            self._parts.append(won_by_source(contested))
 
     def result(self) -> MergedRows:
         """All of it."""
@@ -301,24 +323,28 @@ class _Merge:
             self._mixed,
         )
         self._parts.append(
-            MergedRows(replaced=pairs.target.after[found.is_written], resolved=found.settled)
+            MergedRows(
+                replaced=pairs.target.after[found.is_written],
+                resolved=found.settled,
+                mixed_source=pairs.source.after[found.is_written],
+                mixed_base=pairs.source.before[found.is_written],
+            )
         )
         left = ~updates
         left[np.flatnonzero(updates)[found.is_conflict]] = True
         return contested.chosen(left)
 
-    def _take_over(self, contested: Contested) -> None:
-        """What the source has wins."""
-        mine, theirs = contested.source.ops, contested.target.ops
-        gone = (mine == DELETE) & (theirs != DELETE)
-        self._parts.append(
-            MergedRows(
-                taken=contested.source.after[mine != DELETE],
-                replaced=contested.target.after[(mine != DELETE) & (theirs != DELETE)],
-                removed=contested.target.after[gone],
-                removed_ids=contested.source.chosen(gone).ids,
-            )
-        )
+
+def won_by_source(contested: Contested) -> MergedRows:
+    """What the merge does if the source wins these conflicts."""
+    mine, theirs = contested.source.ops, contested.target.ops
+    gone = (mine == DELETE) & (theirs != DELETE)
+    return MergedRows(
+        taken=contested.source.after[mine != DELETE],
+        replaced=contested.target.after[(mine != DELETE) & (theirs != DELETE)],
+        removed=contested.target.after[gone],
+        removed_ids=contested.source.chosen(gone).ids,
+    )
 
 
 WITH_BLOBS_AT_ONCE = 16

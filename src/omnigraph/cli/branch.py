@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -14,6 +15,8 @@ from omnigraph.cli.changes_output import (
     KindOption,
     LimitOption,
     OpOption,
+    PageTokenOption,
+    PlanLimitOption,
     TypeOption,
     change_filter,
     conflicts_shown,
@@ -63,8 +66,11 @@ OldName = Annotated[str, argument("NAME", "which one")]
 SourceOption = Annotated[
     str, option("--from", "NAME", "the branch to start from; main by default", check=branch_name)
 ]
-BeforeArgument = Annotated[str, argument("BEFORE", "a branch or a commit to start from")]
-AfterArgument = Annotated[str, argument("AFTER", "a branch or a commit to arrive at")]
+TargetArgument = Annotated[str, argument("TARGET", "a branch or a commit to compare with")]
+SourceArgument = Annotated[str, argument("SOURCE", "the branch or commit whose changes to show")]
+DirectFlag = Annotated[
+    bool, flag("--direct", "compare the two as they are, and not from the merge base")
+]
 ImagesFlag = Annotated[bool, flag("--images", "with --json, show each entity before and after")]
 PickedCommit = Annotated[
     str, argument("ID", "a commit of any branch, as `commit list` shows it", check=commit_id)
@@ -160,9 +166,10 @@ def delete(
 @COMMANDS.add(ReadCommand)
 def diff(
     ctx: typer.Context,
-    before: BeforeArgument,
-    after: AfterArgument,
+    target: TargetArgument,
+    source: SourceArgument,
     *,
+    direct: DirectFlag = False,
     kinds: KindOption = None,
     types: TypeOption = None,
     ops: OpOption = None,
@@ -174,22 +181,26 @@ def diff(
     uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show the entities that differ between two branches or commits.
+    """Show what a branch changed since it went apart from another.
 
-    Values decide: what was rewritten as it was, or only lies elsewhere now, is no difference.
-    Spark compares what differs in 10 million rows and more, or with `--engine spark`.
+    Compared are the merge base of the two and the head of SOURCE, as in a pull request: what TARGET
+    got meanwhile is not shown. `--direct` compares the two as they are. Each may also be a commit.
+    Values decide: what was rewritten as it was, or only lies elsewhere now, is no difference. Spark
+    compares what differs in 10 million rows and more, or with `--engine spark`.
 
     omnigraph branch diff main review --uri team.omni
     omnigraph branch diff main review --uri team.omni --type Person --op update --json
+    omnigraph branch diff main review --uri team.omni --direct
     omnigraph branch diff main ingest --uri s3://lake/team.omni --engine spark
     """
     how = spark_arguments(engine, spark_master, spark_conf, default="auto")
     graph = graph_to_read(ctx, uri, only_stored=spark_flags(engine, spark_master, spark_conf))
-    found = graph.diff(before, after, **change_filter(kinds, types, ops), **how)
+    found = graph.diff(target, source, direct=direct, **change_filter(kinds, types, ops), **how)
     output = output_of(ctx)
     if json:
         output.json(found.to_dict(images=images))
     else:
+        output.line(found.header)
         output.lines(diff_lines(found.types, found.changes(images=True), limit))
 
 
@@ -203,6 +214,8 @@ def merge(
     granularity: GranularityOption = "entity",
     delete_branch: DeleteFlag = False,
     dry_run: DryRunFlag = False,
+    limit: PlanLimitOption = None,
+    page_token: PageTokenOption = None,
     engine: EngineOption = None,
     spark_master: SparkMasterOption = None,
     spark_conf: SparkConfOption = None,
@@ -213,7 +226,8 @@ def merge(
 
     Both sides are compared with the commit they went apart at, entity by entity. If both changed
     one and disagree, or the result would break the schema, nothing is merged, and the exit code is
-    1. `--on-conflict` lets one side win instead. Spark compares, checks and writes what differs in
+    1. `--on-conflict` lets one side win instead. `--dry-run` lists the entities that would change,
+    what changes of each, and every conflict. Spark compares, checks and writes what differs in
     10 million rows and more, or with `--engine spark`, and the result is the same.
 
     omnigraph branch merge review --uri team.omni --dry-run
@@ -230,7 +244,8 @@ def merge(
     output = output_of(ctx)
     if dry_run:
         graph = graph_to_read(ctx, uri, only_stored=only_stored)
-        show_plan(output, graph.plan_merge(source, into, **options), json=json)
+        plan = partial(graph.plan_merge, source, into, **options)
+        show_plan(output, plan, limit, page_token, json=json)
         return
     graph = graph_to_write(ctx, "branch merge", uri, only_stored=only_stored)
     with conflicts_shown(output, json=json):
@@ -249,6 +264,8 @@ def cherry_pick(
     *,
     into: IntoOption = DEFAULT_BRANCH,
     dry_run: DryRunFlag = False,
+    limit: PlanLimitOption = None,
+    page_token: PageTokenOption = None,
     uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
@@ -261,7 +278,8 @@ def cherry_pick(
     """
     output = output_of(ctx)
     if dry_run:
-        show_plan(output, graph_to_read(ctx, uri).plan_cherry_pick(commit, into), json=json)
+        plan = partial(graph_to_read(ctx, uri).plan_cherry_pick, commit, into)
+        show_plan(output, plan, limit, page_token, json=json)
         return
     graph = graph_to_write(ctx, "branch cherry-pick", uri)
     with conflicts_shown(output, json=json):

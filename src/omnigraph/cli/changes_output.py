@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any, TypeVar
 
@@ -18,6 +19,7 @@ from omnigraph.errors import MergeConflicts
 from omnigraph.model.changes import (
     CHANGE_OPS,
     CHANGES_DEFAULT,
+    CHANGES_MAX,
     MARKS,
     CommitCause,
     CommitPage,
@@ -30,7 +32,7 @@ from omnigraph.model.changes import (
     spelled,
     subject,
 )
-from omnigraph.model.merging import HEADERS, MergePlan
+from omnigraph.model.merging import HEADERS, MergeConflict, MergePlan
 from omnigraph.model.receipts import ReplayReceipt
 from omnigraph.model.text_table import one_line
 
@@ -48,6 +50,15 @@ PageLimitOption = Annotated[
     int | None,
     option(
         "--limit", "N", f"changes per page; {CHANGES_DEFAULT:,} by default. All pages are shown"
+    ),
+]
+PlanLimitOption = Annotated[
+    int | None,
+    option(
+        "--limit",
+        "N",
+        f"with --dry-run, entities to list; {CHANGES_SHOWN} by default, with --json all",
+        min=0,
     ),
 ]
 PageTokenOption = Annotated[
@@ -106,8 +117,8 @@ def history_lines(versions: Sequence[EntityVersion]) -> Iterator[Line]:
         yield (Styled(f"    {shown}", "dim"),)
 
 
-def plan_lines(plan: MergePlan) -> Iterator[Line]:
-    """What a merge would do, type by type, then its conflicts."""
+def plan_lines(plan: MergePlan, limit: int) -> Iterator[Line]:
+    """What a merge would do: type by type, the first entities, then its conflicts."""
     style = "bold red" if plan.conflicts else "bold green"
     yield (Styled(plan.title, style),)
     if plan.schema_note:
@@ -115,14 +126,42 @@ def plan_lines(plan: MergePlan) -> Iterator[Line]:
     if plan.types:
         yield ()
         yield from table(HEADERS, [each.cells for each in plan.types])
+    if plan.changes and limit:
+        yield ()
+    for change in plan.changes[:limit]:
+        mark, entity, properties = change.cells
+        style = MARKS[change.op][1]
+        yield Styled(mark, style), f" {entity}", Styled(f"  {properties}".rstrip(), "dim")
+    if more := plan.more_changes(limit):
+        yield (f"{more}; `--limit` or `--json` shows more",)
     if plan.conflicts:
         yield ()
         yield from conflict_lines([conflict.to_dict() for conflict in plan.conflicts])
 
 
-def show_plan(output: Output, plan: MergePlan, *, json: bool) -> None:
-    """Write what would be done."""
-    output.show(plan, plan_lines(plan), json=json)
+def show_plan(
+    output: Output,
+    fetch: Callable[..., MergePlan],
+    limit: int | None,
+    page_token: str | None,
+    *,
+    json: bool,
+) -> None:
+    """Write what would be done; ``fetch`` gives the plan with one page of its entities.
+
+    For programs that is the page that was asked for, or all pages as one.
+    """
+    if not json:
+        shown = CHANGES_SHOWN if limit is None else limit
+        wanted = min(max(shown, 1), CHANGES_MAX)
+        output.lines(plan_lines(fetch(limit=wanted, page_token=page_token), shown))
+        return
+    if page_token is not None or limit is not None:
+        output.json(fetch(limit=limit, page_token=page_token).to_dict())
+        return
+    pages = list(followed(fetch, fetch()))
+    changes = tuple(change for page in pages for change in page.changes)
+    output.json(replace(pages[0], changes=changes, next_page_token=None).to_dict())
 
 
 def show_replay(output: Output, receipt: ReplayReceipt, *, json: bool) -> None:
@@ -154,7 +193,8 @@ def conflicts_shown(output: Output, *, json: bool) -> Iterator[None]:
 def conflict_lines(conflicts: Sequence[dict[str, Any]]) -> Iterator[Line]:
     """One line a conflict, as far as they can be read."""
     for conflict in conflicts[:CONFLICTS_SHOWN]:
-        yield Styled(conflict["kind"], "red"), f"  {one_line(conflict['message'])}"
+        text = MergeConflict.from_dict(conflict).text
+        yield Styled(conflict["kind"], "red"), f"  {one_line(text)}"
         if "source" in conflict or "target" in conflict:
             yield from (_side_line(conflict, side) for side in ("base", "source", "target"))
     if (more := len(conflicts) - CONFLICTS_SHOWN) > 0:
@@ -171,7 +211,7 @@ def _side_line(conflict: dict[str, Any], side: str) -> Line:
     return (Styled(f"    {side:<6}  {text}", "dim"),)
 
 
-Page = TypeVar("Page", CommitPage, FeedPage)
+Page = TypeVar("Page", CommitPage, FeedPage, MergePlan)
 
 
 def followed(fetch: Callable[..., Page], first: Page) -> Iterator[Page]:

@@ -13,6 +13,7 @@ from omnigraph.cli.changes_output import (
     OpOption,
     PageLimitOption,
     PageTokenOption,
+    PlanLimitOption,
     TypeOption,
     change_filter,
     conflicts_shown,
@@ -153,6 +154,8 @@ def revert(
     *,
     branch: BranchOption = DEFAULT_BRANCH,
     dry_run: DryRunFlag = False,
+    limit: PlanLimitOption = None,
+    page_token: PageTokenOption = None,
     uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
@@ -166,8 +169,8 @@ def revert(
     """
     output = output_of(ctx)
     if dry_run:
-        plan = graph_to_read(ctx, uri).plan_revert(commit, branch=branch)
-        show_plan(output, plan, json=json)
+        plan = partial(graph_to_read(ctx, uri).plan_revert, commit, branch=branch)
+        show_plan(output, plan, limit, page_token, json=json)
         return
     graph = graph_to_write(ctx, "commit revert", uri)
     with conflicts_shown(output, json=json):

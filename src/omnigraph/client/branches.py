@@ -72,9 +72,16 @@ async def plan_merge(
     on_conflict: ConflictPolicy = "fail",
     on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
     granularity: MergeGranularity = "entity",
+    page_token: str | None = None,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
 ) -> MergePlan:
-    """What `merge_branch` would do now: per type, and every conflict. Changes nothing."""
+    """What `merge_branch` would do now: per type, entity by entity, and every conflict.
+
+    Changes nothing. The pages are those of `Graph.plan_merge`.
+    """
     fields = _merge_fields(source, self._branch_of(into), on_conflict, on_conflict_of, granularity)
+    fields |= {"page_token": page_token, "limit": limit, "limit_bytes": limit_bytes}
     content = checked_body(requests.MergePlanRequest, fields)
     return await self._ask(operations.PLAN_MERGE, MergePlan, content=content, is_read=True)
 
@@ -144,14 +151,32 @@ async def cherry_pick(
     )
 
 
-async def plan_revert(self: AsyncHandle, commit_id: str, *, branch: str | None = None) -> MergePlan:
-    """What `revert` would do now. Changes nothing."""
-    return await _replay(self, operations.PLAN_REVERT, MergePlan, commit_id, branch)
+async def plan_revert(
+    self: AsyncHandle,
+    commit_id: str,
+    *,
+    branch: str | None = None,
+    page_token: str | None = None,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
+) -> MergePlan:
+    """What `revert` would do now, in pages as `plan_merge`. Changes nothing."""
+    page = {"page_token": page_token, "limit": limit, "limit_bytes": limit_bytes}
+    return await _replay(self, operations.PLAN_REVERT, MergePlan, commit_id, branch, page=page)
 
 
-async def plan_cherry_pick(self: AsyncHandle, commit_id: str, into: str | None = None) -> MergePlan:
-    """What `cherry_pick` would do now. Changes nothing."""
-    return await _replay(self, operations.PLAN_CHERRY_PICK, MergePlan, commit_id, into)
+async def plan_cherry_pick(
+    self: AsyncHandle,
+    commit_id: str,
+    into: str | None = None,
+    *,
+    page_token: str | None = None,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
+) -> MergePlan:
+    """What `cherry_pick` would do now, in pages as `plan_merge`. Changes nothing."""
+    page = {"page_token": page_token, "limit": limit, "limit_bytes": limit_bytes}
+    return await _replay(self, operations.PLAN_CHERRY_PICK, MergePlan, commit_id, into, page=page)
 
 
 async def _replay(
@@ -162,9 +187,12 @@ async def _replay(
     branch: str | None,
     *,
     key: str | None = None,
+    page: Mapping[str, Any] | None = None,
 ) -> Answered:
     values = {"commit_id": segment(commit_id, "commit")}
-    content = checked_body(requests.ReplayRequest, {"branch": self._branch_of(branch)})
+    fields = {"branch": self._branch_of(branch), **(page or {})}
+    body = requests.ReplayRequest if page is None else requests.ReplayPlanRequest
+    content = checked_body(body, fields)
     is_read = not operation.is_gated
     return await self._ask(
         operation, kind, values=values, content=content, is_read=is_read, key=key

@@ -69,19 +69,22 @@ async def entity_history(
 
 async def diff(
     self: AsyncHandle,
-    before: str,
-    after: str,
+    target: str,
+    source: str,
     *,
+    direct: bool = False,
     kinds: Iterable[str] = (),
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
 ) -> AsyncRemoteDiff:
-    """The entities that differ between two branches, or two commits, or one of each.
+    """What ``source`` changed since it and ``target`` went apart; each a branch or a commit.
 
-    How many there are is known at once, `changes` fetches them. Raises what `Graph.diff` does.
+    With ``direct`` the two are compared as they are. How many there are is known at once, `changes`
+    fetches them. Raises what `Graph.diff` does.
     """
     filters: Any = {"kinds": list(kinds), "types": list(types), "ops": list(ops)}
-    first = await diff_page(self, before, after, **filters)
+    filters |= {"direct": direct}
+    first = await diff_page(self, target, source, **filters)
     # Branches may move between two pages; the commits of the first page do not.
     ends = (first.before.graph_commit_id, first.after.graph_commit_id)
 
@@ -93,9 +96,10 @@ async def diff(
 
 async def diff_page(
     self: AsyncHandle,
-    before: str,
-    after: str,
+    target: str,
+    source: str,
     *,
+    direct: bool = False,
     page_token: str | None = None,
     limit: int | None = None,
     limit_bytes: int | None = None,
@@ -104,12 +108,13 @@ async def diff_page(
     ops: Iterable[str] = (),
     images: bool = False,
 ) -> DiffPage:
-    """How much differs between two branches or commits, and some of the entities.
+    """How much `diff` would show, and some of the entities.
 
     `DiffPage.next_page_token` leads to the rest, together with the two commits of this page.
     """
-    ends = {"before": before, "after": after, "images": images or None}
-    query = ends | _page(page_token, limit, limit_bytes) | _filters(kinds, types, ops)
+    ends = {"target": target, "source": source}
+    shown = {"direct": direct or None, "images": images or None}
+    query = ends | shown | _page(page_token, limit, limit_bytes) | _filters(kinds, types, ops)
     return await self._ask(operations.DIFF, DiffPage, query=query)
 
 

@@ -213,6 +213,11 @@ class RemoteDiff(DiffView):
         return self._diff.ends
 
     @property
+    def direct(self) -> bool:
+        """Whether the two ends were named by the caller; else the first is a merge base."""
+        return self._diff.direct
+
+    @property
     def types(self) -> Sequence[TypeCounts]:
         """How many entities of each type differ; types that do not are left out."""
         return self._diff.types

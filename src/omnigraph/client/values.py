@@ -199,6 +199,8 @@ class AsyncRemoteDiff:
     ) -> None:
         self.ends: tuple[DiffEnd, DiffEnd] = (first.before, first.after)
         """The commit it starts from, and the one it leads to."""
+        self.direct = first.compared == "direct"
+        """Whether the two ends were named by the caller; else the first is a merge base."""
         self.types: tuple[TypeCounts, ...] = first.types
         """How many entities of each type differ; types that do not are left out."""
         self._first = first

@@ -11,6 +11,7 @@ from omnigraph.branching import merge as merges
 from omnigraph.branching.three_way import ConflictRules
 from omnigraph.graph.history import show_commit
 from omnigraph.graph.opened import CompareEngine, Handle, no_commit
+from omnigraph.model.changes import PageLimits
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
@@ -71,14 +72,29 @@ def plan_merge(
     on_conflict: ConflictPolicy = "fail",
     on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
     granularity: MergeGranularity = "entity",
+    page_token: str | None = None,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
     engine: CompareEngine = "auto",
     spark: SparkOptions | None = None,
 ) -> MergePlan:
-    """What `merge_branch` would do now: per type, and every conflict. Changes nothing."""
+    """What `merge_branch` would do now: per type, entity by entity, and every conflict.
+
+    Changes nothing. The plan lists the first ``limit`` entities that would change, 1,000 unless
+    told, of about ``limit_bytes`` together; `MergePlan.next_page_token` leads to the rest. Raises
+    `ChangeCursorRejected` for a token of another plan, as after a branch has moved.
+    """
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
     request = merges.MergeSpec(source, self._branch_of(into), rules)
     with self._opened.comparing(engine, spark, "merge") as choose:
-        return merges.plan_merge(self._kernel, request, choose)
+        page = _plan_page(self, page_token, limit, limit_bytes)
+        return merges.plan_merge(self._kernel, request, page, choose)
+
+
+def _plan_page(
+    self: Handle, page_token: str | None, limit: int | None, limit_bytes: int | None
+) -> merges.PlanPage:
+    return merges.PlanPage(self._opened.unfinished, PageLimits.of(limit, limit_bytes), page_token)
 
 
 def merge_branch(
@@ -177,13 +193,31 @@ def _replayed(self: Handle, verb: str, request: merges.ReplaySpec) -> ReplayRece
     return merges.replay(self._kernel, request)
 
 
-def plan_revert(self: Handle, commit_id: str, *, branch: str | None = None) -> MergePlan:
-    """What `revert` would do now. Changes nothing."""
+def plan_revert(
+    self: Handle,
+    commit_id: str,
+    *,
+    branch: str | None = None,
+    page_token: str | None = None,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
+) -> MergePlan:
+    """What `revert` would do now, in pages as `plan_merge`. Changes nothing."""
     request = merges.ReplaySpec("revert", commit_id, self._branch_of(branch))
-    return merges.plan_replay(self._kernel, request)
+    page = _plan_page(self, page_token, limit, limit_bytes)
+    return merges.plan_replay(self._kernel, request, page)
 
 
-def plan_cherry_pick(self: Handle, commit_id: str, into: str | None = None) -> MergePlan:
-    """What `cherry_pick` would do now. Changes nothing."""
+def plan_cherry_pick(
+    self: Handle,
+    commit_id: str,
+    into: str | None = None,
+    *,
+    page_token: str | None = None,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
+) -> MergePlan:
+    """What `cherry_pick` would do now, in pages as `plan_merge`. Changes nothing."""
     request = merges.ReplaySpec("cherry-pick", commit_id, self._branch_of(into))
-    return merges.plan_replay(self._kernel, request)
+    page = _plan_page(self, page_token, limit, limit_bytes)
+    return merges.plan_replay(self._kernel, request, page)

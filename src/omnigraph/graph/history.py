@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from omnigraph.branching import change_feed, change_pages
+from omnigraph.branching.ancestry import diff_ends
 from omnigraph.branching.branches import list_branches
 from omnigraph.branching.change_feed import ChangeBaseline
 from omnigraph.branching.commit_changes import CommitChanges, diff_of
@@ -12,7 +13,6 @@ from omnigraph.branching.commit_changes import commit_changes as changes_of
 from omnigraph.branching.diff import GraphDiff
 from omnigraph.branching.entity_history import entity_history as versions_of
 from omnigraph.branching.entity_history import find_type
-from omnigraph.branching.moments import moment_of
 from omnigraph.graph.opened import CompareEngine, Handle, no_commit
 from omnigraph.model.changes import ChangeFilter, CommitPage, EntityVersion, FeedPage, PageLimits
 from omnigraph.model.diffs import DiffPage
@@ -57,35 +57,38 @@ def entity_history(
 
 def diff(
     self: Handle,
-    before: str,
-    after: str,
+    target: str,
+    source: str,
     *,
+    direct: bool = False,
     kinds: Iterable[str] = (),
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
     engine: CompareEngine = "auto",
     spark: SparkOptions | None = None,
 ) -> GraphDiff:
-    """The entities that differ between two branches, or two commits, or one of each.
+    """What ``source`` changed since it and ``target`` went apart, as a reviewer sees it.
 
-    Printed, it shows how many of each type were inserted, updated and deleted on the way from
-    ``before`` to ``after``; `GraphDiff.changes` lists them. Only ``kinds`` (`node`, `edge`),
-    ``types`` by name and ``ops`` (`insert`, `update`, `delete`) if any are given. A branch with
-    an older schema is compared in the newer one, as a merge would. Raises `ChangeDiffRefused`
-    when the schema changed on the way from one to the other and rewrote or dropped data.
+    Each is a branch or a commit. What ``target`` got meanwhile is not in it; with ``direct`` the
+    two are compared as they are. Printed, it shows how many entities of each type were inserted,
+    updated and deleted, and which commits were compared; `GraphDiff.changes` lists them. Only
+    ``kinds`` (`node`, `edge`), ``types`` by name and ``ops`` (`insert`, `update`, `delete`) if any
+    are given. A branch with an older schema is compared in the newer one, as a merge would. Raises
+    `ChangeDiffRefused` when the schema changed on the way and rewrote or dropped data.
     ``engine`` is that of `merge_branch`.
     """
-    older, newer = (moment_of(self._kernel, name) for name in (before, after))
+    before, after, against = diff_ends(self._kernel, target, source, direct)
     wanted = ChangeFilter.of(kinds, types, ops)
     with self._opened.comparing(engine, spark, "diff") as choose:
-        return diff_of(self._opened.schemas, older, newer, wanted, choose)
+        return diff_of(self._opened.schemas, before, after, wanted, choose, target=against)
 
 
 def diff_page(
     self: Handle,
-    before: str,
-    after: str,
+    target: str,
+    source: str,
     *,
+    direct: bool = False,
     page_token: str | None = None,
     limit: int | None = None,
     limit_bytes: int | None = None,
@@ -94,19 +97,20 @@ def diff_page(
     ops: Iterable[str] = (),
     images: bool = False,
 ) -> DiffPage:
-    """How much differs between two branches or commits, and some of the entities.
+    """How much `diff` would show, and some of the entities.
 
     `DiffPage.next_page_token` leads to the rest, together with the two commits of this page.
     ``limit`` is in entities, 1,000 unless told, ``limit_bytes`` a target for their size. Raises
     what `diff` raises, and `ChangeCursorRejected` for a token of another diff.
     """
     request = change_pages.DiffPageRequest(
-        before,
-        after,
+        target,
+        source,
         ChangeFilter.of(kinds, types, ops),
         PageLimits.of(limit, limit_bytes),
         page_token,
         images,
+        direct,
     )
     return change_pages.diff_page(
         self._kernel, self._opened.schemas, self._opened.unfinished, request

@@ -158,10 +158,12 @@ class OpenGraph:
 
         ``spark`` says where the Spark engine runs; naming a session or a master asks for it.
         """
-        options = spark or SparkOptions()
-        wanted = engine_name(name, options)
-        if wanted == "spark":
-            return self._spark_engine(options)
+        wanted = "local"
+        if name is not None or spark is not None:
+            options = checked_options(spark, SparkOptions, "spark")
+            wanted = engine_name(name, options)
+            if wanted == "spark":
+                return self._spark_engine(options)
         found = self.engines.get(wanted)
         if found is not None:
             return found

@@ -24,7 +24,7 @@ from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.model.exports import export_directory
 from omnigraph.model.governor import Governor, query_bytes
 from omnigraph.model.ids import TableKey
-from omnigraph.model.load_options import SparkOptions, checked_options
+from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.receipts import ExportFormat, ExportReceipt, checked_export_format
 from omnigraph.model.references import ShownEnds
@@ -87,7 +87,7 @@ def query(
         params,
         name,
         self._target_of(branch, snapshot),
-        self._opened.engine(engine, checked_options(spark, SparkOptions, "spark")),
+        self._opened.engine(engine, spark),
         Governor(memory_bytes=query_bytes()) if governor is None else governor,
     )
     return run.explained() if explain else run.result()

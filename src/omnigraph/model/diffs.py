@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from omnigraph.model.changes import (
     MARKS,
@@ -21,6 +21,9 @@ from omnigraph.model.changes import (
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
 from omnigraph.model.text_table import TextTable, html_line, html_table
+
+Comparison: TypeAlias = Literal["merge_base", "direct"]
+"""What a diff starts from: where the two went apart, or the first of the two itself."""
 
 HEADERS = ("type", "inserted", "updated", "deleted")
 CHANGES_PRINTED = 20
@@ -73,6 +76,8 @@ class DiffPage(JsonObject):
     """How many entities of each type differ; types that do not are left out."""
     next_page_token: Annotated[str | None, OPTIONAL] = None
     """Continues this answer; left out of its last page."""
+    compared: Comparison = "merge_base"
+    """Whether `from` is where the two went apart, or the target itself."""
 
     computed: ClassVar[Mapping[str, Json]] = {
         name: Json(within="stats") for name in ("inserted", "updated", "deleted")
@@ -94,6 +99,11 @@ class DiffPage(JsonObject):
         return sum(counts.deleted for counts in self.types)
 
 
+def comparison(direct: bool) -> Comparison:
+    """How a diff is told that was asked for with or without ``direct``."""
+    return "direct" if direct else "merge_base"
+
+
 class DiffView(ABC):
     """What leads from one commit to another. Printing one shows how much of each type differs."""
 
@@ -101,6 +111,11 @@ class DiffView(ABC):
     @abstractmethod
     def ends(self) -> tuple[DiffEnd, DiffEnd]:
         """The commit it starts from, and the one it leads to."""
+
+    @property
+    @abstractmethod
+    def direct(self) -> bool:
+        """Whether the two ends were named by the caller; else the first is a merge base."""
 
     @property
     @abstractmethod
@@ -117,24 +132,42 @@ class DiffView(ABC):
     def to_dict(self, *, images: bool = False) -> dict[str, Any]:
         """The JSON form, with every change in it."""
         listed = tuple(map(DiffEntry.of, self.changes(images=images)))
-        return DiffPage(*self.ends, listed, tuple(self.types)).to_dict()
+        return DiffPage(
+            *self.ends, listed, tuple(self.types), compared=comparison(self.direct)
+        ).to_dict()
+
+    @property
+    def header(self) -> str:
+        """Which two commits were compared, and why these."""
+        before, after = self.ends
+        if self.direct:
+            start = f"{before.graph_branch} {before.graph_commit_id}"
+            return f"{start} → {after.graph_branch} {after.graph_commit_id}, compared directly"
+        end = f"{after.graph_branch} {after.graph_commit_id}"
+        return f"{end} since {before.graph_commit_id}, the merge base"
+
+    def count_lines(self) -> Iterator[str]:
+        """How much of each type differs, as a table."""
+        if not self.types:
+            yield "no differences"
+            return
+        rows = [[f"{each.kind} {each.type_name}", *map(str, each.numbers)] for each in self.types]
+        yield from TextTable().lines(HEADERS, rows, (False, True, True, True))
 
     def __repr__(self) -> str:
-        if not self.types:
-            return "no differences"
-        rows = [[f"{each.kind} {each.type_name}", *map(str, each.numbers)] for each in self.types]
-        return "\n".join(TextTable().lines(HEADERS, rows, (False, True, True, True)))
+        return "\n".join((self.header, *self.count_lines()))
 
     def _repr_html_(self) -> str:
         if not self.types:
-            return html_line("no differences")
+            return html_line(self.header) + html_line("no differences")
         counts = [(f"{each.kind} {each.type_name}", *each.numbers) for each in self.types]
         shown = list(islice(self.changes(images=True), CHANGES_PRINTED))
         rows = [[MARKS[each.op][0], subject(each), difference(each)] for each in shown]
         colours = [MARKS[each.op][1] for each in shown]
         more = len(self) - len(shown)
         return (
-            html_table(HEADERS, counts)
+            html_line(self.header)
+            + html_table(HEADERS, counts)
             + html_table(("", "entity", "difference"), rows, colours)
             + (html_line(f"… and {more} more") if more else "")
         )

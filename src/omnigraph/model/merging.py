@@ -9,7 +9,15 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from omnigraph.errors import MergeConflicts
-from omnigraph.model.changes import Image, spelled
+from omnigraph.model.changes import (
+    MARKS,
+    ChangeOp,
+    Endpoints,
+    EntityChange,
+    Image,
+    spelled,
+    subject,
+)
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
 from omnigraph.model.receipts import MergeOutcome
@@ -65,6 +73,13 @@ class MergeConflict(JsonObject):
         return TableKey.of(self.entity_kind, self.type_name)
 
     @property
+    def text(self) -> str:
+        """The message, with the entity in front where the message does not name it."""
+        if self.entity_id is None or f"'{self.entity_id}'" in self.message:
+            return self.message
+        return f"{self.type_name} '{self.entity_id}': {self.message}"
+
+    @property
     def sort_key(self) -> tuple[str, str]:
         """Row conflicts are reported by type key and id."""
         return self.table_key, self.entity_id or ""
@@ -92,6 +107,7 @@ class RowConflict(MergeConflict):
 
 
 CONFLICTS_PRINTED = 20
+CHANGES_PRINTED = 20
 HEADERS = ("type", "how", "inserted", "updated", "deleted", "conflicts", "resolved")
 
 
@@ -119,8 +135,32 @@ class PlannedType(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedChange(JsonObject):
+    """One entity of the target that a merge would change."""
+
+    kind: EntityKind
+    type_id: str
+    """Opaque: kept by a rename, changed when a type is dropped and made again."""
+    type_name: str
+    id: str
+    op: ChangeOp
+    endpoints: Annotated[Endpoints | None, OPTIONAL] = None
+    """Where the edge ends, or ended if it is deleted."""
+    properties: Annotated[tuple[str, ...], Json(unless=())] = ()
+    """Of an update: what gets another value, the ends of an edge as `from` and `to`."""
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """A sign for the operation, the entity, and what changes of it."""
+        shown = EntityChange(
+            self.kind, self.type_id, self.type_name, self.id, self.op, self.endpoints
+        )
+        return MARKS[self.op][0], subject(shown), ", ".join(self.properties)
+
+
+@dataclass(frozen=True, slots=True)
 class MergePlan(JsonObject):
-    """What a merge would do. Printed, it is a table of types and the list of conflicts."""
+    """What a merge would do: how much of each type, some of the entities, and every conflict."""
 
     source: str
     target: str
@@ -133,6 +173,11 @@ class MergePlan(JsonObject):
     conflicts: Annotated[tuple[MergeConflict | RowConflict, ...], Json("merge_conflicts")]
     schema_steps: Annotated[tuple[Mapping[str, Any], ...], Json(unless=())] = ()
     """What the schema of the target has more than that of the source; what is merged gets it."""
+    changes: tuple[PlannedChange, ...] = ()
+    """The entities it would change, or some of them: nodes before edges, then by type and id.
+    Entities that are in conflict are not among them."""
+    next_page_token: Annotated[str | None, OPTIONAL] = None
+    """Leads to the rest of the changes; left out of the last page."""
 
     def require_no_conflicts(self, hint: str | None = None) -> None:
         """Raise `MergeConflicts` if there are any, with ``hint``."""
@@ -141,7 +186,7 @@ class MergePlan(JsonObject):
             error = MergeConflicts(
                 f"{self.source} cannot be merged into {self.target}: "
                 f"{count} conflict{'' if count == 1 else 's'}, the first is: "
-                f"{self.conflicts[0].message}",
+                f"{self.conflicts[0].text}",
                 [conflict.to_dict() for conflict in self.conflicts],
             )
             error.hint = hint or _way_out(self.conflicts)
@@ -174,10 +219,16 @@ class MergePlan(JsonObject):
             yield ""
             cells = [list(map(str, each.cells)) for each in self.types]
             yield from TextTable().lines(HEADERS, cells, (False, False, *(True,) * 5))
+        if self.changes:
+            yield ""
+        for change in self.changes[:CHANGES_PRINTED]:
+            yield "  ".join(change.cells).rstrip()
+        if more := self.more_changes(CHANGES_PRINTED):
+            yield more
         if self.conflicts:
             yield ""
         for conflict in self.conflicts[:CONFLICTS_PRINTED]:
-            yield f"{conflict.kind.value}: {conflict.message}"
+            yield f"{conflict.kind.value}: {conflict.text}"
         if more := self._more:
             yield more
 
@@ -186,6 +237,13 @@ class MergePlan(JsonObject):
         if self.types:
             colours = ["red" if each.conflicts else None for each in self.types]
             parts.append(html_table(HEADERS, [each.cells for each in self.types], colours))
+        if self.changes:
+            changes = self.changes[:CHANGES_PRINTED]
+            colours = [MARKS[each.op][1] for each in changes]
+            headers: tuple[str, ...] = ("", "entity", "changed properties")
+            parts.append(html_table(headers, [each.cells for each in changes], colours))
+        if more := self.more_changes(CHANGES_PRINTED):
+            parts.append(html_line(more))
         if self.conflicts:
             shown = self.conflicts[:CONFLICTS_PRINTED]
             headers = ("conflict", "what happened", "base", "source", "target")
@@ -194,6 +252,14 @@ class MergePlan(JsonObject):
             parts.append(html_line(more))
         return "".join(parts)
 
+    def more_changes(self, shown: int) -> str | None:
+        """That there are more changes than ``shown``; None if there are not."""
+        total = sum(each.inserted + each.updated + each.deleted for each in self.types)
+        listed = min(shown, len(self.changes))
+        if self.next_page_token is None and listed == len(self.changes):
+            return None
+        return f"… {listed} of {total} changes are listed"
+
     @property
     def _more(self) -> str | None:
         more = len(self.conflicts) - CONFLICTS_PRINTED
@@ -201,7 +267,7 @@ class MergePlan(JsonObject):
 
 
 def _conflict_cells(conflict: MergeConflict) -> list[str]:
-    cells = [conflict.kind.value, conflict.message]
+    cells = [conflict.kind.value, conflict.text]
     if not isinstance(conflict, RowConflict):
         return [*cells, "", "", ""]
     sides = (conflict.base, conflict.source, conflict.target)

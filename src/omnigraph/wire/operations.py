@@ -467,16 +467,17 @@ PLAN_MERGE = Operation(
     "What a merge would do, and every conflict; changes nothing",
     MergePlan,
     requests.MergePlanRequest,
-    refusals=(409, 410),
+    refusals=(409, 410, 413),
 )
 DIFF = Operation(
     "cluster_diff",
     f"GET {GRAPH}/diff",
-    "What differs between two branches or commits",
+    "What a branch or commit changed since it went apart from another",
     DiffPage,
     parameters=(
-        _query("before", "a branch, or a commit of any branch", required=True),
-        _query("after", "another; later pages name the commits of the first", required=True),
+        _query("target", "a branch, or a commit of any branch", required=True),
+        _query("source", "another; later pages name the commits of the first", required=True),
+        _query("direct", "compare the two as they are, and not from the merge base", _FLAG),
         _query("images", "show the entities before and after", _FLAG),
         _PAGE_TOKEN,
         _LIMIT,
@@ -531,10 +532,10 @@ PLAN_REVERT = Operation(
     f"POST {GRAPH}/commits/{{commit_id}}/revert/plan",
     "What undoing a commit would do; changes nothing",
     MergePlan,
-    requests.ReplayRequest,
+    requests.ReplayPlanRequest,
     body_required=False,
     parameters=_ONE_COMMIT,
-    refusals=(409, 410),
+    refusals=(409, 410, 413),
 )
 CHERRY_PICK = replace(
     REVERT,

@@ -322,7 +322,17 @@ class CreateBranchRequest(Body):
     from_: BranchName | None = Field(default=None, alias="from", description="main when left out")
 
 
-class MergePlanRequest(Body):
+class PlanPage(Body):
+    """Which of the entities that a plan would change are listed."""
+
+    page_token: str | None = Field(
+        default=None, description="continues an answer that had more than one page"
+    )
+    limit: int | None = Field(default=None, description="entities a page", ge=1)
+    limit_bytes: int | None = Field(default=None, description="target size of a page", ge=1)
+
+
+class MergeRules(Body):
     """Two branches, and what happens where both changed one entity."""
 
     source: BranchName
@@ -337,7 +347,11 @@ class MergePlanRequest(Body):
     )
 
 
-class MergeRequest(MergePlanRequest):
+class MergePlanRequest(MergeRules, PlanPage):
+    """The merge whose plan is wanted, and which page of it."""
+
+
+class MergeRequest(MergeRules):
     """The merge of one branch into another."""
 
     delete_branch: bool = Field(
@@ -349,6 +363,10 @@ class ReplayRequest(Body):
     """Where a commit is undone, or done once more."""
 
     branch: BranchName | None = Field(default=None, description="main when left out")
+
+
+class ReplayPlanRequest(ReplayRequest, PlanPage):
+    """The replay whose plan is wanted, and which page of it."""
 
 
 class BaselineRequest(Body):

@@ -18,23 +18,30 @@ from omnigraph.server.responses import json_response
 from omnigraph.server.routes.changes import change_filters
 from omnigraph.wire import operations
 from omnigraph.wire.answers import EntityHistoryPage
-from omnigraph.wire.requests import MergePlanRequest, ReplayRequest
+from omnigraph.wire.requests import (
+    MergePlanRequest,
+    PlanPage,
+    ReplayPlanRequest,
+    ReplayRequest,
+)
 
 VERSIONS_DEFAULT, VERSIONS_MAX = 100, 1_000
 """Commits of an entity on one page."""
 
 
 async def diff(call: Call) -> Response:
-    """What differs between two branches or commits."""
-    before, after = call.required_parameter("before"), call.required_parameter("after")
+    """What a branch or commit changed since it went apart from another."""
+    target, source = call.required_parameter("target"), call.required_parameter("source")
+    direct = call.flag_parameter("direct")
     pages: Any = {name: call.number_parameter(name) for name in ("limit", "limit_bytes")}
     images = call.flag_parameter("images")
-    before, after = await _authorize_end(call, before), await _authorize_end(call, after)
+    target, source = await _authorize_end(call, target), await _authorize_end(call, source)
     page = await call.read(
         partial(
             call.served.graph.diff_page,
-            before,
-            after,
+            target,
+            source,
+            direct=direct,
             page_token=call.parameter("page_token"),
             images=images,
             **pages,
@@ -92,13 +99,18 @@ async def plan_merge(call: Call) -> Response:
         on_conflict_of=asked.on_conflict_of,
         granularity=asked.granularity,
         engine="local",
+        **_page(asked),
     )
     return json_response(plan)
 
 
+def _page(asked: PlanPage) -> dict[str, Any]:
+    return {name: getattr(asked, name) for name in PlanPage.model_fields}
+
+
 async def revert(call: Call) -> Response:
     """Undo a commit."""
-    branch, commit_id = await _replayed(call)
+    branch, commit_id = _replay_ends(call, await call.document(ReplayRequest))
     call.authorize(Action.CHANGE, branch)
     await call.require_readable(commit_id)
     receipt = await call.write(
@@ -115,16 +127,17 @@ async def revert(call: Call) -> Response:
 
 async def plan_revert(call: Call) -> Response:
     """What undoing a commit would do."""
-    branch, commit_id = await _replayed(call)
+    asked = await call.document(ReplayPlanRequest)
+    branch, commit_id = _replay_ends(call, asked)
     call.authorize(Action.READ, branch)
     await call.require_readable(commit_id)
-    plan = await call.read(call.served.graph.plan_revert, commit_id, branch=branch)
+    plan = await call.read(call.served.graph.plan_revert, commit_id, branch=branch, **_page(asked))
     return json_response(plan)
 
 
 async def cherry_pick(call: Call) -> Response:
     """Do a commit once more on another branch."""
-    branch, commit_id = await _replayed(call)
+    branch, commit_id = _replay_ends(call, await call.document(ReplayRequest))
     await call.require_readable(commit_id)
     call.authorize(Action.CHANGE, branch)
     receipt = await call.write(
@@ -141,16 +154,16 @@ async def cherry_pick(call: Call) -> Response:
 
 async def plan_cherry_pick(call: Call) -> Response:
     """What doing a commit once more would do."""
-    branch, commit_id = await _replayed(call)
+    asked = await call.document(ReplayPlanRequest)
+    branch, commit_id = _replay_ends(call, asked)
     await call.require_readable(commit_id)
     call.authorize(Action.READ, branch)
-    plan = await call.read(call.served.graph.plan_cherry_pick, commit_id, branch)
+    plan = await call.read(call.served.graph.plan_cherry_pick, commit_id, branch, **_page(asked))
     return json_response(plan)
 
 
-async def _replayed(call: Call) -> tuple[str, str]:
+def _replay_ends(call: Call, asked: ReplayRequest) -> tuple[str, str]:
     """The branch that is written to, and the commit whose changes are replayed."""
-    asked = await call.document(ReplayRequest)
     return asked.branch or MAIN_BRANCH, canonical_commit_id(call.values["commit_id"])
 
 

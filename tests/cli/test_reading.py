@@ -240,10 +240,12 @@ def test_commits_are_listed_newest_first_with_whole_ids(run, full_graph: str, pe
     newest = json.loads(run(*load, "--as", "act-ana").out)["commit"]
     lines = run("commit", "list", full_graph).out.splitlines()
     assert len(lines) == 4
-    assert re.fullmatch(r"commit +branch +actor +time \(UTC\)", lines[0])
+    assert re.fullmatch(r"commit +kind +branch +actor +time \(UTC\) +nodes +edges", lines[0])
     when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
-    assert re.fullmatch(rf"{newest['graph_commit_id']}  main    act-ana  {when}", lines[1])
-    assert re.fullmatch(rf"\w{{26}}  main    -        {when}", lines[2])
+    newest_id = newest["graph_commit_id"]
+    assert re.fullmatch(rf"{newest_id}  load +main +act-ana  {when} +\d +\d", lines[1])
+    assert re.fullmatch(rf"\w{{26}}  load +main +-        {when} +\d +\d", lines[2])
+    assert re.fullmatch(rf"\w{{26}}  genesis +main +-        {when}  - +-", lines[3])
     commits = json.loads(run("commit", "list", full_graph, "--json").out)["commits"]
     assert commits[0] == newest
     assert len(commits) == 3
@@ -255,7 +257,7 @@ def test_commits_can_be_filtered_by_actor(run, full_graph: str, people: Path):
     (commit,) = json.loads(ours.out)["commits"]
     assert commit["actor_id"] == "act-ana"
     nobody = run("commit", "list", full_graph, "--filter", "actor=nobody")
-    assert nobody.out.splitlines() == ["commit  branch  actor  time (UTC)"]
+    assert nobody.out.splitlines() == ["commit  kind  branch  actor  time (UTC)  nodes  edges"]
 
 
 @pytest.mark.parametrize("text", ["actor", "actor=", "branch=main", "=x"])

@@ -354,6 +354,16 @@ def test_mutate_says_how_much_changed_and_names_the_commit(run, graph: str):
     assert done.out == f"add changed 1 node and 0 edges on main\ncommit {head(run, graph)}\n"
 
 
+def test_mutate_keeps_a_message_that_commit_list_shows(run, graph: str):
+    done = mutate(run, graph, "-e", ADD, "--params", '{"name": "ada"}', "--message", "first guest")
+    assert done.code == 0
+    lines = run("commit", "list", graph).out.splitlines()
+    assert lines[0].split()[-3:] == ["nodes", "edges", "message"]
+    assert lines[1].split()[-4:] == ["1", "0", "first", "guest"]
+    shown = run("commit", "show", lines[1].split()[0], "--uri", graph).out
+    assert "message   first guest" in shown and "changed   1 node, 0 edges" in shown
+
+
 def test_mutate_takes_files_for_the_query_and_its_parameters(run, graph: str, tmp_path: Path):
     (tmp_path / "add.gq").write_text(ADD)
     (tmp_path / "who.json").write_text('{"name": "ada"}')

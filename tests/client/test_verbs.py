@@ -607,3 +607,27 @@ def test_a_branch_for_one_piece_of_work(remote: RemoteGraph, local: Graph):
     assert local.entity_at("node:Person", "di") is not None
     with pytest.raises(InputError, match="file of errors"):
         remote.load(data="", mode="append", errors=og.ErrorOptions(errors_out="x"))
+
+
+def test_messages_kinds_and_counts_of_commits_are_the_same(remote: RemoteGraph, local: Graph):
+    add = 'query q { insert Person { name: "eva" } }'
+    mutated = remote.mutate(add, message="a guest").commit
+    assert mutated is not None and mutated.message == "a guest"
+    remote.create_branch("review")
+    remote.mutate('query q { insert Person { name: "fay" } }', branch="review")
+    merged = remote.merge_branch("review", message="more guests").commit
+    assert merged is not None
+    remote.revert(merged.graph_commit_id, message="not yet")
+    remote.cherry_pick(merged.merged_parent_commit_id or "", message="now")
+    remote.apply_schema(
+        f"{remote.schema_source}\nnode Club {{ name: String @key }}", message="clubs"
+    )
+    invoked = remote.invoke("sign_up", {"name": "gus"}, message="by a stored query")
+    assert isinstance(invoked, MutationReceipt)
+    listed = remote.list_commits()
+    assert listed == local.list_commits()
+    said = ["by a stored query", "clubs", "now", "not yet", "more guests", "a guest"]
+    assert [each.message for each in listed[:6]] == said
+    assert [each.affected_nodes for each in listed[:6]] == [1, None, 1, 1, 1, 1]
+    with pytest.raises(InputError, match="only commits keep a `message`"):
+        remote.invoke("everybody", message="why read")

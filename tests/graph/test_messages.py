@@ -39,6 +39,42 @@ def test_every_way_to_write_keeps_its_message(graph: og.Graph, tmp_path: Path):
     assert silent is not None and "message" not in silent.to_dict()
 
 
+def test_merges_replays_and_schemas_keep_their_message_too(graph: og.Graph):
+    with graph.branch("review", delete_branch=False) as review:
+        review.load(data=ADA, mode="append", message="on the branch")
+    graph.on_branch("review").load(data=BO, mode="append")
+    merged = graph.merge_branch("review", message="both founders").commit
+    assert merged is not None and merged.message == "both founders"
+    undone = graph.revert(merged.graph_commit_id, message="too early").commit
+    assert undone is not None and undone.message == "too early"
+    again = graph.cherry_pick(undone.parent_commit_id or "", "review", message="nothing to do")
+    assert again.commit is None
+    graph.apply_schema("node Person { name: String @key  age: I32? }", message="ages\n")
+    assert words(graph)[:3] == ["ages", "too early", "both founders"]
+
+
+def test_every_commit_says_its_kind_and_how_much_it_changed(graph: og.Graph):
+    graph.apply_schema(SCHEMA + " edge Knows: Person -> Person")
+    graph.load(data=ADA + BO, mode="append")
+    text = 'query q { insert Knows { from: "ada", to: "bo" } insert Person { name: "cy" } }'
+    graph.mutate(text)
+    graph.create_branch("review")
+    review = graph.on_branch("review")
+    review.mutate('query q { delete Person where name = "bo" }')
+    merged = graph.merge_branch("review").commit
+    assert merged is not None
+    graph.revert(merged.graph_commit_id)
+    listed = og.open(graph.uri).list_commits()
+    assert [(each.kind, each.affected_nodes, each.affected_edges) for each in listed] == [
+        ("mutation", 1, 1),  # the node that was deleted, and its edge
+        ("merge", 1, 1),
+        ("mutation", 1, 1),
+        ("load", 2, 0),
+        ("schema", None, None),
+        ("genesis", None, None),
+    ]
+
+
 def test_a_repeated_write_has_the_words_of_the_first(graph: og.Graph):
     first = graph.load(data=ADA, mode="append", operation_id="x", message="one").commit
     again = graph.load(data=ADA, mode="append", operation_id="x", message="two").commit

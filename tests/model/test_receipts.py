@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from omnigraph.model.receipts import (
     BranchCreated,
     BranchDeleted,
@@ -23,11 +25,17 @@ COMMIT_JSON = {
     "merged_parent_commit_id": None,
     "actor_id": "ana",
     "created_at": 1_900_000_000_000_000,
+    "kind": "mutation",
 }
 
 
 def test_commit_shape() -> None:
     assert COMMIT.to_dict() == COMMIT_JSON
+    counted = replace(COMMIT, message="why", affected_nodes=2, affected_edges=0)
+    more = {"message": "why", "affected_nodes": 2, "affected_edges": 0}
+    assert counted.to_dict() == COMMIT_JSON | more
+    older = {name: value for name, value in COMMIT_JSON.items() if name != "kind"}
+    assert CommitInfo.from_dict(older) == replace(COMMIT, kind=None)
 
 
 def test_mutation_shape_with_and_without_commit() -> None:

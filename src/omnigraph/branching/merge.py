@@ -65,6 +65,8 @@ class MergeSpec:
     """The caller's key: a second merge with it returns the receipt of the first."""
     metadata: Mapping[str, Any] | None = None
     """A JSON object that is kept with the commit."""
+    message: str | None = None
+    """The caller's reason, kept with the commit."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -166,7 +168,7 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
     if plan.outcome == "already_up_to_date":
         return receipt
     plan.require_no_conflicts()
-    stored: dict[str, Any] = {**request.identity, "outcome": plan.outcome}
+    stored: dict[str, Any] = {**request.identity, "outcome": plan.outcome, **plan.affected}
     if request.metadata is not None:
         stored["metadata"] = dict(request.metadata)
     intent = Intent(
@@ -176,6 +178,7 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
         operation_id=request.operation_id,
         receipt=stored,
         merged_parent=plan.source_commit_id,
+        message=request.message,
     )
     with _source_required(kernel, captured.source_branch):
         changes = write.change_set()
@@ -419,6 +422,8 @@ class ReplaySpec:
     actor_id: str | None = None
     operation_id: str | None = None
     """The caller's key: a second replay with it returns the receipt of the first."""
+    message: str | None = None
+    """The caller's reason, kept with the commit."""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -467,7 +472,8 @@ def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
             "mutation",
             request.actor_id,
             operation_id=request.operation_id,
-            receipt={**request.identity, **counts},
+            receipt={**request.identity, **counts, **plan.affected},
+            message=request.message,
         )
         commit = commit_info(carry_out(kernel, sides.target, write.change_set(), intent))
     return ReplayReceipt(

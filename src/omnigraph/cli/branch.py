@@ -29,6 +29,7 @@ from omnigraph.cli.opening import graph_to_read, graph_to_write
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     JsonFlag,
+    MessageOption,
     SparkConfOption,
     SparkMasterOption,
     UriOption,
@@ -213,6 +214,7 @@ def merge(
     on_conflict: ConflictOption = None,
     granularity: GranularityOption = "entity",
     delete_branch: DeleteFlag = False,
+    message: MessageOption = None,
     dry_run: DryRunFlag = False,
     limit: PlanLimitOption = None,
     page_token: PageTokenOption = None,
@@ -231,7 +233,7 @@ def merge(
     10 million rows and more, or with `--engine spark`, and the result is the same.
 
     omnigraph branch merge review --uri team.omni --dry-run
-    omnigraph branch merge review --uri team.omni --delete-branch
+    omnigraph branch merge review --uri team.omni --delete-branch --message "May corrections"
     omnigraph branch merge fixes --into review --uri team.omni --on-conflict source
     omnigraph branch merge ingest --uri s3://lake/team.omni --engine spark
     """
@@ -249,7 +251,9 @@ def merge(
         return
     graph = graph_to_write(ctx, "branch merge", uri, only_stored=only_stored)
     with conflicts_shown(output, json=json):
-        receipt = graph.merge_branch(source, into, **options, delete_branch=delete_branch)
+        receipt = graph.merge_branch(
+            source, into, **options, delete_branch=delete_branch, message=message
+        )
     if delete_branch and receipt.branch_deleted is None:
         output.warning(f"branch {source} was not deleted: the server does not know how")
     if receipt.branch_delete_error is not None:
@@ -263,6 +267,7 @@ def cherry_pick(
     commit: PickedCommit,
     *,
     into: IntoOption = DEFAULT_BRANCH,
+    message: MessageOption = None,
     dry_run: DryRunFlag = False,
     limit: PlanLimitOption = None,
     page_token: PageTokenOption = None,
@@ -283,7 +288,7 @@ def cherry_pick(
         return
     graph = graph_to_write(ctx, "branch cherry-pick", uri)
     with conflicts_shown(output, json=json):
-        receipt = graph.cherry_pick(commit, into)
+        receipt = graph.cherry_pick(commit, into, message=message)
     show_replay(output, receipt, json=json)
 
 

@@ -32,12 +32,13 @@ from omnigraph.cli.options import (
     BranchOption,
     CommitArgument,
     JsonFlag,
+    MessageOption,
     UriArgument,
     UriOption,
     flag,
     option,
 )
-from omnigraph.cli.output import Line, fact_lines, moment, output_of, table
+from omnigraph.cli.output import Line, counted, fact_lines, moment, output_of, table
 from omnigraph.model.receipts import CommitInfo
 from omnigraph.syntax.suggest import did_you_mean
 
@@ -51,8 +52,8 @@ omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
 )
 
 FILTERS = ("actor",)
-NO_ACTOR = "-"
-"""Shown for a commit without an actor."""
+UNKNOWN = "-"
+"""Shown where a commit has no actor, and no counts."""
 LISTED_CHARACTERS = 60
 """What a list shows of a message."""
 
@@ -153,6 +154,7 @@ def revert(
     commit: CommitArgument,
     *,
     branch: BranchOption = DEFAULT_BRANCH,
+    message: MessageOption = None,
     dry_run: DryRunFlag = False,
     limit: PlanLimitOption = None,
     page_token: PageTokenOption = None,
@@ -174,7 +176,7 @@ def revert(
         return
     graph = graph_to_write(ctx, "commit revert", uri)
     with conflicts_shown(output, json=json):
-        receipt = graph.revert(commit, branch=branch)
+        receipt = graph.revert(commit, branch=branch, message=message)
     show_replay(output, receipt, json=json)
 
 
@@ -211,19 +213,26 @@ def changes(
 
 
 def _list_lines(commits: list[CommitInfo]) -> Iterator[Line]:
-    headers = ["commit", "branch", "actor", "time (UTC)"]
+    headers = ["commit", "kind", "branch", "actor", "time (UTC)", "nodes", "edges"]
     has_words = any(found.message for found in commits)
     rows = [
         (
             found.graph_commit_id,
+            found.kind or UNKNOWN,
             found.graph_branch or DEFAULT_BRANCH,
-            found.actor_id or NO_ACTOR,
+            found.actor_id or UNKNOWN,
             moment(found.created_at),
+            *(_count(each) for each in (found.affected_nodes, found.affected_edges)),
             *((_first_line(found.message),) if has_words else ()),
         )
         for found in commits
     ]
     yield from table([*headers, "message"] if has_words else headers, rows)
+
+
+def _count(affected: int | None) -> str:
+    """Entities that a commit changed; not every kind of commit counts them."""
+    return UNKNOWN if affected is None else str(affected)
 
 
 def _first_line(message: str | None) -> str:
@@ -235,13 +244,21 @@ def _first_line(message: str | None) -> str:
 def _show_lines(found: CommitInfo) -> Iterator[Line]:
     facts = {
         "commit": found.graph_commit_id,
+        "kind": found.kind,
         "branch": found.graph_branch or DEFAULT_BRANCH,
         "parent": found.parent_commit_id,
         "merged": found.merged_parent_commit_id,
         "actor": found.actor_id,
         "time": f"{moment(found.created_at)} UTC",
+        "changed": _changed(found),
         "manifest": f"version {found.graph_manifest_version}",
     }
     yield from fact_lines(facts)
     for line in (found.message or "").splitlines():
         yield (f"message   {line}",)
+
+
+def _changed(found: CommitInfo) -> str | None:
+    if found.affected_nodes is None or found.affected_edges is None:
+        return None
+    return f"{counted(found.affected_nodes, 'node')}, {counted(found.affected_edges, 'edge')}"

@@ -13,11 +13,12 @@ from omnigraph.cli.addressing import actor_of
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import replaced_file
 from omnigraph.cli.help import Commands, GraphCommand
-from omnigraph.cli.load import MessageOption, receipt_lines
+from omnigraph.cli.load import receipt_lines
 from omnigraph.cli.opening import open_to_read, open_to_write
 from omnigraph.cli.options import (
     GlobalFlag,
     JsonFlag,
+    MessageOption,
     ReadBranchOption,
     SnapshotOption,
     SparkConfOption,

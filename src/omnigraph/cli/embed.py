@@ -12,12 +12,13 @@ import typer
 from omnigraph.cli.addressing import actor_of
 from omnigraph.cli.compute import ComputeCommand, EngineOption
 from omnigraph.cli.help import Commands
-from omnigraph.cli.load import MessageOption, stages
+from omnigraph.cli.load import stages
 from omnigraph.cli.opening import open_to_write
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
     JsonFlag,
+    MessageOption,
     SparkConfOption,
     SparkMasterOption,
     UriArgument,

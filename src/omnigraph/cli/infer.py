@@ -14,14 +14,18 @@ from omnigraph.cli.load import (
     DelimiterOption,
     DryRunFlag,
     EngineOption,
-    MessageOption,
     SeparatorOption,
     engine_reporter,
     receipt_lines,
     stages,
 )
 from omnigraph.cli.opening import INTERRUPTS, announce
-from omnigraph.cli.options import GlobalFlag, JsonFlag, argument
+from omnigraph.cli.options import (
+    GlobalFlag,
+    JsonFlag,
+    MessageOption,
+    argument,
+)
 from omnigraph.cli.output import Line, Styled, counted, output_of, table
 from omnigraph.model.load_options import CsvOptions, LoadObserver
 

@@ -23,6 +23,7 @@ from omnigraph.cli.options import (
     BranchOption,
     ExternalBlobsOption,
     JsonFlag,
+    MessageOption,
     SparkConfOption,
     SparkMasterOption,
     UriArgument,
@@ -174,7 +175,6 @@ KeyOption = Annotated[
         check=lambda value: usage(checked_key, value, "--idempotency-key"),
     ),
 ]
-MessageOption = Annotated[str | None, option("--message", "TEXT", "why, kept with the commit")]
 ModeOption = Annotated[
     str,
     option(

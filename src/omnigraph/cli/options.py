@@ -187,6 +187,10 @@ SparkConfOption = Annotated[
 SnapshotOption = Annotated[
     str | None, option("--snapshot", "ID", "read the graph as of this commit instead")
 ]
+MessageOption = Annotated[
+    str | None,
+    option("--message", "TEXT", "why; kept with the commit and shown by `commit list`"),
+]
 OutOption = Annotated[
     Path | None, option("--out", "FILE", "write here; replaced once all of it is there")
 ]

@@ -26,6 +26,7 @@ from omnigraph.cli.options import (
     BranchOption,
     ExternalBlobsOption,
     JsonFlag,
+    MessageOption,
     ReadBranchOption,
     SnapshotOption,
     SparkConfOption,
@@ -285,6 +286,7 @@ def mutate(
     params_file: ParamsFileOption = None,
     branch: BranchOption = DEFAULT_BRANCH,
     if_commit: IfCommitOption = None,
+    message: MessageOption = None,
     external_blobs: ExternalBlobsOption = None,
     json: JsonFlag = False,
 ) -> None:
@@ -295,6 +297,7 @@ def mutate(
 
     omnigraph mutate sign_up --store team.omni --query people.gq --params '{"handle": "ada"}'
     omnigraph mutate --store team.omni -e 'query q() { delete Person where handle = "ada" }'
+    omnigraph mutate fix --store team.omni --query people.gq --message "typos of the import"
     omnigraph mutate --store team.omni --query q.gq --if-commit 01K3Z7M0Q8W4R6T2Y5V9B1N3XC
     omnigraph mutate sign_up --server prod --graph team --params '{"handle": "ada"}'
     """
@@ -311,12 +314,19 @@ def mutate(
     if source is None:
         assert isinstance(graph, RemoteGraph) and name is not None
         found = graph.invoke(
-            name, values, branch=branch, expect_mutation=True, expected_head=if_commit
+            name,
+            values,
+            branch=branch,
+            expect_mutation=True,
+            expected_head=if_commit,
+            message=message,
         )
         assert isinstance(found, MutationReceipt)
         receipt = found
     else:
-        receipt = graph.mutate(source, values, name=name, branch=branch, expected_head=if_commit)
+        receipt = graph.mutate(
+            source, values, name=name, branch=branch, expected_head=if_commit, message=message
+        )
     output_of(ctx).show(receipt, _receipt_lines(receipt), json=json)
 
 

@@ -21,6 +21,7 @@ from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
     JsonFlag,
+    MessageOption,
     UriArgument,
     UriOption,
     argument,
@@ -131,7 +132,9 @@ def apply(
     ctx: typer.Context,
     new: NewFile,
     uri: UriArgument = None,
+    *,
     allow_data_loss: DataLossFlag = False,
+    message: MessageOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Bring main to another schema, in one commit.
@@ -142,7 +145,7 @@ def apply(
     no other branch may exist, and on storage that others may share, `--yes` or an answer at the
     terminal is needed.
 
-    omnigraph schema apply team.omni --schema schema.pg
+    omnigraph schema apply team.omni --schema schema.pg --message "people have birthdays"
     omnigraph schema apply s3://lake/graphs/team.omni --schema schema.pg --allow-data-loss --yes
     """
     from omnigraph.cli.schema_output import applied_lines
@@ -156,7 +159,7 @@ def apply(
     accepted = None if isinstance(graph, RemoteGraph) else graph.accepted_ir
     with every_problem_of(desired):
         warnings = compile_schema(desired, accepted=accepted).warnings
-        receipt = graph.apply_schema(desired, allow_data_loss=allow_data_loss)
+        receipt = graph.apply_schema(desired, allow_data_loss=allow_data_loss, message=message)
     show_warnings(warnings, output)
     output.show(receipt, applied_lines(receipt, new), json=json)
 

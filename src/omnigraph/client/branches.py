@@ -97,16 +97,18 @@ async def merge_branch(
     delete_branch: bool = False,
     actor: str | None = None,
     operation_id: str | None = None,
+    message: str | None = None,
 ) -> MergeReceipt:
     """Merge a branch into main, or ``into`` another, as one commit with two parents.
 
     The options mean what they mean for `Graph.merge_branch`. Raises `MergeConflicts`, and
     nothing has changed then. ``operation_id`` names the merge: repeating it with the same id
-    returns the first receipt.
+    returns the first receipt. ``message`` is kept with the commit.
     """
     require_no_actor(actor)
     fields = _merge_fields(source, self._branch_of(into), on_conflict, on_conflict_of, granularity)
-    content = checked_body(requests.MergeRequest, fields | {"delete_branch": delete_branch})
+    fields |= {"delete_branch": delete_branch, "message": message}
+    content = checked_body(requests.MergeRequest, fields)
     operation = operations.MERGE_BRANCHES
     return await self._ask(operation, MergeReceipt, content=content, key=header_key(operation_id))
 
@@ -118,16 +120,24 @@ async def revert(
     branch: str | None = None,
     actor: str | None = None,
     operation_id: str | None = None,
+    message: str | None = None,
 ) -> ReplayReceipt:
     """Undo what one commit of a branch changed, as a new commit; history stays as it is.
 
     Raises `MergeConflicts` where the same entities changed again; nothing is done then.
     ``operation_id`` names the request: repeating it with the same id returns the first receipt.
+    ``message`` is kept with the commit.
     """
     require_no_actor(actor)
     operation = operations.REVERT
     return await _replay(
-        self, operation, ReplayReceipt, commit_id, branch, key=header_key(operation_id)
+        self,
+        operation,
+        ReplayReceipt,
+        commit_id,
+        branch,
+        key=header_key(operation_id),
+        more={"message": message},
     )
 
 
@@ -138,16 +148,24 @@ async def cherry_pick(
     *,
     actor: str | None = None,
     operation_id: str | None = None,
+    message: str | None = None,
 ) -> ReplayReceipt:
     """Do what one commit of any branch changed once more on main, or ``into`` another branch.
 
     Raises `MergeConflicts` where the same entities differ there; nothing is done then.
     ``operation_id`` names the request: repeating it with the same id returns the first receipt.
+    ``message`` is kept with the commit.
     """
     require_no_actor(actor)
     operation = operations.CHERRY_PICK
     return await _replay(
-        self, operation, ReplayReceipt, commit_id, into, key=header_key(operation_id)
+        self,
+        operation,
+        ReplayReceipt,
+        commit_id,
+        into,
+        key=header_key(operation_id),
+        more={"message": message},
     )
 
 
@@ -162,7 +180,7 @@ async def plan_revert(
 ) -> MergePlan:
     """What `revert` would do now, in pages as `plan_merge`. Changes nothing."""
     page = {"page_token": page_token, "limit": limit, "limit_bytes": limit_bytes}
-    return await _replay(self, operations.PLAN_REVERT, MergePlan, commit_id, branch, page=page)
+    return await _replay(self, operations.PLAN_REVERT, MergePlan, commit_id, branch, more=page)
 
 
 async def plan_cherry_pick(
@@ -176,7 +194,7 @@ async def plan_cherry_pick(
 ) -> MergePlan:
     """What `cherry_pick` would do now, in pages as `plan_merge`. Changes nothing."""
     page = {"page_token": page_token, "limit": limit, "limit_bytes": limit_bytes}
-    return await _replay(self, operations.PLAN_CHERRY_PICK, MergePlan, commit_id, into, page=page)
+    return await _replay(self, operations.PLAN_CHERRY_PICK, MergePlan, commit_id, into, more=page)
 
 
 async def _replay(
@@ -187,13 +205,13 @@ async def _replay(
     branch: str | None,
     *,
     key: str | None = None,
-    page: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any],
 ) -> Answered:
+    """Send the request of a replay or of its plan; ``more`` are the fields beside the branch."""
     values = {"commit_id": segment(commit_id, "commit")}
-    fields = {"branch": self._branch_of(branch), **(page or {})}
-    body = requests.ReplayRequest if page is None else requests.ReplayPlanRequest
-    content = checked_body(body, fields)
     is_read = not operation.is_gated
+    body = requests.ReplayPlanRequest if is_read else requests.ReplayRequest
+    content = checked_body(body, {"branch": self._branch_of(branch), **more})
     return await self._ask(
         operation, kind, values=values, content=content, is_read=is_read, key=key
     )

@@ -218,14 +218,21 @@ async def invoke(
     snapshot: str | None = None,
     expect_mutation: bool | None = None,
     expected_head: str | None = None,
+    message: str | None = None,
 ) -> Result | MutationReceipt:
     """Run a stored query: rows if it reads, a receipt if it writes.
 
-    ``expect_mutation`` refuses it unless it writes, or unless it reads. Raises `NotFound` for
+    ``expect_mutation`` refuses it unless it writes, or unless it reads. ``message`` is kept with
+    the commit of one that writes. Raises `NotFound` for
     an unknown name, and for a caller that may not run stored queries.
     """
     target = self._branch_of(branch, snapshot)
-    fields = {"branch": target, "snapshot": snapshot, "expect_mutation": expect_mutation}
+    fields = {
+        "branch": target,
+        "snapshot": snapshot,
+        "expect_mutation": expect_mutation,
+        "message": message,
+    }
     return await self._connection.send(
         Exchange(
             operations.INVOKE if expected_head is None else operations.INVOKE_IF,

@@ -15,7 +15,7 @@ from omnigraph.client.exchange import (
     utf8,
 )
 from omnigraph.client.failures import require_no_actor
-from omnigraph.client.handle import Answered, AsyncHandle, SourceText
+from omnigraph.client.handle import AsyncHandle, SourceText
 from omnigraph.client.records import Data, read_records, types_of_exports
 from omnigraph.errors import InputError, LimitExceeded
 from omnigraph.model.ids import MAIN_BRANCH
@@ -35,7 +35,6 @@ from omnigraph.model.receipts import (
     SchemaRebaseReceipt,
 )
 from omnigraph.wire import operations, requests
-from omnigraph.wire.operations import Operation
 from omnigraph.wire.requests import read_document
 
 Grammar = Literal["strict", "compatible"]
@@ -148,7 +147,12 @@ async def plan_schema(
     self: AsyncHandle, desired: SourceText, *, allow_data_loss: bool = False
 ) -> SchemaPlan:
     """The steps from the accepted schema to another; changes nothing."""
-    return await _schema(self, operations.PLAN_SCHEMA, SchemaPlan, desired, allow_data_loss)
+    text = Text.of(desired)
+    fields = {"schema_source": text.text, "allow_data_loss": allow_data_loss}
+    content = checked_body(requests.SchemaRequest, fields)
+    return await self._ask(
+        operations.PLAN_SCHEMA, SchemaPlan, content=content, text=text, is_read=True
+    )
 
 
 async def apply_schema(
@@ -158,15 +162,26 @@ async def apply_schema(
     allow_data_loss: bool = False,
     actor: str | None = None,
     operation_id: str | None = None,
+    message: str | None = None,
 ) -> SchemaApplyReceipt:
     """Bring main to another schema (a text, or the path of a `.pg` file) as one commit.
 
     ``operation_id`` names the change: repeating it with the same id returns the first receipt.
+    ``message`` is kept with the commit.
     """
     require_no_actor(actor)
-    kind, operation = SchemaApplyReceipt, operations.APPLY_SCHEMA
-    return await _schema(
-        self, operation, kind, desired, allow_data_loss, key=header_key(operation_id)
+    text = Text.of(desired)
+    fields = {
+        "schema_source": text.text,
+        "allow_data_loss": allow_data_loss,
+        "message": message,
+    }
+    return await self._ask(
+        operations.APPLY_SCHEMA,
+        SchemaApplyReceipt,
+        content=checked_body(requests.SchemaApplyRequest, fields),
+        text=text,
+        key=header_key(operation_id),
     )
 
 
@@ -195,19 +210,3 @@ async def rebase_schema(
         key=header_key(operation_id),
         is_read=dry_run,
     )
-
-
-async def _schema(
-    self: AsyncHandle,
-    operation: Operation,
-    kind: type[Answered],
-    desired: SourceText,
-    loss: bool,
-    *,
-    key: str | None = None,
-) -> Answered:
-    text = Text.of(desired)
-    fields = {"schema_source": text.text, "allow_data_loss": loss}
-    content = checked_body(requests.SchemaRequest, fields)
-    is_read = not operation.is_gated
-    return await self._ask(operation, kind, content=content, text=text, is_read=is_read, key=key)

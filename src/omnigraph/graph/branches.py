@@ -20,6 +20,7 @@ from omnigraph.model.receipts import (
     MergeReceipt,
     ReplayReceipt,
     checked_key,
+    checked_message,
 )
 from omnigraph.storage.layout import MAIN
 
@@ -108,6 +109,7 @@ def merge_branch(
     delete_branch: bool = False,
     actor: str | None = None,
     operation_id: str | None = None,
+    message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     engine: CompareEngine = "auto",
     spark: SparkOptions | None = None,
@@ -121,16 +123,17 @@ def merge_branch(
     of one entity go together. ``delete_branch`` deletes the source afterwards; the receipt says
     if that was refused. Raises `ReadSetChanged` when others wrote to the target meanwhile.
     ``operation_id`` names the merge: if the same actor repeats it, the first receipt returns,
-    and only a deletion that the first did not get to is done. ``metadata`` is a JSON object
-    that is kept with the commit. ``engine`` says who compares, checks and writes the rows, with
-    the same result: this process (`local`), workers of Spark (`spark`), or Spark only where the
-    branches differ in 10 million rows and more (`auto`, `OMNIGRAPH_SPARK_THRESHOLD_ROWS`).
+    and only a deletion that the first did not get to is done. ``message`` says why, and
+    ``metadata`` is a JSON object; both are kept with the commit. ``engine`` says who compares,
+    checks and writes the rows, with the same result: this process (`local`), workers of Spark
+    (`spark`), or Spark only where the branches differ in 10 million rows and more (`auto`,
+    `OMNIGRAPH_SPARK_THRESHOLD_ROWS`).
     """
     target, actor = self._branch_of(into), self._actor_of(actor)
     self._opened.gate.branch_merge(actor, source, target)
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
-    key = checked_key(operation_id)
-    request = merges.MergeSpec(source, target, rules, actor, key, metadata)
+    key, why = checked_key(operation_id), checked_message(message)
+    request = merges.MergeSpec(source, target, rules, actor, key, metadata, why)
     with self._opened.comparing(engine, spark, "merge") as choose:
         receipt = merges.merge(self._kernel, request, choose)
     self._opened.notify_auto_optimizer()
@@ -147,6 +150,7 @@ def revert(
     branch: str | None = None,
     actor: str | None = None,
     operation_id: str | None = None,
+    message: str | None = None,
 ) -> ReplayReceipt:
     """Undo what one commit of a branch changed, as a new commit; history stays as it is.
 
@@ -154,10 +158,11 @@ def revert(
     changed again, or where the schema needs what the commit brought; nothing is done then. A
     merge is reverted against its first parent. ``operation_id`` names the request: if the same
     actor repeats it, the first receipt returns.
+    ``message`` is kept with the commit.
     """
-    key = checked_key(operation_id)
+    key, why = checked_key(operation_id), checked_message(message)
     request = merges.ReplaySpec(
-        "revert", commit_id, self._branch_of(branch), self._actor_of(actor), key
+        "revert", commit_id, self._branch_of(branch), self._actor_of(actor), key, why
     )
     return _replayed(self, "revert", request)
 
@@ -169,15 +174,17 @@ def cherry_pick(
     *,
     actor: str | None = None,
     operation_id: str | None = None,
+    message: str | None = None,
 ) -> ReplayReceipt:
     """Do what one commit of any branch changed once more on main, or ``into`` another branch.
 
     Raises `MergeConflicts` where the same entities differ there; nothing is done then.
     ``operation_id`` names the request: if the same actor repeats it, the first receipt returns.
+    ``message`` is kept with the commit.
     """
-    key = checked_key(operation_id)
+    key, why = checked_key(operation_id), checked_message(message)
     request = merges.ReplaySpec(
-        "cherry-pick", commit_id, self._branch_of(into), self._actor_of(actor), key
+        "cherry-pick", commit_id, self._branch_of(into), self._actor_of(actor), key, why
     )
     return _replayed(self, "branch cherry-pick", request)
 

@@ -8,7 +8,12 @@ from pathlib import Path
 from omnigraph.commit.schema.apply import apply_schema as run_apply
 from omnigraph.commit.schema.rebase import rebase_schema as run_rebase
 from omnigraph.graph.opened import Handle
-from omnigraph.model.receipts import SchemaApplyReceipt, SchemaRebaseReceipt, checked_key
+from omnigraph.model.receipts import (
+    SchemaApplyReceipt,
+    SchemaRebaseReceipt,
+    checked_key,
+    checked_message,
+)
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.migration import PlannedChange, plan_change
 from omnigraph.storage.manifest_rows import commit_info
@@ -33,6 +38,7 @@ def apply_schema(
     allow_data_loss: bool = False,
     actor: str | None = None,
     operation_id: str | None = None,
+    message: str | None = None,
     check: Callable[[Catalog], None] | None = None,
 ) -> SchemaApplyReceipt:
     """Bring main to another schema (a text, or the path of a `.pg` file) as one commit.
@@ -44,7 +50,8 @@ def apply_schema(
     entities if stored data breaks an added constraint, and `Conflict` while another apply runs,
     or if data is to be reclaimed while there are other branches; the graph is then as it was.
     ``operation_id`` names the change: if the same actor repeats it, the first receipt returns.
-    ``check`` gets the new schema before anything is written, and may refuse it by raising.
+    ``message`` is kept with the commit. ``check`` gets the new schema before anything is
+    written, and may refuse it by raising.
     """
     actor = self._actor_of(actor)
     self._opened.gate.schema_apply(actor)
@@ -54,6 +61,7 @@ def apply_schema(
         allow_data_loss=allow_data_loss,
         actor_id=actor,
         operation_id=checked_key(operation_id),
+        message=checked_message(message),
         check=check,
     )
     return SchemaApplyReceipt(

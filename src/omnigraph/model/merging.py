@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from omnigraph.errors import MergeConflicts
 from omnigraph.model.changes import (
@@ -191,6 +191,18 @@ class MergePlan(JsonObject):
             )
             error.hint = hint or _way_out(self.conflicts)
             raise error
+
+    @property
+    def affected(self) -> dict[str, int]:
+        """How many nodes and edges it changes, as commits keep it."""
+        return {
+            f"affected_{kind}s": sum(
+                each.inserted + each.updated + each.deleted
+                for each in self.types
+                if each.kind == kind
+            )
+            for kind in get_args(EntityKind)
+        }
 
     @property
     def title(self) -> str:

@@ -96,12 +96,15 @@ class CommitInfo(JsonObject):
     actor_id: str | None
     created_at: int
     """Microseconds since 1970."""
-    kind: Annotated[CommitKind | None, HIDDEN]
-    """Not in the JSON form; None for a commit that came from a server."""
+    kind: Annotated[CommitKind | None, OPTIONAL] = None
+    """What it was made by; None for a commit that came from an older server."""
     message: Annotated[str | None, OPTIONAL] = None
     """Why it was written, as its author gave it; left out if none was given."""
     metadata: Annotated[Mapping[str, Any] | None, OPTIONAL] = field(default=None, hash=False)
     """What the program that wrote it kept with it, as pipelines do; left out if there is none."""
+    affected_nodes: Annotated[int | None, OPTIONAL] = None
+    """Nodes that it inserted, updated or deleted; None where its writer did not record it."""
+    affected_edges: Annotated[int | None, OPTIONAL] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from lance import LanceDataset
 
 from omnigraph.effects.uri import Root
 from omnigraph.errors import RootMoved, StorageError, UnsupportedStorageVersion
-from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, SCHEMA_APPLY_LOCK
-from omnigraph.model.receipts import CommitInfo, CommitKind
+from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, SCHEMA_APPLY_LOCK, EntityKind
+from omnigraph.model.receipts import CommitInfo, CommitKind, LoadedType
 from omnigraph.storage.layout import MAIN
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
@@ -118,6 +118,19 @@ class CommitRow:
     def metadata(self) -> Mapping[str, Any] | None:
         """What the program that wrote it kept with it."""
         return (self.receipt or {}).get("metadata")
+
+    def affected(self, kind: EntityKind) -> int | None:
+        """Nodes or edges that it inserted, updated or deleted; None if that was not recorded.
+
+        Mutations, merges and replays store the two numbers, and loads their counts by type.
+        """
+        stored = self.receipt or {}
+        if f"affected_{kind}s" in stored:
+            return int(stored[f"affected_{kind}s"])
+        if self.kind == "load" and f"{kind}s" in stored:
+            loaded = (LoadedType(*counts) for counts in stored[f"{kind}s"])
+            return sum(each.inserted + each.updated for each in loaded)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +382,8 @@ def commit_info(row: CommitRow) -> CommitInfo:
         row.kind,
         row.message,
         row.metadata,
+        row.affected("node"),
+        row.affected("edge"),
     )
 
 

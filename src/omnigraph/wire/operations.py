@@ -374,7 +374,7 @@ APPLY_SCHEMA = Operation(
     f"POST {GRAPH}/schema/apply",
     "Bring the graph to another schema",
     SchemaApplyReceipt,
-    requests.SchemaRequest,
+    requests.SchemaApplyRequest,
     is_gated=True,
 )
 REBASE_SCHEMA = Operation(

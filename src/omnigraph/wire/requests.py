@@ -101,6 +101,8 @@ def branch_name(text: str) -> str:
         ) from None
 
 
+Message = Annotated[str | None, Field(description="why; kept with the commit")]
+
 Parameters = dict[str, Any]
 """Values of query parameters by name; the engine reads them against the declared types."""
 
@@ -183,7 +185,7 @@ class ChangeRequest(Body):
     operation_id: str | None = Field(
         default=None, description="names the write: repeating it returns the first receipt"
     )
-    message: str | None = Field(default=None, description="why; kept with the commit")
+    message: Message = None
 
     @model_validator(mode="before")
     @classmethod
@@ -208,6 +210,7 @@ class InvokeRequest(OneTargetBody):
     expect_mutation: bool | None = Field(
         default=None, description="refuse unless the stored query writes, or unless it reads"
     )
+    message: Message = None
 
 
 # --- loads and exports ----------------------------------------------------------------------------
@@ -232,7 +235,7 @@ class LoadOptions(Body):
     operation_id: str | None = Field(
         default=None, description="names the load: repeating it returns the first receipt"
     )
-    message: str | None = Field(default=None, description="why; kept with the commit")
+    message: Message = None
     dry_run: bool = Field(default=False, description="only say what would be written")
     max_errors: int | None = Field(
         default=None,
@@ -302,6 +305,12 @@ class SchemaRequest(Body):
     allow_data_loss: bool = Field(default=False, description="drops are final")
 
 
+class SchemaApplyRequest(SchemaRequest):
+    """The schema a graph is to get."""
+
+    message: Message = None
+
+
 class SchemaRebaseRequest(Body):
     """The branch that is to have the schema of main."""
 
@@ -357,15 +366,22 @@ class MergeRequest(MergeRules):
     delete_branch: bool = Field(
         default=False, description="delete the source once the merge has landed"
     )
+    message: Message = None
 
 
-class ReplayRequest(Body):
+class ReplayTarget(Body):
     """Where a commit is undone, or done once more."""
 
     branch: BranchName | None = Field(default=None, description="main when left out")
 
 
-class ReplayPlanRequest(ReplayRequest, PlanPage):
+class ReplayRequest(ReplayTarget):
+    """Where a commit is undone, or done once more, and why."""
+
+    message: Message = None
+
+
+class ReplayPlanRequest(ReplayTarget, PlanPage):
     """The replay whose plan is wanted, and which page of it."""
 
 

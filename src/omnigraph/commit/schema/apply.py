@@ -66,6 +66,7 @@ def apply_schema(
     allow_data_loss: bool = False,
     actor_id: str | None = None,
     operation_id: str | None = None,
+    message: str | None = None,
     check: Callable[[Catalog], None] | None = None,
 ) -> AppliedSchema:
     """Bring a graph to another schema, whole or not at all.
@@ -107,7 +108,12 @@ def apply_schema(
         steps = tuple(step.to_json() for step in planned.plan.steps)
         receipt = None if operation_id is None else {**asked, "steps": steps}
         intent = Intent(
-            "SchemaApply", "schema", actor_id, operation_id=operation_id, receipt=receipt
+            "SchemaApply",
+            "schema",
+            actor_id,
+            operation_id=operation_id,
+            receipt=receipt,
+            message=message,
         )
         commit = _Apply(kernel, accepted, planned, lease, intent, attempt_id=attempt_id).run()
     return AppliedSchema(steps, commit, commit.manifest_version)

@@ -79,6 +79,7 @@ async def merge_branches(call: Call) -> Response:
         delete_branch=verdict is not None and verdict.allowed,
         actor=call.actor,
         operation_id=call.key,
+        message=asked.message,
     )
     if verdict is not None and not verdict.allowed:
         receipt = replace(receipt, branch_deleted=False, branch_delete_error=verdict.message)

@@ -182,6 +182,11 @@ async def invoke(call: Call) -> Response:
     _require_expected(stored, asked)
     if stored.signature.is_mutation:
         return await _invoke_mutation(call, stored, asked, None)
+    if asked.message is not None:
+        raise InputError(
+            f"stored query '{stored.signature.name}' reads, and only commits keep a `message`",
+            hint="leave `message` out",
+        )
     snapshot = await call.authorize_read(asked.branch, asked.snapshot)
     run = partial(
         call.served.graph.query,
@@ -231,6 +236,7 @@ async def _invoke_mutation(
         expected_head=expected,
         actor=call.actor,
         operation_id=call.key,
+        message=asked.message,
     )
     return json_response(receipt)
 

@@ -23,6 +23,7 @@ from omnigraph.wire.requests import (
     PlanPage,
     ReplayPlanRequest,
     ReplayRequest,
+    ReplayTarget,
 )
 
 VERSIONS_DEFAULT, VERSIONS_MAX = 100, 1_000
@@ -110,7 +111,8 @@ def _page(asked: PlanPage) -> dict[str, Any]:
 
 async def revert(call: Call) -> Response:
     """Undo a commit."""
-    branch, commit_id = _replay_ends(call, await call.document(ReplayRequest))
+    asked = await call.document(ReplayRequest)
+    branch, commit_id = _replay_ends(call, asked)
     call.authorize(Action.CHANGE, branch)
     await call.require_readable(commit_id)
     receipt = await call.write(
@@ -121,6 +123,7 @@ async def revert(call: Call) -> Response:
         branch=branch,
         actor=call.actor,
         operation_id=call.key,
+        message=asked.message,
     )
     return json_response(receipt)
 
@@ -137,7 +140,8 @@ async def plan_revert(call: Call) -> Response:
 
 async def cherry_pick(call: Call) -> Response:
     """Do a commit once more on another branch."""
-    branch, commit_id = _replay_ends(call, await call.document(ReplayRequest))
+    asked = await call.document(ReplayRequest)
+    branch, commit_id = _replay_ends(call, asked)
     await call.require_readable(commit_id)
     call.authorize(Action.CHANGE, branch)
     receipt = await call.write(
@@ -148,6 +152,7 @@ async def cherry_pick(call: Call) -> Response:
         branch,
         actor=call.actor,
         operation_id=call.key,
+        message=asked.message,
     )
     return json_response(receipt)
 
@@ -162,7 +167,7 @@ async def plan_cherry_pick(call: Call) -> Response:
     return json_response(plan)
 
 
-def _replay_ends(call: Call, asked: ReplayRequest) -> tuple[str, str]:
+def _replay_ends(call: Call, asked: ReplayTarget) -> tuple[str, str]:
     """The branch that is written to, and the commit whose changes are replayed."""
     return asked.branch or MAIN_BRANCH, canonical_commit_id(call.values["commit_id"])
 

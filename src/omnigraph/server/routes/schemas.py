@@ -16,7 +16,7 @@ from omnigraph.server.call import Call, Handlers
 from omnigraph.server.responses import json_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import SchemaSource
-from omnigraph.wire.requests import SchemaRebaseRequest, SchemaRequest
+from omnigraph.wire.requests import SchemaApplyRequest, SchemaRebaseRequest, SchemaRequest
 
 
 async def get_schema(call: Call) -> Response:
@@ -31,7 +31,7 @@ async def get_schema(call: Call) -> Response:
 
 async def apply_schema(call: Call) -> Response:
     """Bring the graph to another schema, unless a cluster is in charge of it."""
-    asked = await call.document(SchemaRequest)
+    asked = await call.document(SchemaApplyRequest)
     call.authorize(Action.SCHEMA_APPLY, None, MAIN_BRANCH)
     if not call.services.config.applies_schemas:
         raise Conflict(
@@ -47,6 +47,7 @@ async def apply_schema(call: Call) -> Response:
         allow_data_loss=asked.allow_data_loss,
         actor=call.actor,
         operation_id=call.key,
+        message=asked.message,
         # A server does not start with a stored query that does not compile, so no schema is
         # published that breaks one of those it serves.
         check=partial(

@@ -17,7 +17,7 @@ from omnigraph.model.arrow import ID
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query.plan import (
-    Direction,
+    FLIPPED,
     Exclude,
     Exists,
     Expand,
@@ -146,9 +146,6 @@ def _hop_with_type(hop: Expand, name: str, type_name: str) -> Expand:
 
 
 # --- order of the steps ---------------------------------------------------------------------------
-
-
-_FLIPPED: dict[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
 
 
 def lower_block(block: Block, catalog: Catalog) -> Pattern:
@@ -390,7 +387,7 @@ def _reversed(hop: Expand) -> Expand:
         source_type=hop.target_type,
         target=hop.source,
         target_type=hop.source_type,
-        direction=_FLIPPED[hop.direction],
+        direction=FLIPPED[hop.direction],
         ends=None if hop.ends is None else (hop.ends[1], hop.ends[0]),
     )
 

@@ -30,6 +30,9 @@ from omnigraph.query.expressions import (
 
 Direction: TypeAlias = Literal["out", "in", "both"]
 
+FLIPPED: Mapping[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
+"""The direction of a hop that is walked from its other end."""
+
 HOPS_MAX = 2**32 - 1
 """The largest bound of a hop. There are fewer nodes than this, so that a hop with this maximum ends
 when it finds no more of them: an open bound."""

@@ -93,6 +93,23 @@ def test_contains_knows_every_pair(
 
 
 @EXAMPLES
+@given(
+    st.lists(st.none() | st.integers(0, 5), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=20),
+)
+def test_where_nodes_have_one_neighbour_at_most_a_pair_is_a_comparison(
+    only: list[int | None], pairs: list[tuple[int, int]]
+):
+    edges = [(source, target) for source, target in enumerate(only) if target is not None]
+    graph = Multigraph(6, tuple(edges))
+    adjacency = graph.adjacency("out")
+    assert adjacency.is_functional
+    assert not Multigraph(6, (*edges, (0, 1), (0, 1))).adjacency("out").is_functional
+    sources, targets = slots_of([s for s, _ in pairs]), slots_of([t for _, t in pairs])
+    assert adjacency.contains(sources, targets).tolist() == [pair in edges for pair in pairs]
+
+
+@EXAMPLES
 @given(multigraphs(), directions)
 def test_adjacency_knows_of_parallels_and_loops(graph: Multigraph, direction: Direction):
     adjacency = graph.adjacency(direction)
@@ -184,6 +201,14 @@ def test_edited_adjacency_and_order_are_what_building_anew_gives(
             assert edited_order.at(some).tolist() == built_order.at(some).tolist()
         targets = asked[::-1].copy()
         assert edited.contains(asked, targets).tolist() == built.contains(asked, targets).tolist()
+        assert edited.is_functional <= built.is_functional
+        pairs = list(zip(asked.tolist(), targets.tolist(), strict=True))
+        shown = [edge if direction == "out" else edge[::-1] for edge in graph.edges]
+        linking = [[edge for edge in new if shown[edge] == pair] for pair in pairs]
+        for one in (edited_order, built_order):
+            positions, counts = one.between(asked, targets)
+            assert counts.tolist() == [len(each) for each in linking]
+            assert positions.tolist() == [edge for each in linking for edge in each]
         assert edited.has_parallels >= built.has_parallels
         assert edited.has_loops >= built.has_loops
         compact = edited.compacted(graph.nodes)

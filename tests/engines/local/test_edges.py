@@ -91,6 +91,15 @@ def assert_gives(
         found = table.contains(direction, sources, targets)
         wanted_pairs = [other in far_ends(edges, one, direction) for one, other in pairs]
         assert found.tolist() == wanted_pairs
+        between, numbers = table.between(direction, sources, targets)
+        assert numbers.tolist() == [
+            far_ends(edges, one, direction).count(other) for one, other in pairs
+        ]
+        ends = [table.values(end, pa.string(), between).to_pylist() for end in ("src", "dst")]
+        for pair, *one in zip(
+            np.repeat(np.array(pairs), numbers, axis=0).tolist(), *ends, strict=True
+        ):
+            assert one in {"out": [pair], "in": [pair[::-1]]}.get(direction, [pair, pair[::-1]])
 
 
 def view_of(table: TableVersions, reader: SnapshotReader, key: str) -> RowView:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from omnigraph.engines.local import reach as reach_module
 from omnigraph.engines.local.adjacency import Adjacency, Counts
 from omnigraph.engines.local.ids import Slots
-from omnigraph.engines.local.reach import reach, reaches
+from omnigraph.engines.local.reach import reach
 from omnigraph.query.plan import HOPS_MAX
 from tests.engines.local.examples import EXAMPLES
 from tests.engines.local.multigraphs import (
@@ -75,23 +75,25 @@ class Discovered:
 
 NEVER = 1_000_000
 WAYS = {
-    "lists, blocks of two": (0, 0, 2),
-    "lists, then maps, blocks of five": (3, 0, 5),
-    "a map of what was met, source by source": (NEVER, 0, 1),
-    "maps": (NEVER, NEVER, NEVER),
-    "usual": (64, 8, NEVER),
+    "lists, blocks of two": (0, 0, 2, NEVER),
+    "lists, then maps, blocks of five": (3, 0, 5, NEVER),
+    "a map of what was met, source by source": (NEVER, 0, 1, NEVER),
+    "maps": (NEVER, NEVER, NEVER, NEVER),
+    "sources with more than two neighbours alone": (64, 8, NEVER, 2),
+    "usual": (64, 8, NEVER, NEVER),
 }
 
 
 @pytest.fixture(params=list(WAYS.values()), ids=list(WAYS), autouse=True)
 def frontier(request: pytest.FixtureRequest) -> Iterator[None]:
     """What was met, and frontiers, as lists, as maps, or as the engine chooses; sizes of blocks."""
-    sparse, dense, block = request.param
+    sparse, dense, block, alone = request.param
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reach_module, "_SPARSE_SHARE", sparse)
         patch.setattr(reach_module, "_DENSE_SHARE", dense)
         patch.setattr(reach_module, "BLOCK_ROWS", block)
         patch.setattr(reach_module, "_SEEN_MAX", 4 * block)
+        patch.setattr(reach_module, "_NEIGHBOURS_ALONE", alone)
         yield
 
 
@@ -144,25 +146,6 @@ def test_nodes_that_are_met_on_the_way_are_found_too(
 ):
     rows, found = reach(Discovered(graph, direction), slots_of(sources), *bound)
     assert pairs_of(rows, found) == wanted_pairs(graph, sources, direction, bound)
-
-
-@EXAMPLES
-@given(
-    multigraphs(),
-    directions,
-    bounds,
-    st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), max_size=10),
-)
-def test_c_qry_036_reaches_tests_pairs_for_membership(
-    graph: Multigraph,
-    direction: Direction,
-    bound: tuple[int, int],
-    pairs: list[tuple[int, int]],
-):
-    known = Known(graph.adjacency(direction), 11, False)
-    sources, targets = slots_of([s for s, _ in pairs]), slots_of([t for _, t in pairs])
-    hit = reaches(known, sources, targets, *bound)
-    assert hit.tolist() == [t in graph.destinations(s, direction, *bound) for s, t in pairs]
 
 
 @EXAMPLES

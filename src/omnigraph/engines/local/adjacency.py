@@ -54,7 +54,7 @@ class Adjacency:
     neighbours: Slots
     has_parallels: bool
     has_loops: bool
-    _made: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    _made: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -115,10 +115,22 @@ class Adjacency:
         """How many neighbours each slot has, parallel ones included."""
         return self._ranges(slots)[1]
 
+    @property
+    def is_functional(self) -> bool:
+        """Whether no node has more than one neighbour, parallel ones counted."""
+        known = self._made.get("functional")
+        if known is None:
+            count = np.count_nonzero(self._linked())
+            known = self._made["functional"] = np.array([len(self.neighbours) == count])
+        return bool(known[0])
+
     def contains(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
         """For each pair, whether there is an edge."""
         if not len(self.neighbours):
             return np.zeros(len(sources), np.bool_)
+        if len(sources) and self.is_functional:
+            is_only: npt.NDArray[np.bool_] = self._only().take(sources, mode="clip") == targets
+            return is_only
         if len(sources) > _MANY_PAIRS * len(self.neighbours):
             found = self._met_by_edges(sources, targets)
             if found is not None:
@@ -217,11 +229,30 @@ class Adjacency:
         ends = begin + counts
         return _lower_bounds(self.neighbours, begin, ends, targets), ends
 
+    def ranges_between(self, sources: Slots, targets: Slots) -> tuple[Counts, Counts]:
+        """Where the neighbours of each source that are its target begin, and how many there are."""
+        begin, ends = self._places(sources, targets)
+        if not self.has_parallels:
+            counts = (begin < ends).astype(np.int64)
+            inside = np.flatnonzero(counts)
+            counts[inside] = self.neighbours[begin[inside]] == targets[inside]
+            return begin, counts
+        return begin, _lower_bounds(self.neighbours, begin, ends, targets + 1) - begin
+
     def _linked(self) -> npt.NDArray[np.bool_]:
         """Which slots have neighbours; one more entry than there are slots."""
         known = self._made.get("linked")
         if known is None:
             known = self._made["linked"] = np.append(np.diff(self.pointers) > 0, False)
+        return known
+
+    def _only(self) -> Slots:
+        """The one neighbour of each slot, or -1; one more entry than there are slots."""
+        known = self._made.get("only")
+        if known is None:
+            known = np.full(len(self.pointers), -1, np.int32)
+            known[self._linked()] = self.neighbours
+            self._made["only"] = known
         return known
 
     def _ranges(self, slots: Slots) -> tuple[Counts, Counts]:
@@ -370,6 +401,11 @@ class EditedAdjacency:
             counts[is_edited] = self.lists.degrees(places[is_edited])
         return counts
 
+    @property
+    def is_functional(self) -> bool:
+        """Whether no node has more than one neighbour, parallel ones counted."""
+        return self.base.is_functional and self.lists.is_functional
+
     def contains(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
         """For each pair, whether there is an edge."""
         places, is_edited = self.edited_among(sources)
@@ -450,6 +486,23 @@ class EdgeOrder:
         if isinstance(self.adjacency, Adjacency):
             return self.adjacency.gather_values(self.positions, slots)
         return self.adjacency.gather_values(self.positions, self.own, slots)
+
+    def between(self, sources: Slots, targets: Slots) -> tuple[Positions, Counts]:
+        """The edges from the one to the other of each pair, and how many there are."""
+        if isinstance(self.adjacency, Adjacency):
+            begin, counts = self.adjacency.ranges_between(sources, targets)
+            return spread_values(self.positions, begin, counts), counts
+        edited = self.adjacency
+        places, is_edited = edited.edited_among(sources)
+        begin, counts = edited.base.ranges_between(sources, targets)
+        # Of edited nodes nothing is read from the base.
+        counts[is_edited] = 0
+        found = spread_values(self.positions, begin, counts)
+        ends = np.cumsum(counts)[is_edited]
+        own_begin, own_counts = edited.lists.ranges_between(places[is_edited], targets[is_edited])
+        counts[is_edited] = own_counts
+        own = spread_values(self.own, own_begin, own_counts)
+        return np.insert(found, np.repeat(ends, own_counts), own), counts
 
     def edited(
         self, added: tuple[Ends, Positions], removed: tuple[Ends, Positions]

@@ -41,7 +41,7 @@ from omnigraph.engines.local.rows import (
 from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers, stable_order
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import current
-from omnigraph.query.plan import Direction
+from omnigraph.query.plan import FLIPPED, Direction
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import FragmentState
 from omnigraph.storage.reader import SnapshotReader
@@ -84,6 +84,12 @@ class EdgeTable(Protocol):
 
     def at(self, direction: Direction, slots: Slots) -> tuple[Positions, Slots, Counts]:
         """The edges at each node: edge, the node at its other end, and how many each has."""
+        ...
+
+    def between(
+        self, direction: Direction, sources: Slots, targets: Slots
+    ) -> tuple[Positions, Counts]:
+        """The edges that lead from the one to the other of each pair, and how many they are."""
         ...
 
     def values(self, property: str, type: pa.DataType, edges: Positions) -> pa.Array:
@@ -263,7 +269,28 @@ class CachedEdges:
 
     def contains(self, direction: Direction, sources: Slots, targets: Slots) -> Mask:
         """For each pair, whether an edge leads from the one to the other."""
-        return self.sorted_edges(direction, len(sources)).contains(sources, targets)
+        edges = self.sorted_edges(direction, len(sources))
+        if not edges.is_functional and direction != "both":
+            other = FLIPPED[direction]
+            if self.is_sorted(other):
+                back = self.sorted_edges(other, len(sources))
+                if back.is_functional:
+                    return back.contains(targets, sources)
+        return edges.contains(sources, targets)
+
+    def between(
+        self, direction: Direction, sources: Slots, targets: Slots
+    ) -> tuple[Positions, Counts]:
+        """The edges that lead from the one to the other of each pair."""
+        if direction != "both":
+            return self.sorted_order(direction, len(sources)).between(sources, targets)
+        out, out_counts = self.between("out", sources, targets)
+        back, back_counts = self.between("in", sources, targets)
+        # An edge from a node to itself leads there both ways.
+        is_back = np.repeat(sources != targets, back_counts)
+        return interleaved(
+            (out, out_counts), (back[is_back], np.where(sources != targets, back_counts, 0))
+        )
 
     def at(self, direction: Direction, slots: Slots) -> tuple[Positions, Slots, Counts]:
         """The edges at each node."""
@@ -475,6 +502,15 @@ class FetchedEdges:
         taken_rows = spread_values(order, begin, counts)
         return (taken_rows + first).astype(np.int32), far_slots[taken_rows], counts
 
+    def between(
+        self, direction: Direction, sources: Slots, targets: Slots
+    ) -> tuple[Positions, Counts]:
+        """The edges that lead from the one to the other of each pair."""
+        edges, far, counts = self.at(direction, sources)
+        owners = np.repeat(np.arange(len(sources)), counts)
+        same = far == targets[owners]
+        return edges[same], np.bincount(owners[same], minlength=len(sources))
+
     def values(self, property: str, type: pa.DataType, edges: Positions) -> pa.Array:
         """A stored column of some edges."""
         if self._table is None or property not in self._table.column_names:
@@ -535,6 +571,16 @@ class _FetchedNeighbours:
 
 
 _ENDS = (ID, SRC, DST)
+
+
+def interleaved(
+    first: tuple[Positions, Counts], second: tuple[Positions, Counts]
+) -> tuple[Positions, Counts]:
+    """Two lists of edges for each row as one."""
+    counts = first[1] + second[1]
+    rows = np.arange(len(counts))
+    owners = np.concatenate([np.repeat(rows, first[1]), np.repeat(rows, second[1])])
+    return np.concatenate([first[0], second[0]])[stable_order(owners)], counts
 
 
 def merged_ends(

@@ -23,7 +23,7 @@ from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.match import PatternMatcher
 from omnigraph.engines.local.prepare import LastHop
 from omnigraph.engines.local.tables import Session
-from omnigraph.engines.local.trees import OPPOSITE, tree_groups
+from omnigraph.engines.local.trees import tree_groups
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression
@@ -103,7 +103,7 @@ class _Hop:
             return None
         ahead = unless.source == self.last.step.source
         excluded = edges.sorted_edges(
-            unless.direction if ahead else OPPOSITE[unless.direction], len(sources)
+            unless.direction if ahead else plan.FLIPPED[unless.direction], len(sources)
         )
         if excluded.has_parallels or excluded.degrees(sources).sum() > degrees.sum():
             return None

@@ -11,11 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.base import StepReport
-from omnigraph.engines.local.adjacency import reserve_rows, spread_values
+from omnigraph.engines.local.adjacency import Keys, reserve_rows, spread, spread_values
 from omnigraph.engines.local.bindings import (
     UNCOUNTED_ROWS,
     BindingTable,
     BindingValues,
+    Bound,
     Rows,
     joined,
 )
@@ -23,12 +24,21 @@ from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.grouping import codes_of
 from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.nodes import NodeTable
+from omnigraph.engines.local.paths import (
+    FoundPaths,
+    ListedPaths,
+    MeasuredPaths,
+    PathBatch,
+    PathIds,
+    PathSearch,
+    lengths_between,
+    paths_between,
+)
 from omnigraph.engines.local.prepare import PreparedPattern, PreparedStep, single_test
-from omnigraph.engines.local.reach import Neighbours, path_bytes, paths_from, reach, reaches
+from omnigraph.engines.local.reach import Neighbours, reach
 from omnigraph.engines.local.scan import masked_nodes, scanned
-from omnigraph.engines.local.sorting import stable_order
+from omnigraph.engines.local.sorting import sorted_distinct, stable_order
 from omnigraph.engines.local.tables import Session
-from omnigraph.model.references import id_in
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
@@ -210,9 +220,14 @@ class PatternMatcher:
         sources, wanted = frame.bound[step.source], frame.bound[step.target]
         if step.minimum == step.maximum == 1:
             return edges.contains(step.direction, sources, wanted)
-        neighbours = self.neighbours(step, edges, targets)
-        minimum = self.session.tables.minimum(step)
-        return reaches(neighbours, sources, wanted, minimum, step.maximum)
+        if not self._is_repeated(step):
+            return edges.contains(step.direction, sources, wanted)
+        return lengths_between(self._path_search(step, edges, targets), sources, wanted) >= 0
+
+    def _is_repeated(self, step: plan.Expand) -> bool:
+        """Whether an edge may begin where another one ended."""
+        tables = self.session.tables
+        return tables.space(step.source_type).serial == tables.space(step.target_type).serial
 
     def _with_ends(self, step: plan.Expand, frame: BindingTable) -> BindingTable:
         """The rows whose ends are bound: optional variables may be unbound."""
@@ -247,19 +262,33 @@ class PatternMatcher:
         """One row per stored edge."""
         assert step.edge_variable is not None
         self.session.edges_of[step.edge_variable] = edges
-        found_edges, found, counts = edges.at(step.direction, frame.bound[step.source])
-        rows = np.repeat(np.arange(frame.count), counts)
+        sources = frame.bound[step.source]
         if step.target_is_bound:
-            same = found == frame.bound[step.target][rows]
-            rows, found_edges = rows[same], found_edges[same]
-            expanded = frame.take(rows)
+            wanted = frame.bound[step.target]
+            found_edges, counts = edges.between(step.direction, sources, wanted)
+            expanded = frame.repeat(counts)
         else:
+            found_edges, found, counts = edges.at(step.direction, sources)
+            rows = np.repeat(np.arange(frame.count), counts)
             present = targets.present(found)
             if present is not None:
                 rows, found, found_edges = rows[present], found[present], found_edges[present]
             expanded = frame.take(rows).binding(step.target, found)
         expanded = expanded.binding(step.edge_variable, found_edges)
         return self._where(step.predicates, expanded)
+
+    def _path_search(self, step: plan.Expand, edges: EdgeTable, targets: NodeTable) -> PathSearch:
+        passed = self._passed(step, targets)
+        tables = self.session.tables
+        far = tables.is_shared(step.target_type)
+        return PathSearch(
+            _PresentOnly(edges.neighbours(step.direction), passed),
+            edges.neighbours(plan.FLIPPED[step.direction]),
+            passed.present,
+            tables.reference_space() if far else tables.space(step.target_type),
+            tables.minimum(step),
+            step.maximum,
+        )
 
     def _paths(
         self,
@@ -270,44 +299,84 @@ class PatternMatcher:
     ) -> BindingTable:
         """One shortest path per pair."""
         assert step.path_variable is not None
-        tables = self.session.tables
-        neighbours = _PresentOnly(edges.neighbours(step.direction), self._passed(step, targets))
-        near, far = tables.is_shared(step.source_type), tables.is_shared(step.target_type)
-        spaces = (
-            tables.reference_space() if near else tables.space(step.source_type),
-            tables.reference_space() if far else tables.space(step.target_type),
-        )
-        ends = frame.bound.get(step.target) if step.target_is_bound else None
-        minimum = tables.minimum(step)
-        rows: list[int] = []
-        found: list[int] = []
-        numbers: list[int] = []
-        known: dict[int, dict[int, int]] = {}
-        held = 0
-        for row, source in enumerate(frame.bound[step.source].tolist()):
-            if source not in known:
-                ways = paths_from(neighbours, spaces, source, minimum, step.maximum)
-                self.session.governor.hold(sum(path_bytes(len(way)) for way in ways.values()))
-                if near or far:
-                    ways = {end: _path_ids(way, near=near, far=far) for end, way in ways.items()}
-                known[source] = {end: self.session.paths.add(way) for end, way in ways.items()}
-            reached = known[source]
-            if ends is not None:
-                end = int(ends[row])
-                reached = {end: reached[end]} if end in reached else {}
-            held = self.session.governor.hold_instead(held, 24 * (len(rows) + len(reached)))
-            rows += [row] * len(reached)
-            found += reached.keys()
-            numbers += reached.values()
-        expanded = frame.take(np.array(rows, np.int64))
-        if ends is None:
-            expanded = expanded.binding(step.target, np.array(found, np.int32))
-        expanded = expanded.binding(step.path_variable, np.array(numbers, np.int32))
-        self.session.governor.release(held)
-        if ends is None and (step.ends is not None or step.minimum == 0):
-            present = targets.present(expanded.bound[step.target])
+        search = self._path_search(step, edges, targets)
+        sources = frame.bound[step.source]
+        if not self._is_repeated(step):
+            rows, found, numbers = self._paths_of_edges(step, frame, edges, search)
+        elif step.target_is_bound:
+            found = frame.bound[step.target]
+            rows, numbers = self._bound_paths(step, sources, found, search)
+            found = found[rows]
+        else:
+            rows, found, numbers = self._all_paths(step, sources, search)
+        expanded = frame.take(rows)
+        if not step.target_is_bound:
+            expanded = expanded.binding(step.target, found)
+        expanded = expanded.binding(step.path_variable, numbers)
+        if not step.target_is_bound and (step.ends is not None or step.minimum == 0):
+            present = targets.present(found)
             expanded = expanded if present is None else expanded.filter(present)
         return self._where(step.predicates, expanded)
+
+    def _paths_of_edges(
+        self, step: plan.Expand, frame: BindingTable, edges: EdgeTable, search: PathSearch
+    ) -> tuple[Rows, Slots, Bound]:
+        """Between two types a path is one edge."""
+        sources = frame.bound[step.source]
+        rows: Rows
+        if step.target_is_bound:
+            rows = np.flatnonzero(edges.contains(step.direction, sources, frame.bound[step.target]))
+            found = frame.bound[step.target][rows]
+        else:
+            rows, found = reach(search.forwards, sources, 1, 1)
+        nodes = np.stack([sources[rows], found], axis=1).ravel()
+        listed = ListedPaths(rows, nodes, np.ones(len(rows), np.int32))
+        return rows, found, self._kept(step, listed)
+
+    def _bound_paths(
+        self, step: plan.Expand, sources: Slots, targets: Slots, search: PathSearch
+    ) -> tuple[Rows, Bound]:
+        """Rows with both ends bound that have a path, and its number."""
+        if step.path_variable not in self.session.prepared.followed:
+            lengths = lengths_between(search, sources, targets)
+            linked = np.flatnonzero(lengths >= 0)
+            return linked, self._kept(step, MeasuredPaths(lengths[linked]))
+        rows, parts = paths_between(search, sources, targets)
+        numbers = [np.zeros(0, np.int32), *(self._kept(step, made) for made in parts)]
+        return rows, np.concatenate(numbers)
+
+    def _all_paths(
+        self, step: plan.Expand, sources: Slots, search: PathSearch
+    ) -> tuple[Rows, Slots, Bound]:
+        """The destinations of every source, each with the number of its path."""
+        distinct = sorted_distinct(sources.copy())
+        keys: list[Keys] = [np.zeros(0, np.int64)]
+        numbers: list[Bound] = [np.zeros(0, np.int32)]
+        for made in search.all_from(distinct):
+            keys.append(made.keys)
+            numbers.append(self._kept(step, made))
+        found, numbered = np.concatenate(keys), np.concatenate(numbers)
+        begin = np.searchsorted(found, np.arange(len(distinct) + 1) << 32)
+        place = np.searchsorted(distinct, sources)
+        counts = begin[place + 1] - begin[place]
+        reserve_rows(int(counts.sum()), 16)
+        at = spread(begin[place], counts)
+        rows = np.repeat(np.arange(len(sources)), counts)
+        return rows, (found[at] & 0xFFFFFFFF).astype(np.int32), numbered[at]
+
+    def _kept(self, step: plan.Expand, made: FoundPaths) -> Bound:
+        """The numbers under which the paths of a hop are read."""
+        tables = self.session.tables
+        near, far = tables.is_shared(step.source_type), tables.is_shared(step.target_type)
+        ids = PathIds(
+            tables.reference_space() if near else tables.space(step.source_type),
+            tables.reference_space() if far else tables.space(step.target_type),
+            near,
+            far,
+        )
+        self.session.governor.hold(made.nbytes)
+        start = self.session.paths.add(PathBatch(made, ids))
+        return np.arange(start, start + len(made.lengths), dtype=np.int32)
 
     # --- blocks -----------------------------------------------------------------------------------
 
@@ -358,12 +427,6 @@ def _no_rows(names: Iterable[str]) -> BindingTable:
     return BindingTable(0, {name: np.zeros(0, np.int32) for name in names})
 
 
-def _path_ids(way: list[str], *, near: bool, far: bool) -> list[str]:
-    """A path whose source, or whose other nodes, are references, as ids."""
-    first, *rest = way
-    return [id_in(first) if near else first, *(map(id_in, rest) if far else rest)]
-
-
 def _existing(targets: NodeTable, rows: Rows, found: Slots) -> tuple[Rows, Slots]:
     present = targets.present(found)
     return (rows, found) if present is None else (rows[present], found[present])
@@ -403,11 +466,11 @@ class _PresentOnly:
 # --- joins by value -------------------------------------------------------------------------------
 
 
-Keys = tuple[tuple[ex.Expression, ex.Expression], ...]
+JoinKeys = tuple[tuple[ex.Expression, ex.Expression], ...]
 """Pairs of a bound expression and one of the scanned variable."""
 
 
-def join_keys(scan: PreparedStep, following: PreparedStep | None) -> Keys | None:
+def join_keys(scan: PreparedStep, following: PreparedStep | None) -> JoinKeys | None:
     """The equalities by which a scan can be joined to the rows before it, if there are any."""
     if not isinstance(scan.step, plan.Scan) or following is None:
         return None

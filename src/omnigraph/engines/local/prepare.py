@@ -144,6 +144,8 @@ class PreparedRead:
     order: tuple[plan.SortKey, ...]
     ties: tuple[plan.BoundVariable, ...]
     """Variables whose ids break ties; none where output columns do, or nothing is ordered."""
+    followed: frozenset[str]
+    """The path variables whose nodes are read, not only their length."""
     last_hop: LastHop | None
     """The last hop of a match whose aggregates can be merged from parts."""
     tree: Tree | None
@@ -163,6 +165,7 @@ class _Preparation:
     names: dict[SearchCall, str] = field(default_factory=dict)
     node_columns: dict[str, dict[str, pa.DataType]] = field(default_factory=dict)
     edge_columns: dict[str, dict[str, pa.DataType]] = field(default_factory=dict)
+    followed: set[str] = field(default_factory=set)
 
     def prepared(self) -> PreparedRead:
         compiled = self.compiled
@@ -213,6 +216,7 @@ class _Preparation:
             having,
             order,
             ties,
+            frozenset(self.followed),
             None if group_by is None or compiled.rank else _last_hop(pattern, group_by),
             # A tree counts all neighbours of a hop; at an interface some may be of another type.
             None
@@ -278,6 +282,8 @@ class _Preparation:
                     self._learn_column(
                         part.kind, part.type_name, part.property, arrow_type(part.type)
                     )
+                case ex.PathNodes():
+                    self.followed.add(part.variable)
                 case ex.TextMatch() | ex.Bm25():
                     self._learn_column("node", part.type_name, part.property, pa.string())
                 case ex.Nearest():

@@ -1,14 +1,13 @@
-"""Searches over neighbours: breadth-first search of the nodes in reach, and shortest paths."""
+"""Breadth-first search over neighbours: the nodes in reach of each source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from omnigraph.engines.local.adjacency import (
     BLOCK_ROWS,
@@ -17,8 +16,8 @@ from omnigraph.engines.local.adjacency import (
     reserve_rows,
     spread_values,
 )
-from omnigraph.engines.local.ids import AnySpace, Slots
-from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers, stable_order
+from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers
 from omnigraph.model.governor import current
 
 # --- breadth-first search -------------------------------------------------------------------------
@@ -32,6 +31,10 @@ _SEEN_MAX = 4 * BLOCK_ROWS
 
 _PAIR_BYTES = 48
 """Memory of a found pair while a level is searched: its key, sorted and compared."""
+
+_NEIGHBOURS_ALONE = 1_024
+"""Sources with more neighbours at a level than this are searched one by one: marking nodes in a
+mask costs less than sorting the pairs of many sources."""
 
 _SPARSE_SHARE = 64
 """Up to this share of all nodes, visited nodes are a list; a mask costs memory for all nodes."""
@@ -82,7 +85,8 @@ def reach(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) ->
         found = _from_one(neighbours, int(sources[0]), minimum, maximum)
         return np.zeros(len(found), np.int64), found
     distinct = sorted_distinct(sources.copy())
-    rows, found = _joined(_from_many(neighbours, distinct, minimum, maximum))
+    searched = from_many(neighbours, distinct, minimum, maximum)
+    rows, found = _joined(block.destinations(minimum) for block in searched)
     if len(distinct) == len(sources) and (distinct == sources).all():
         return rows, found
     # Several rows start at one node: each gets its destinations.
@@ -102,28 +106,6 @@ _HOPS_TO_EVERYWHERE = 24
 """More hops reach no more nodes: an estimate for open bounds."""
 
 
-def reaches(
-    neighbours: Neighbours, sources: Slots, targets: Slots, minimum: int, maximum: int
-) -> npt.NDArray[np.bool_]:
-    """For each pair, whether the target is among the destinations of the source."""
-    distinct = sorted_distinct(sources.copy())
-    hit = np.zeros(len(sources), np.bool_)
-    if maximum < minimum or not len(sources):
-        return hit
-    reserve_rows(len(sources), 24)
-    wanted = (np.searchsorted(distinct, sources) << 32) | targets
-    order = stable_order(wanted)
-    ordered = wanted[order]
-    for block in _from_many(neighbours, distinct, minimum, maximum):
-        if len(block.keys):
-            bounds = np.array([block.start, block.stop]) << 32
-            first, last = np.searchsorted(ordered, bounds).tolist()
-            at = np.searchsorted(block.keys, ordered[first:last])
-            at[at == len(block.keys)] = 0
-            hit[order[first:last]] = block.keys[at] == ordered[first:last]
-    return hit
-
-
 def _one_hop(neighbours: Neighbours, sources: Slots) -> tuple[Rows, Slots]:
     found, counts = neighbours.gather(sources)
     rows = np.repeat(np.arange(len(sources), dtype=np.int32), counts)
@@ -136,28 +118,60 @@ def _one_hop(neighbours: Neighbours, sources: Slots) -> tuple[Rows, Slots]:
 
 
 def _from_one(neighbours: Neighbours, source: int, minimum: int, maximum: int) -> Slots:
+    levels, loops = levels_from(neighbours, source, minimum, maximum)
+    emitted = levels[minimum:]
+    if len(loops):
+        return sorted_distinct(np.concatenate([*emitted, loops]))
+    return np.concatenate(emitted) if emitted else np.zeros(0, np.int32)
+
+
+def levels_from(
+    neighbours: Neighbours,
+    source: int,
+    minimum: int,
+    maximum: int,
+    wanted: Slots | None = None,
+) -> tuple[list[Slots], Slots]:
+    """The nodes at each distance from a source, and those that an edge to themselves reports.
+
+    Nodes farther away than the minimum have been reported at their distance, so such an edge
+    reports only nodes at one step less than the minimum. With ``wanted`` the search ends once these
+    have been met.
+    """
     frontier = np.array([source], np.int32)
-    seen = _Seen(frontier)
-    emitted: list[Slots] = [frontier] if minimum == 0 else []
+    seen = Seen(frontier)
+    levels = [frontier]
+    loops = frontier[:0]
+    reporting = max(minimum, 1)
+    left = None if wanted is None else sorted_distinct(wanted[wanted != source])
     governor = current()
     for hop in range(1, maximum + 1):
+        if left is not None and not len(left) and hop > reporting:
+            break
         found, counts = neighbours.gather(frontier)
         governor.reserve(_PAIR_BYTES * len(found))
-        if neighbours.has_loops and hop >= minimum:
-            emitted.append(found[found == np.repeat(frontier, counts)])
-        fresh = seen.add(found, neighbours.node_count)
-        if hop >= minimum:
-            emitted.append(fresh)
-        if not len(fresh):
+        if neighbours.has_loops and hop == reporting:
+            loops = sorted_distinct(found[found == np.repeat(frontier, counts)])
+        frontier = seen.add(found, neighbours.node_count)
+        if not len(frontier):
             break
-        frontier = fresh
-    if not emitted:
-        return np.zeros(0, np.int32)
-    together = np.concatenate(emitted)
-    return sorted_distinct(together) if neighbours.has_loops else together
+        levels.append(frontier)
+        if left is not None:
+            left = left[~are_among(left, frontier)]
+    return levels, loops
 
 
-class _Seen:
+def are_among(slots: Slots, ascending: Slots) -> npt.NDArray[np.bool_]:
+    """For each slot, whether it is one of some others."""
+    if not len(ascending):
+        return np.zeros(len(slots), np.bool_)
+    found: npt.NDArray[np.bool_] = (
+        ascending.take(ascending.searchsorted(slots), mode="clip") == slots
+    )
+    return found
+
+
+class Seen:
     """The visited nodes of a search: a sorted list while they are few, then a mask of all nodes."""
 
     def __init__(self, first: Slots) -> None:
@@ -200,89 +214,117 @@ class _Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reached:
-    """The destinations of some of the sources."""
+class Reached:
+    """What a search has found from some of the sources.
+
+    A key is the place of a source and a node as one number.
+    """
 
     start: int
     stop: int
     """The places of the sources."""
-    keys: Keys
-    """Place and destination as one number, ascending."""
+    levels: list[Keys]
+    """The nodes at each distance, ascending; those at 0 are the sources themselves."""
+    loops: Keys
+    """The nodes that an edge to themselves reports, ascending: see `levels_from`."""
+
+    def destinations(self, minimum: int) -> Keys:
+        """The keys of all destinations, ascending."""
+        emitted = self.levels[minimum:]
+        if len(self.loops):
+            return sorted_distinct(np.concatenate([*emitted, self.loops]))
+        if len(emitted) == 1:
+            return emitted[0]
+        return sorted_numbers(np.concatenate(emitted)) if emitted else np.zeros(0, np.int64)
 
 
-def _from_many(
+def from_many(
     neighbours: Neighbours, sources: Slots, minimum: int, maximum: int
-) -> Iterator[_Reached]:
-    """The destinations of all sources, block by block in their order.
+) -> Iterator[Reached]:
+    """What is found from all sources, which are distinct, block by block in their order.
 
     A block has as many sources as fit: their number shrinks when a level of the search exceeds
-    `BLOCK_ROWS`, and the block begins again.
+    `BLOCK_ROWS`, and the block begins again. Sources with large levels are searched alone; after
+    one that turned out small the next block is larger.
     """
     start, size = 0, len(sources)
     while start < len(sources):
         stop = min(start + size, len(sources))
         if stop - start == 1:
-            found = _from_one(neighbours, int(sources[start]), minimum, maximum)
-            yield _Reached(start, stop, (start << 32) | sorted_numbers(found.astype(np.int64)))
+            alone, loops = levels_from(neighbours, int(sources[start]), minimum, maximum)
+            met = sum(map(len, alone))
+            yield Reached(start, stop, [_keys(start, each) for each in alone], _keys(start, loops))
         else:
-            found_or_size = _from_block(neighbours, sources[start:stop], start, minimum, maximum)
-            if isinstance(found_or_size, int):
-                fitting = (stop - start) * BLOCK_ROWS // found_or_size
+            found = _from_block(neighbours, sources[start:stop], start, minimum, maximum)
+            if isinstance(found, int):
+                fitting = (stop - start) * BLOCK_ROWS // found
                 size = max(1, min((stop - start) // 2, fitting))
+                if found > _NEIGHBOURS_ALONE * (stop - start):
+                    size = 1
                 continue
-            yield _Reached(start, stop, found_or_size)
+            met = sum(map(len, found.levels))
+            yield found
+        if 2 * met < _NEIGHBOURS_ALONE * (stop - start):
+            size = 2 * size
         start = stop
+
+
+def _keys(place: int, slots: Slots) -> Keys:
+    keys = slots.astype(np.int64)
+    keys |= place << 32
+    return keys
 
 
 def _from_block(
     neighbours: Neighbours, sources: Slots, start: int, minimum: int, maximum: int
-) -> Keys | int:
-    """The keys of some sources, whose places begin at ``start``, or the size of too large a level.
+) -> Reached | int:
+    """What is found from some sources, whose places begin at ``start``, or too large a size.
 
-    Keys ascend. Levels of the search are kept as keys too, so that one sort serves all sources.
+    One sort at each level serves all sources.
     """
     place = np.arange(start, start + len(sources))
     frontier = sources
     seen = (place << 32) | frontier
-    emitted: list[Keys] = [seen] if minimum == 0 else []
+    levels: list[Keys] = [seen]
+    loops = seen[:0]
+    reporting = max(minimum, 1)
+    held = 0
     for hop in range(1, maximum + 1):
         level = neighbours.expected(frontier)
-        if level > BLOCK_ROWS:
+        if level > min(BLOCK_ROWS, _NEIGHBOURS_ALONE * len(sources)):
             return level
-        current().reserve(seen.nbytes + sum(keys.nbytes for keys in emitted) + level * _PAIR_BYTES)
+        current().reserve(seen.nbytes + held + level * _PAIR_BYTES)
         found, counts = neighbours.gather(frontier)
         keys = (np.repeat(place, counts) << 32) | found
-        if neighbours.has_loops and hop >= minimum:
-            emitted.append(keys[found == np.repeat(frontier, counts)])
+        if neighbours.has_loops and hop == reporting:
+            loops = sorted_distinct(keys[found == np.repeat(frontier, counts)])
         keys = sorted_distinct(keys)
         at = np.searchsorted(seen, keys)
         at[at == len(seen)] = 0
         keys = keys[seen[at] != keys]
-        if hop >= minimum:
-            emitted.append(keys)
         if not len(keys):
             break
+        levels.append(keys)
+        held += keys.nbytes
         if hop < maximum:
             if len(seen) + len(keys) > _SEEN_MAX:
                 return len(seen) + len(keys)
             seen = np.concatenate([seen, keys])
             seen = sorted_numbers(seen)
             place, frontier = keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
-    if not emitted:
-        return np.zeros(0, np.int64)
-    return sorted_distinct(np.concatenate(emitted))
+    return Reached(start, start + len(sources), levels, loops)
 
 
-def _joined(reached: Iterator[_Reached]) -> tuple[Rows, Slots]:
+def _joined(destinations: Iterator[Keys]) -> tuple[Rows, Slots]:
     """The places and destinations of all blocks; they are counted as they come."""
     governor = current()
     rows: list[npt.NDArray[np.int32]] = []
     found: list[Slots] = []
     held = 0
-    for block in reached:
-        rows.append((block.keys >> 32).astype(np.int32))
-        found.append((block.keys & 0xFFFFFFFF).astype(np.int32))
-        held = governor.hold_instead(held, held + 8 * len(block.keys))
+    for keys in destinations:
+        rows.append((keys >> 32).astype(np.int32))
+        found.append((keys & 0xFFFFFFFF).astype(np.int32))
+        held = governor.hold_instead(held, held + 8 * len(keys))
     if len(rows) == 1:
         joined = rows[0], found[0]
     else:
@@ -290,105 +332,3 @@ def _joined(reached: Iterator[_Reached]) -> tuple[Rows, Slots]:
         joined = np.concatenate(rows), np.concatenate(found)
     governor.release(held)
     return joined
-
-
-# --- shortest paths -------------------------------------------------------------------------------
-
-
-_PATHS_AT_ONCE = 1 << 10
-_PATH_STEPS = 1 << 16
-"""Paths that are made, and edges that are followed, between two looks at the limits."""
-
-
-@dataclass(slots=True)
-class PathStore:
-    """The paths found by a query; a path variable is bound to an index into it."""
-
-    _nodes: list[list[str]] = field(default_factory=list)
-
-    def add(self, nodes: list[str]) -> int:
-        """Remember a path."""
-        self._nodes.append(nodes)
-        return len(self._nodes) - 1
-
-    def nodes(self, numbers: npt.NDArray[np.int32]) -> pa.Array:
-        """The ids along each path, both ends included."""
-        type = pa.list_(pa.field("item", pa.string()))
-        governor = current()
-        parts = [pa.array([], type)]
-        held = 0
-        for start in range(0, len(numbers), _PATH_STEPS):
-            some = numbers[start : start + _PATH_STEPS].tolist()
-            found = [None if number < 0 else self._nodes[number] for number in some]
-            parts.append(pa.array(found, type))
-            held = governor.hold_instead(held, held + parts[-1].nbytes)
-        governor.reserve(held)
-        governor.release(held)
-        return pa.concat_arrays(parts)
-
-    def lengths(self, numbers: npt.NDArray[np.int32]) -> pa.Array:
-        """The number of hops of each path."""
-        found = [
-            None if number < 0 else len(self._nodes[number]) - 1 for number in numbers.tolist()
-        ]
-        return pa.array(found, pa.int64())
-
-
-def path_bytes(nodes: int) -> int:
-    """About the memory of a path of so many nodes: a list, and its entries in dictionaries."""
-    return 200 + 8 * nodes
-
-
-def paths_from(
-    neighbours: Neighbours,
-    spaces: tuple[AnySpace, AnySpace],
-    source: int,
-    minimum: int,
-    maximum: int,
-) -> dict[int, list[str]]:
-    """The destinations of one source, each with the ids along one shortest path.
-
-    Among several shortest paths it is the one whose nodes, read from the target backwards, have the
-    smallest ids.
-    """
-    source_space, target_space = spaces
-    start = source_space.string(source)
-    if maximum < minimum:
-        return {}
-    if source_space.serial != target_space.serial:
-        # A hop between two types has exactly one level.
-        targets, _ = neighbours.gather(np.array([source], np.int32))
-        return {target: [start, target_space.string(target)] for target in targets.tolist()}
-    governor = current()
-    held = 0
-    ways: dict[int, list[str]] = {source: [start]}
-    found: dict[int, list[str]] = {source: [start]} if minimum == 0 else {}
-    level = [source]
-    for hop in range(1, maximum + 1):
-        frontier: Slots = np.array(level, np.int32)
-        targets, counts = neighbours.gather(frontier)
-        came_from: dict[int, int] = {}
-        origins = np.repeat(frontier, counts)
-        for begin in range(0, len(targets), _PATH_STEPS):
-            governor.check()
-            part = slice(begin, begin + _PATH_STEPS)
-            for origin, target in zip(origins[part].tolist(), targets[part].tolist(), strict=True):
-                if origin == target:
-                    if hop >= minimum and target not in found:
-                        found[target] = [*ways[target], ways[target][-1]]
-                elif target not in ways:
-                    best = came_from.setdefault(target, origin)
-                    if ways[origin][-1] < ways[best][-1]:
-                        came_from[target] = origin
-        held += len(came_from) * path_bytes(hop + 1)
-        governor.reserve(held)
-        for number, (target, origin) in enumerate(came_from.items()):
-            if not number % _PATHS_AT_ONCE:
-                governor.check()
-            ways[target] = [*ways[origin], target_space.string(target)]
-            if hop >= minimum:
-                found[target] = ways[target]
-        level = list(came_from)
-        if not level:
-            break
-    return found

@@ -20,8 +20,8 @@ from omnigraph.engines.base import Execution
 from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.ids import AnySpace, IdSpace, TypeIds
 from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable, UnionNodes
+from omnigraph.engines.local.paths import PathStore
 from omnigraph.engines.local.prepare import PreparedRead
-from omnigraph.engines.local.reach import PathStore
 from omnigraph.engines.local.rows import MemoryBudget, Positions, RowView, TableVersions
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import Governor, current
@@ -499,9 +499,16 @@ class Session:
     tables: SnapshotTables
     edges_of: dict[str, EdgeTable] = field(default_factory=dict)
     """The table of each edge variable."""
-    paths: PathStore = field(default_factory=PathStore)
     governor: Governor = field(default_factory=current)
+    _paths: PathStore | None = None
     _search: Search | None = None
+
+    @property
+    def paths(self) -> PathStore:
+        """The paths of the run; created on first use, since most queries have none."""
+        if self._paths is None:
+            self._paths = PathStore()
+        return self._paths
 
     @property
     def search(self) -> Search:

@@ -57,15 +57,12 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression
 from omnigraph.query.explain import explain_step
-from omnigraph.query.plan import Direction
 
 ROWS_WORTH_COUNTING = 4_096
 """Fewer expected solutions are made as rows."""
 
 _DENSE_SHARE = 4
 """From this share of all nodes on, a vector has a number for each of them."""
-
-OPPOSITE: dict[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
 
 
 def tree_groups(
@@ -188,7 +185,7 @@ class _TreeCount:
         return edges
 
     def _adjacency(self, hop: TreeHop, *, backwards: bool = False) -> SortedEdges:
-        direction = OPPOSITE[hop.step.direction] if backwards else hop.step.direction
+        direction = plan.FLIPPED[hop.step.direction] if backwards else hop.step.direction
         edges = self._edges(hop)
         # An edge variable has every stored edge; a hop without one has every neighbour once.
         if hop.step.edge_variable is not None:
@@ -240,7 +237,7 @@ class _TreeCount:
         is_argument = carried is not None and carried.variable == variable
         if variable is None or not (hop.of_edge or is_argument):
             return None
-        direction = OPPOSITE[hop.step.direction] if backwards else hop.step.direction
+        direction = plan.FLIPPED[hop.step.direction] if backwards else hop.step.direction
         assert direction != "both"
         edges = self._edges(hop)
         self.session.edges_of[variable] = edges

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from omnigraph.engines.base import StepReport
-from omnigraph.engines.local.match import Keys, join_keys
+from omnigraph.engines.local.match import JoinKeys, join_keys
 from omnigraph.engines.local.prepare import (
     PreparedPattern,
     PreparedStep,
@@ -229,7 +229,7 @@ class PatternMatcher:
         return frame, names, "scan by workers"
 
     def _joined(
-        self, one: PreparedStep, following: PreparedStep, keys: Keys, bindings: Bindings
+        self, one: PreparedStep, following: PreparedStep, keys: JoinKeys, bindings: Bindings
     ) -> Bindings:
         """A scan and the equalities after it, as a join."""
         assert isinstance(one.step, plan.Scan)

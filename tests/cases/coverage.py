@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import assert_never
 
 from omnigraph.errors import OmnigraphError
 from omnigraph.query import expressions as ex
@@ -82,3 +83,10 @@ def _pattern(pattern: plan.Pattern, inside: str) -> Iterator[str]:
                 yield f"{name} {min(len(step.alternatives), 2)}"
                 for each in step.alternatives:
                     yield from _pattern(each, "inner ")
+            case plan.Stage():
+                yield from (f"staged {form}" for form in forms(step.read))
+                yield from (f"{name} optional={node.optional}" for node in step.nodes)
+            case plan.FilterRows():
+                pass
+            case _:
+                assert_never(step)

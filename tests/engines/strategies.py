@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -156,10 +156,13 @@ class Names:
     edges: dict[str, str] = field(default_factory=dict)
     """Edge variables with their edge words."""
     paths: set[str] = field(default_factory=set)
+    values: dict[str, str] = field(default_factory=dict)
+    """Names of values of the stage before: `number`, `text` or `other`."""
 
     def inner(self) -> Names:
         """What a nested block sees."""
-        return Names(self.nodes | self.optional, {}, dict(self.edges), set(self.paths))
+        nodes = self.nodes | self.optional
+        return Names(nodes, {}, dict(self.edges), set(self.paths), dict(self.values))
 
     @property
     def readable(self) -> dict[str, str]:
@@ -184,6 +187,13 @@ class MatchWriter:
         for _ in range(self._draw(st.integers(1, 5))):
             clauses += self._clauses(names, depth=2)
         return clauses, names
+
+    def next_match(self, names: Names) -> list[Clause]:
+        """The match after a stage, possibly none; ``names`` are those of the stage, and of both."""
+        clauses = [] if names.nodes else [self._binding(names)]
+        for _ in range(self._draw(st.integers(0, 3))):
+            clauses += self._clauses(names, depth=2)
+        return clauses
 
     def _fresh(self) -> str:
         # Drawn letters come first, so that the order of names is not the order of clauses.
@@ -321,6 +331,9 @@ class MatchWriter:
     def _filter(self, names: Names) -> str:
         options = [*names.readable, *(e for e in names.edges if names.edges[e] in EDGE_NUMBERS)]
         options += sorted(names.paths)
+        numbers = [name for name, kind in names.values.items() if kind == "number"]
+        if numbers and self._draw(st.integers(0, 2)) == 0:
+            return f"{self._pick(numbers)} {self._operator()} {self._draw(st.integers(0, 3))}"
         name = self._pick(options)
         if name in names.paths:
             return f"${name}.length > {self._draw(st.integers(0, 2))}"
@@ -337,6 +350,9 @@ class MatchWriter:
         """A condition on two variables."""
         left = f"${name}.{self._pick(NUMBERS[names.readable[name]])}"
         other = self._pick(names.readable)
+        numbers = [name for name, kind in names.values.items() if kind == "number"]
+        if numbers and self._draw(st.integers(0, 1)) == 0:
+            return f"{left} {self._operator()} {self._pick(numbers)}"
         right = f"${other}.{self._pick(NUMBERS[names.readable[other]])}"
         if self._draw(st.booleans()):
             right += f" + {self._draw(st.integers(0, 2))}"
@@ -411,14 +427,26 @@ class Query:
     tail: str
     """Everything from `return` on, without the limit."""
     limit: str
+    stages: tuple[str, ...] = ()
+    """The text of each stage before, from its `match` to its limit."""
+    given: frozenset[str] = frozenset()
+    """The variables that the last of them hands on."""
 
     def text(self, *, limited: bool = True) -> str:
-        match = "\n    ".join(clause.text for clause in self.clauses)
         end = f"\n  {self.limit}" if limited and self.limit else ""
-        return f"query q() {{\n  match {{\n    {match}\n  }}\n  {self.tail}{end}\n}}"
+        parts = [*self.stages, f"{_match(self.clauses)}{self.tail}{end}"]
+        return "query q() {\n  " + "\n  ".join(parts) + "\n}"
 
     def __str__(self) -> str:
         return self.text()
+
+
+def _match(clauses: Sequence[Clause]) -> str:
+    """The match of some clauses, to be followed by what it returns; of none, nothing."""
+    if not clauses:
+        return ""
+    inner = "\n    ".join(clause.text for clause in clauses)
+    return f"match {{\n    {inner}\n  }}\n  "
 
 
 class TailWriter:
@@ -462,6 +490,7 @@ class TailWriter:
         found += [f"${name}" for name in names.readable]
         found += [f"${e}.since" for e, word in names.edges.items() if word in EDGE_NUMBERS]
         found += [f"${name}.length" for name in names.paths]
+        found += [name for name, kind in names.values.items() if kind != "other"]
         found += [f"${n}.{NUMBERS[t][0]} * 2 - 1" for n, t in names.readable.items()]
         return sorted(found)
 
@@ -554,6 +583,44 @@ class TailWriter:
         return self._draw(st.sampled_from(options))
 
 
+class StageWriter(TailWriter):
+    """Draws what a stage hands on."""
+
+    def stage(self) -> tuple[str, Names]:
+        """The text from `with` on, and the names that the next match starts with."""
+        readable = sorted(self._names.readable.items())
+        carried = dict(self._draw(st.lists(st.sampled_from(readable), max_size=2, unique=True)))
+        given = Names(
+            {name: of for name, of in carried.items() if name in self._names.nodes},
+            {name: of for name, of in carried.items() if name in self._names.optional},
+        )
+        items = [f"${name}" for name in carried]
+        kinds = self._draw(
+            st.lists(st.sampled_from(["number", "text", "count", "list"]), max_size=2)
+        )
+        kinds = kinds if carried or kinds else ["count"]
+        keys: list[str] = []
+        for at, kind in enumerate(kinds):
+            name, of = self._draw(st.sampled_from(readable))
+            alias = f"v{at}"
+            given.values[alias] = {"count": "number", "list": "other"}.get(kind, kind)
+            match kind:
+                case "number":
+                    items.append(f"${name}.{NUMBERS[of][0]} as {alias}")
+                case "text":
+                    items.append(f"${name}.name as {alias}")
+                case "count":
+                    items.append(f"count(*) as {alias}")
+                case "list":
+                    items.append(f"collect(distinct ${name}.{NUMBERS[of][0]}) as {alias}")
+            keys += [] if kind == "list" else [alias]
+        distinct = " distinct" if self._draw(st.integers(0, 5)) == 5 else ""
+        order = self._order(keys)
+        # Which rows a limit leaves is open without an order.
+        limit = f" {self._limit(False, True)}" if order else ""
+        return f"with{distinct} {{ {', '.join(items)} }}{self._having(keys)}{order}{limit}", given
+
+
 class TreeWriter(MatchWriter):
     """Draws matches whose hops form a tree, with conditions mostly on single variables."""
 
@@ -583,14 +650,23 @@ def tree_queries(draw: st.DrawFn) -> Query:
 @st.composite
 def queries(draw: st.DrawFn) -> Query:
     """A valid read query over `SCHEMA`."""
-    clauses, names = MatchWriter(draw).match()
-    return Query(tuple(clauses), *TailWriter(draw, names).tail())
+    writer = MatchWriter(draw)
+    clauses, names = writer.match()
+    stages: list[str] = []
+    given: set[str] = set()
+    for _ in range(draw(st.sampled_from([0, 0, 0, 0, 0, 1, 1, 2]))):
+        text, names = StageWriter(draw, names).stage()
+        stages.append(_match(clauses) + text)
+        given = names.all
+        clauses = writer.next_match(names)
+    tail, limit = TailWriter(draw, names).tail()
+    return Query(tuple(clauses), tail, limit, tuple(stages), frozenset(given))
 
 
 def reordered(query: Query, choices: random.Random) -> Query:
     """The query with its clauses in another order that means the same."""
     waiting = list(query.clauses)
-    introduced: set[str] = set()
+    introduced = set(query.given)
     order: list[Clause] = []
     while waiting:
         ready = [clause for clause in waiting if clause.needs <= introduced]
@@ -598,4 +674,4 @@ def reordered(query: Query, choices: random.Random) -> Query:
         waiting.remove(clause)
         order.append(clause)
         introduced |= clause.introduces
-    return Query(tuple(order), query.tail, query.limit)
+    return replace(query, clauses=tuple(order))

@@ -47,8 +47,15 @@ def print_query(query: ast.Query) -> str:
 
 
 def _read(read: ast.ReadBody) -> list[str]:
-    lines = ["match {", *_indented(_clauses(read.clauses)), "}"]
-    word = "return distinct" if read.distinct else "return"
+    lines = [line for stage in read.stages for line in _part(stage, "with")]
+    return [*lines, *_part(read, "return")]
+
+
+def _part(read: ast.ReadBody, word: str) -> list[str]:
+    """A match, which a stage may leave out, and what it returns or hands on."""
+    lines = ["match {", *_indented(_clauses(read.clauses)), "}"] if read.clauses else []
+    if read.distinct:
+        word = f"{word} distinct"
     lines += _block(word, [_item(item) for item in read.items])
     if read.having:
         lines += ["having {", *_indented(_clauses(read.having)), "}"]

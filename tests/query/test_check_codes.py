@@ -48,6 +48,12 @@ def orders(
     return Case(code, query(clauses, items, parameters, tail), points_at)
 
 
+def stage(code: str, items: str, points_at: str) -> Case:
+    clauses = "$a $w:wrote $b $b cites{1,2} $c via $r"
+    text = f"query q() {{ match {{ {clauses} }} with {{ {items} }} return {{ count(*) as n }} }}"
+    return Case(code, text, points_at)
+
+
 def writes(code: str | None, statement: str, points_at: str, parameters: str = "") -> Case:
     return Case(code, f"query q({parameters}) {{ {statement} }}", points_at)
 
@@ -589,6 +595,13 @@ CASES = {
     "parameter declared twice": Case(
         "T26", "query q($p: I32, $p: String) { match { $b: Book } return { $b } }", "$p: String"
     ),
+    # T27
+    "edge handed on": stage("T27", "$a, $w", "$w"),
+    "path handed on": stage("T27", "$r", "$r"),
+    "whole entity handed on": stage("T27", "$a.*", "$a.*"),
+    "value handed on without a name": stage("T27", "$a, $a.name", "$a.name"),
+    "aggregate handed on without a name": stage("T27", "$a, count(*)", "count(*)"),
+    "variable handed on under another name": stage("T27", "$a as x", "$a as x"),
     # without a code
     "reserved parameter": match(
         None, "$b: Book", "$__nanograph_now: DateTime", "$__nanograph_now: DateTime"
@@ -634,7 +647,7 @@ def test_c_qry_075_every_condition_has_its_code_and_its_place(case: Case):
 
 
 def test_c_qry_075_every_code_is_reachable():
-    assert {case.code for case in CASES.values()} - {None} == {f"T{n}" for n in range(1, 27)}
+    assert {case.code for case in CASES.values()} - {None} == {f"T{n}" for n in range(1, 28)}
 
 
 def test_positions_count_bytes_behind_letters_of_several_bytes():

@@ -232,3 +232,16 @@ def test_descriptor_covers_exactly_the_columns_of_the_plan():
 def test_mutation_of_a_type_without_edges_touches_only_it():
     compiled = mutation('query q() { delete Cites where name = "x" }')
     assert describe_operation(compiled, catalog()).writes == (("node", "Cites"),)
+
+
+def test_c_qry_084_types_that_only_an_earlier_stage_reads_are_reads():
+    found = described(
+        """query q() {
+            match { $a: Author  $a wrote $b }
+            with { $a, count(*) as books, max($b.title) as last }
+            match { $a knows $c }
+            return { $a, books, last, $c.name }
+        }"""
+    )
+    assert types(found["reads"]) == ["node Author", "node Book", "edge Knows", "edge Wrote"]
+    assert [entry["kind"] for entry in found["result"]] == ["object", "bigint", "string", "string"]

@@ -163,3 +163,30 @@ def test_deletes_name_the_edges_that_go_too():
     assert explained('query q() { delete Wrote where to in ["b"] }').splitlines()[1] == (
         '  DeleteEdges Wrote where ["b"] contains dst'
     )
+
+
+def test_c_qry_084_stages_come_in_their_order():
+    text = """
+    query prolific($n: I32) {
+        match { $a: Author  $a wrote $b }
+        with { $a, count(*) as books } having { books > $n } order { books desc } limit 3
+        match { $a knows $c  $c.fame > books }
+        return { $a.name, books, count(*) as n }
+    }
+    """
+    assert explained(text) == lines(
+        """
+        read prolific($n: I32)
+          Scan $a: Author
+          Expand $a -Wrote-> $b: Book
+          GroupBy a: books = count(*)
+          Having books > $n
+          Order by books desc
+          Limit 3
+          With a = a, books = books
+          Expand $a -Knows-> $c: Author
+          Filter where $c.fame > books
+          GroupBy a.name, books: n = count(*)
+          Return a.name = a.name, books = books, n = n
+        """
+    )

@@ -10,6 +10,7 @@ from omnigraph.errors import LimitExceeded
 from omnigraph.query import compile as compile_module
 from omnigraph.query import expressions as ex
 from omnigraph.query.compile import ByteCache, QueryCompiler, compile_query
+from omnigraph.query.explain import explain
 from omnigraph.query.plan import ReadPlan
 from omnigraph.syntax.query_expressions import (
     CLAUSES_MAX,
@@ -17,6 +18,7 @@ from omnigraph.syntax.query_expressions import (
     TOKENS_MAX,
     VARIABLES_MAX,
 )
+from omnigraph.syntax.query_read import STAGES_MAX
 from tests.query.library import catalog
 
 
@@ -32,6 +34,10 @@ def hops(count: int) -> str:
     return query(" ".join(f"$b{n} cites $b{n + 1}" for n in range(count)))
 
 
+def staged(count: int) -> str:
+    return f"query q() {{ match {{ $b0: Book }} {'with { $b0 } ' * count} return {{ $b0.title }} }}"
+
+
 TOO_MUCH: dict[str, tuple[str, str, int]] = {
     "bytes": (query(f'$b0.title = "{"x" * TEXT_BYTES_MAX}"'), "bytes", TEXT_BYTES_MAX),
     "tokens": (query(f"$b0.pages in [{'1,' * TOKENS_MAX}1]"), "tokens", TOKENS_MAX),
@@ -40,6 +46,7 @@ TOO_MUCH: dict[str, tuple[str, str, int]] = {
     "items": (query("", "$b0.pages " * (CLAUSES_MAX + 1)), "clauses", CLAUSES_MAX),
     "bindings": (bindings(VARIABLES_MAX + 1), "variables", VARIABLES_MAX),
     "anonymous": (query("$b0 cites $_ " * VARIABLES_MAX), "variables", VARIABLES_MAX),
+    "stages": (staged(STAGES_MAX + 1), "stages", STAGES_MAX),
     "statements": (
         f"query q() {{ {'delete Book where pages = 1 ' * CLAUSES_MAX} }}",
         "clauses",
@@ -142,3 +149,8 @@ def test_the_entries_used_last_stay():
     assert [cache.get(name) is None for name in "abcde"] == [False, True, False, False, False]
     cache.put("a", 1, 5)
     assert (cache.get("a"), cache.used, len(cache)) == (1, 80, 4)
+
+
+def test_c_qry_084_as_many_stages_as_there_may_be_compile_and_explain():
+    compiled = compile_query(staged(STAGES_MAX), catalog())
+    assert explain(compiled).count("With b0 = $b0") == STAGES_MAX

@@ -206,15 +206,19 @@ def test_the_dimension_of_a_vector_is_left_to_the_checker():
         ("query q() { }", "expected `match`, `insert`, `update` or `delete` in `q`", None),
         ("query q() { mtch { } }", "expected `match`, `insert`, `update` or `delete`", "`match`"),
         ("query q() { MATCH { } }", "expected `match`, `insert`, `update` or `delete`", "`match`"),
-        ("query q() { match { $a: A } }", "expected `return` after the match, found '}'", None),
+        (
+            "query q() { match { $a: A } }",
+            "expected `return` or `with` after the match, found '}'",
+            None,
+        ),
         (
             "query q() { match { $a: A } retrun { $a } }",
-            "expected `return` after the match, found 'retrun'",
+            "expected `return` or `with` after the match, found 'retrun'",
             "did you mean `return`?",
         ),
         (
             "query q() { match { $a: A } where $a.x = 1 return { $a } }",
-            "expected `return` after the match, found 'where'",
+            "expected `return` or `with` after the match, found 'where'",
             "move them into its braces",
         ),
         (

@@ -32,7 +32,7 @@ SEPARATORS = [" ", "\n", "\t", "\r\n", "  ", " // note\n", " /* note */", " /**/
 # Mostly words with a meaning somewhere: they must not be mistaken for it anywhere else.
 NAMES = """
 x name optional any all not distinct via in is null having offset order limit return match as asc
-desc and or where set contains starts_with lower count now date query insert
+desc and or where set contains starts_with lower count now date query insert with
 """
 WORDS = st.sampled_from(NAMES.split())
 TYPES = st.sampled_from(["A", "Person", "T_1"])
@@ -181,17 +181,31 @@ keys = st.builds(ast.OrderKey, expressions, st.sampled_from([None, True, False])
     lambda key: key.descending is None or not is_nearest(key.expression)
 )
 counts = st.none() | st.builds(ast.Count, st.integers(0, 2**64 - 1) | variables, NOWHERE)
-reads = st.builds(
-    ast.ReadBody,
-    clauses=some(clauses),
-    items=some(items),
-    distinct=st.booleans(),
-    having=st.just(()) | some(filters),
-    order=st.just(()) | some(keys),
-    limit=counts,
-    offset=counts,
-    return_span=NOWHERE,
+
+
+def bodies(
+    clauses: st.SearchStrategy[Any], stages: st.SearchStrategy[Any]
+) -> st.SearchStrategy[ast.ReadBody]:
+    return st.builds(
+        ast.ReadBody,
+        clauses=clauses,
+        items=some(items),
+        distinct=st.booleans(),
+        having=st.just(()) | some(filters),
+        order=st.just(()) | some(keys),
+        limit=counts,
+        offset=counts,
+        return_span=NOWHERE,
+        stages=stages,
+    )
+
+
+none = st.just(())
+later = none | some(clauses)
+stages = st.tuples(bodies(some(clauses), none), st.lists(bodies(later, none), max_size=1)).map(
+    lambda parts: (parts[0], *parts[1])
 )
+reads = bodies(some(clauses), none) | bodies(later, stages)
 
 simple_predicates = st.one_of(
     st.builds(
@@ -352,7 +366,7 @@ def check_node(node: Any, text: str) -> None:
         if span is not None:
             assert text[slice(*span)] == getattr(node, name)
     if isinstance(node, ast.ReadBody):
-        assert text[slice(*node.return_span)] == "return"
+        assert text[slice(*node.return_span)] in ("return", "with")
     span = getattr(node, "span", None)
     if span is not None:
         piece = text[slice(*span)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
+from typing import assert_never
 
 from omnigraph.query import expressions as ex
 from omnigraph.query.lower import Block, keep_locals_apart, retype
@@ -17,7 +18,7 @@ from omnigraph.query.operands import (
     VariableScope,
     type_value,
 )
-from omnigraph.query.plan import HOPS_MAX, Direction, Expand
+from omnigraph.query.plan import HOPS_MAX, Direction, Expand, Stage, value_variable
 from omnigraph.query.predicates import check_filter, check_null_test, check_pair
 from omnigraph.schema.catalog import EdgeType, InterfaceType, NodeType
 from omnigraph.syntax import query_ast as ast
@@ -25,10 +26,17 @@ from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Span
 
 
-def check_match(clauses: tuple[ast.Clause, ...], context: Context) -> tuple[Block, VariableScope]:
-    """The checked clauses of a query's match, and the variables they bind."""
+def check_match(
+    clauses: tuple[ast.Clause, ...], context: Context, stage: Stage | None = None
+) -> tuple[Block, VariableScope]:
+    """The checked clauses of a match, and the variables that are bound after it."""
     scope = VariableScope()
+    for node in () if stage is None else stage.nodes:
+        catalog = context.catalog
+        node_type = catalog.nodes.get(node.type_name) or catalog.interfaces[node.type_name]
+        scope.own[node.name] = NodeVariable(node_type, node.optional)
     block = _BlockChecker(context, scope, _AnonymousNames()).check(clauses)
+    block.stage = stage
     keep_locals_apart(block)
     return block, scope
 
@@ -86,6 +94,8 @@ class _BlockChecker:
                     block, scope = self._inner(clause.clauses)
                     self._block.optionals.append((block, tuple(scope.own)))
                     self._scope.adopt_optional(scope)
+                case _:
+                    assert_never(clause)
         return self._block
 
     def _inner(self, clauses: tuple[ast.Clause, ...]) -> tuple[Block, VariableScope]:
@@ -93,7 +103,7 @@ class _BlockChecker:
         return _BlockChecker(self._context, scope, self._anonymous).check(clauses), scope
 
     def _not(self, clause: ast.Not) -> None:
-        outer = set(self._scope.names())
+        outer = {*self._scope.names(), *(each.variable for each in self._context.values.values())}
         parameters = self._context.parameters.keys()
         if not any(outer & _mentions(inner, parameters) for inner in clause.clauses):
             raise self._context.error(
@@ -423,6 +433,8 @@ def _read_by(node: ast.Expression, parameters: Set[str]) -> set[str]:
             return {node.name} - parameters
         case ast.PropertyRef() | ast.EntityRef():
             return {node.variable.name}
+        case ast.AliasRef():
+            return {value_variable(node.name)}
         case ast.Arithmetic():
             return _read_by(node.left, parameters) | _read_by(node.right, parameters)
         case ast.SearchCall() | ast.FunctionCall():

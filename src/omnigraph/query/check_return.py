@@ -30,6 +30,8 @@ _GROUPABLE = (
     ex.EntityId,
     ex.PathNodes,
     ex.PathLength,
+    ex.BoundValue,
+    ex.CarriedNode,
     ex.ParameterValue,
     ex.ArithmeticValue,
     ex.ScalarCall,
@@ -51,9 +53,14 @@ class ReturnBlock:
     """
 
 
-def check_return(body: ast.ReadBody, context: Context, scope: VariableScope) -> ReturnBlock:
-    """Items, grouping and `having` of a read."""
-    return _ReturnChecker(body, context, scope).check()
+def check_return(
+    body: ast.ReadBody, context: Context, scope: VariableScope, *, is_stage: bool = False
+) -> ReturnBlock:
+    """Items, grouping and `having` of a read, or of a stage that hands them on."""
+    operands = _ItemOperands(context, scope)
+    if is_stage:
+        operands = _StageOperands(context, scope)
+    return _ReturnChecker(body, context, operands).check()
 
 
 class _ItemOperands(Operands):
@@ -99,6 +106,15 @@ class _ItemOperands(Operands):
         if isinstance(bound, NodeVariable):
             return node_id(node.name, bound)
         return self.parameter_operand(node)
+
+    def name(self, item: ast.ReturnItem) -> str:
+        """The column of an item."""
+        name = item.alias or output_key(item.expression)
+        if name is None:
+            raise self.context.error(
+                None, "a computed item needs a name", item.span, "add `as name` to it"
+            )
+        return name
 
     def _entity(self, node: ast.EntityRef) -> ex.EntityObject:
         bound = self.scope.lookup(node.variable.name)
@@ -181,6 +197,44 @@ class _ItemOperands(Operands):
         )
 
 
+class _StageOperands(_ItemOperands):
+    """The items of a `with`: nodes, which stay nodes, and values, which have names."""
+
+    __slots__ = ()
+
+    def item(self, node: ast.Expression) -> ex.OutputExpression:
+        if not self._inside_aggregate:
+            if isinstance(node, ast.EntityRef):
+                raise self._refused("a whole entity", node, f"write `${node.variable.name}`")
+            if isinstance(node, ast.Variable) and node.name not in self.context.parameters:
+                return self._carried(node)
+        return super().item(node)
+
+    def name(self, item: ast.ReturnItem) -> str:
+        node = item.expression
+        if isinstance(node, ast.Variable) and node.name not in self.context.parameters:
+            if item.alias is not None:
+                raise self._refused("a variable under another name", item, "leave `as` out")
+            return node.name
+        if item.alias is None and not isinstance(node, ast.AliasRef):
+            raise self._refused("a value without a name", item, "add `as name` to it")
+        return super().name(item)
+
+    def _carried(self, node: ast.Variable) -> ex.CarriedNode:
+        bound = self.scope.lookup(node.name)
+        if bound is None:
+            raise self.unbound(node, None, also=self.context.parameters)
+        if not isinstance(bound, NodeVariable):
+            what = "an edge" if isinstance(bound, EdgeVariable) else "a path"
+            raise self._refused(what, node, "hand on its properties, each with `as name`")
+        # An engine's number for the node.
+        number = ValueType(Scalar.I32, nullable=bound.optional)
+        return ex.CarriedNode(node.name, bound.type.name, number)
+
+    def _refused(self, what: str, node: ast.Expression | ast.ReturnItem, hint: str) -> Exception:
+        return self.context.error("T27", f"`with` cannot hand on {what}", node.span, hint)
+
+
 @dataclass(slots=True)
 class _Grouping:
     """Group items and aggregates while the return block is read."""
@@ -204,10 +258,10 @@ class _Grouping:
 
 
 class _ReturnChecker:
-    def __init__(self, body: ast.ReadBody, context: Context, scope: VariableScope) -> None:
+    def __init__(self, body: ast.ReadBody, context: Context, operands: _ItemOperands) -> None:
         self._body = body
         self._context = context
-        self._operands = _ItemOperands(context, scope)
+        self._operands = operands
         self._grouping: _Grouping | None = None
 
     def check(self) -> ReturnBlock:
@@ -239,11 +293,7 @@ class _ReturnChecker:
         row_values: dict[str, ex.OutputExpression] = {}
         for item in self._body.items:
             value = self._operands.item(item.expression)
-            name = item.alias or output_key(item.expression)
-            if name is None:
-                raise self._context.error(
-                    None, "a computed item needs a name", item.span, "add `as name` to it"
-                )
+            name = self._operands.name(item)
             if name in row_values:
                 raise self._context.error(
                     "T26",
@@ -252,7 +302,8 @@ class _ReturnChecker:
                     "rename one with `as`",
                 )
             row_values[name] = value
-            self._operands.aliases[name] = value
+            if not isinstance(value, ex.CarriedNode):
+                self._operands.aliases[name] = value
         return list(row_values), row_values
 
     # --- grouping ---------------------------------------------------------------------------------
@@ -267,7 +318,9 @@ class _ReturnChecker:
             elif isinstance(value, ex.Constant) and not self._has_aggregates(values):
                 continue  # of distinct rows, which are all alike in this
             elif not isinstance(value, ex.EntityObject) and _is_aggregate_free(value):
-                if not isinstance(value, _GROUPABLE) or isinstance(item.expression, ast.AliasRef):
+                is_alias = isinstance(item.expression, ast.AliasRef)
+                is_given = isinstance(value, ex.BoundValue)
+                if not isinstance(value, _GROUPABLE) or (is_alias and not is_given):
                     raise self._not_groupable(item)
                 grouping.items[name] = value
             elif isinstance(value, ex.EntityObject):
@@ -519,6 +572,10 @@ class _OrderChecker:
 
     def _alias_key(self, key: ast.OrderKey, alias: ast.AliasRef, at: int) -> plan.SortKey | None:
         value = self._output.row_values.get(alias.name)
+        if value is None and alias.name in self._context.values:
+            given = self._context.values[alias.name]
+            self._require_orderable(given.type, key)
+            return self._property_key(given, key)
         if value is None:
             raise self._context.error(
                 "T25",
@@ -526,10 +583,9 @@ class _OrderChecker:
                 key.span,
                 suggest_alias(alias.name, self._output.row_values),
             )
-        if isinstance(value, ex.EntityObject):
-            raise self._context.error(
-                "T25", f"`{alias.name}` is a whole entity and has no order", key.span
-            )
+        if isinstance(value, ex.EntityObject | ex.CarriedNode):
+            what = "a whole entity" if isinstance(value, ex.EntityObject) else "a node"
+            raise self._context.error("T25", f"`{alias.name}` is {what} and has no order", key.span)
         self._require_orderable(value.type, key)
         if isinstance(value, ex.Rrf) and at > 0 and not self._ranks_by(value):
             raise self._context.error(

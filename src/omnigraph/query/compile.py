@@ -7,10 +7,11 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, assert_never
 
 from omnigraph.errors import QueryParseError
 from omnigraph.model.types import VECTOR_DIMENSION_MAX
+from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.check_match import check_match
 from omnigraph.query.check_mutation import check_mutation, check_where
@@ -135,8 +136,58 @@ def _declare(parameter: ast.ParameterDecl, context: Context) -> None:
 
 
 def _check_read(query: ast.Query, body: ast.ReadBody, context: Context) -> plan.ReadPlan:
-    block, scope = check_match(body.clauses, context)
-    output = check_return(body, context, scope)
+    """The plan of a read: that of each stage is inside the plan of the one after it."""
+    stage: plan.Stage | None = None
+    for each in body.stages:
+        stage = _handed_on(_check_part(query, each, context, stage, is_stage=True))
+        values = {one.name: ex.BoundValue(one.variable, one.type) for one in stage.values}
+        context = replace(context, values=values)
+    read = _check_part(query, body, context, stage)
+    if stage is not None:
+        # Nodes that go from stage to stage have to be told apart in the same way in all of them.
+        read = _with_interfaces(read, read.interfaces, read.references)
+    return read
+
+
+def _handed_on(read: plan.ReadPlan) -> plan.Stage:
+    """The step that binds the rows of a stage."""
+    carried = dict(read.group_by.items) if read.group_by is not None else {}
+    nodes: list[plan.StageNode] = []
+    values: list[plan.StageValue] = []
+    for column in read.columns:
+        assert not isinstance(column.expression, ex.EntityObject)
+        value = carried.get(column.name, column.expression)
+        if isinstance(value, ex.CarriedNode):
+            nodes.append(plan.StageNode(column.name, value.type_name, value.type.nullable))
+        else:
+            values.append(plan.StageValue(column.name, column.expression.type))
+    return plan.Stage(read, tuple(nodes), tuple(values))
+
+
+def _with_interfaces(
+    read: plan.ReadPlan,
+    interfaces: tuple[plan.InterfaceNodes, ...],
+    references: tuple[plan.TypeNumber, ...],
+) -> plan.ReadPlan:
+    """The plan and its stages, all with the interfaces that one of them names."""
+    first, *rest = read.pattern.steps
+    if isinstance(first, plan.Stage):
+        first = replace(first, read=_with_interfaces(first.read, interfaces, references))
+    pattern = plan.Pattern((first, *rest))
+    return replace(read, pattern=pattern, interfaces=interfaces, references=references)
+
+
+def _check_part(
+    query: ast.Query,
+    body: ast.ReadBody,
+    context: Context,
+    stage: plan.Stage | None,
+    *,
+    is_stage: bool = False,
+) -> plan.ReadPlan:
+    """The plan of a match and of what it returns or hands on."""
+    block, scope = check_match(body.clauses, context, stage)
+    output = check_return(body, context, scope, is_stage=is_stage)
     ordering = check_order(body, output, context, scope)
     pattern = lower_block(block, context.catalog)
     interfaces = _interfaces(pattern, context.catalog)
@@ -144,7 +195,7 @@ def _check_read(query: ast.Query, body: ast.ReadBody, context: Context) -> plan.
         query.name,
         tuple(plan.TypedParameter(p.name, p.type) for p in query.parameters),
         pattern,
-        _bound_variables(scope),
+        _bound_variables(scope, context),
         ordering.rank,
         output.group_by,
         output.columns,
@@ -185,6 +236,13 @@ def _type_names(pattern: plan.Pattern) -> Iterator[str]:
             case plan.Exists():
                 for alternative in step.alternatives:
                     yield from _type_names(alternative)
+            case plan.Stage():
+                yield from (node.type_name for node in step.nodes)
+                yield from _type_names(step.read.pattern)
+            case plan.FilterRows():
+                pass
+            case _:
+                assert_never(step)
 
 
 def _is_bounded_by_parameters(pattern: plan.Pattern) -> bool:
@@ -199,6 +257,13 @@ def _is_bounded_by_parameters(pattern: plan.Pattern) -> bool:
             case plan.Exists():
                 if any(map(_is_bounded_by_parameters, step.alternatives)):
                     return True
+            case plan.Stage():
+                if step.read.is_bounded_by_parameters:
+                    return True
+            case plan.Scan() | plan.FilterRows():
+                pass
+            case _:
+                assert_never(step)
     return False
 
 
@@ -221,7 +286,7 @@ def _references(
     return tuple(sorted(found.items()))
 
 
-def _bound_variables(scope: VariableScope) -> tuple[plan.BoundVariable, ...]:
+def _bound_variables(scope: VariableScope, context: Context) -> tuple[plan.BoundVariable, ...]:
     found: list[plan.BoundVariable] = []
     for name in sorted(scope.own):
         bound = scope.own[name]
@@ -229,6 +294,8 @@ def _bound_variables(scope: VariableScope) -> tuple[plan.BoundVariable, ...]:
             found.append(plan.BoundVariable(name, "node", bound.type.name))
         elif isinstance(bound, EdgeVariable):
             found.append(plan.BoundVariable(name, "edge", bound.type.name))
+    given = context.values.values()
+    found += [plan.BoundVariable(each.variable, "value", "", each.type) for each in given]
     return tuple(found)
 
 

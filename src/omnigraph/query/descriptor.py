@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from omnigraph.model.signatures import FieldDescriptor, FieldKind
 from omnigraph.model.types import Scalar, ValueType
@@ -151,6 +151,12 @@ def _pattern_reads(pattern: plan.Pattern) -> Iterator[TypeUse]:
             case plan.Exists():
                 for alternative in step.alternatives:
                     yield from _pattern_reads(alternative)
+            case plan.Stage():
+                yield from _pattern_reads(step.read.pattern)
+            case plan.FilterRows():
+                pass
+            case _:
+                assert_never(step)
 
 
 def _ordered(uses: Iterator[TypeUse] | set[TypeUse]) -> tuple[TypeUse, ...]:

@@ -46,7 +46,13 @@ from omnigraph.query.kernels import (
 from omnigraph.syntax.query_ast import ScalarFunction
 
 ColumnExpression: TypeAlias = (
-    ex.PropertyValue | ex.EntityId | ex.OutputValue | ex.PathNodes | ex.PathLength
+    ex.PropertyValue
+    | ex.EntityId
+    | ex.OutputValue
+    | ex.PathNodes
+    | ex.PathLength
+    | ex.BoundValue
+    | ex.CarriedNode
 )
 """The leaves with one value per row."""
 
@@ -111,6 +117,8 @@ class _Evaluation:
                 | ex.OutputValue()
                 | ex.PathNodes()
                 | ex.PathLength()
+                | ex.BoundValue()
+                | ex.CarriedNode()
             ):
                 return self.columns(node)
             case ex.RoundToF32():

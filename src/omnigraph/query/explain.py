@@ -29,7 +29,8 @@ def _parameters(compiled: plan.QueryPlan) -> str:
     return f"({shown})" if shown else ""
 
 
-def _read(compiled: plan.ReadPlan) -> Iterator[str]:
+def _read(compiled: plan.ReadPlan, last: str = "Return") -> Iterator[str]:
+    """The lines of a read, which end in what it returns or, as a stage, hands on."""
     yield from _pattern(compiled.pattern, "  ")
     if compiled.rank is not None:
         order = "best first" if compiled.rank.best_first else "worst first"
@@ -54,11 +55,14 @@ def _read(compiled: plan.ReadPlan) -> Iterator[str]:
     if compiled.limit is not None:
         yield f"  Limit {_count(compiled.limit)}"
     columns = ", ".join(_column(column) for column in compiled.columns)
-    yield f"  Return {columns}"
+    yield f"  {last} {columns}"
 
 
 def _pattern(pattern: plan.Pattern, indent: str) -> Iterator[str]:
     for step in pattern.steps:
+        if isinstance(step, plan.Stage):
+            yield from _read(step.read, "With")  # only ever the first step of a whole match
+            continue
         yield indent + explain_step(step)
         match step:
             case plan.Exclude() | plan.Extend():
@@ -85,6 +89,8 @@ def explain_step(step: plan.Step) -> str:
             return "Optional"
         case plan.Exists():
             return "Any of"
+        case plan.Stage():
+            return f"With {', '.join(column.name for column in step.read.columns)}"
 
 
 def _expand(step: plan.Expand) -> str:
@@ -166,6 +172,10 @@ def show(expression: ex.Expression) -> str:
             return f"${expression.variable}.nodes"
         case ex.PathLength():
             return f"${expression.variable}.length"
+        case ex.BoundValue():
+            return expression.variable.removeprefix(".")
+        case ex.CarriedNode():
+            return f"${expression.variable}"
         case ex.OutputValue():
             return expression.name
         case ex.RoundToF32():

@@ -113,6 +113,29 @@ class PathLength:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundValue:
+    """A value that each row of a match has under a name: one that the stage before has computed.
+
+    The name begins with a dot, so that no variable of a text has it.
+    """
+
+    variable: str
+    type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedNode:
+    """A bound node as a column that `with` hands on, for the next match to bind again.
+
+    Its value is whatever an engine has for the node: a number, an id, or the node itself.
+    """
+
+    variable: str
+    type_name: str
+    type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
 class OutputValue:
     """A column computed by an earlier stage: an aggregate, a group item or a return item."""
 
@@ -291,6 +314,8 @@ Expression: TypeAlias = (
     | EntityId
     | PathNodes
     | PathLength
+    | BoundValue
+    | CarriedNode
     | OutputValue
     | RoundToF32
     | ArithmeticValue
@@ -309,7 +334,17 @@ Expression: TypeAlias = (
 )
 """Anything that denotes one typed value per row."""
 
-_READS_VARIABLE = (PropertyValue, EntityId, PathNodes, PathLength, TextMatch, Nearest, Bm25)
+_READS_VARIABLE = (
+    PropertyValue,
+    EntityId,
+    PathNodes,
+    PathLength,
+    BoundValue,
+    CarriedNode,
+    TextMatch,
+    Nearest,
+    Bm25,
+)
 """The expressions that name a match variable."""
 
 OutputExpression: TypeAlias = Expression | EntityObject

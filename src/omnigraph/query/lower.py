@@ -25,6 +25,7 @@ from omnigraph.query.plan import (
     FilterRows,
     Pattern,
     Scan,
+    Stage,
     Step,
 )
 from omnigraph.schema.catalog import Catalog
@@ -44,6 +45,8 @@ class Block:
     exclusions: list[Block] = field(default_factory=list)
     disjunctions: list[tuple[Block, ...]] = field(default_factory=list)
     optionals: list[tuple[Block, tuple[str, ...]]] = field(default_factory=list)
+    stage: Stage | None = None
+    """The stage before, if this is the block of a later match."""
     _outer: frozenset[str] | None = None
 
     @property
@@ -63,7 +66,9 @@ class Block:
         """Variables that have a value once the block has run, those of `optional` included."""
         bound = {name for hop in self.hops for name in (hop.edge_variable, hop.path_variable)}
         optional = (name for _, names in self.optionals for name in names)
-        return frozenset(name for name in chain(self.nodes, bound, optional) if name is not None)
+        staged = self.stage.introduces if self.stage is not None else ()
+        every = chain(self.nodes, bound, optional, staged)
+        return frozenset(name for name in every if name is not None)
 
     @property
     def local_blocks(self) -> Iterator[Block]:
@@ -231,6 +236,10 @@ class _Ordering:
         """All clauses as steps."""
         # Nothing that decides the order of starts changes before the start itself is bound.
         starts = iter(sorted(self._block.nodes, key=self._badness))
+        if self._block.stage is not None:
+            self._steps.append(self._block.stage)
+            for name in self._block.stage.introduces:
+                self._bind(name)
         self._test_what_is_ready()
         while True:
             hop = self._hops.next()

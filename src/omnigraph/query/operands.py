@@ -6,7 +6,7 @@ Search calls are checked in `predicates`, aggregates in `check_return`; both bui
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -56,6 +56,8 @@ class Context:
     source: Source
     catalog: Catalog
     parameters: dict[str, ast.ParameterDecl]
+    values: Mapping[str, ex.BoundValue] = field(default_factory=dict)
+    """What the stage before hands on, by the names that the clauses of this one use."""
 
     def error(
         self, code: str | None, message: str, span: Span, hint: str | None = None
@@ -302,7 +304,7 @@ class Operands:
         )
 
     def _alias(self, node: ast.AliasRef) -> ex.Expression:
-        found = self.aliases.get(node.name)
+        found = self.aliases.get(node.name) or self.context.values.get(node.name)
         if found is None:
             raise self.unknown_alias(node)
         if isinstance(found, ex.EntityObject):
@@ -313,7 +315,7 @@ class Operands:
 
     def unknown_alias(self, node: ast.AliasRef) -> Exception:
         """The error for a bare word that names no return item."""
-        hint = suggest_alias(node.name, self.aliases)
+        hint = suggest_alias(node.name, [*self.aliases, *self.context.values])
         if hint is None and node.name == "null":
             hint = "test for null with `is null` or `is not null`"
         elif hint is None:

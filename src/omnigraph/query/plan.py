@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 from omnigraph.errors import InputError
 from omnigraph.model.types import ValueType
@@ -161,7 +161,48 @@ class Extend:
     introduces: tuple[str, ...]
 
 
-Step: TypeAlias = Scan | Expand | FilterRows | Exclude | Exists | Extend
+@dataclass(frozen=True, slots=True)
+class StageNode:
+    """A node variable that a stage hands on, in the column of this name."""
+
+    name: str
+    type_name: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StageValue:
+    """A value that a stage hands on, in the column of this name; a `BoundValue` reads it."""
+
+    name: str
+    type: ValueType
+
+    @property
+    def variable(self) -> str:
+        """What the values of rows are bound to in the match after the stage."""
+        return value_variable(self.name)
+
+
+def value_variable(name: str) -> str:
+    """The variable of a value called ``name``, which no variable of a text is called."""
+    return f".{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`with`: bind the rows of a read of its own, the stage before. The first step, if any."""
+
+    read: ReadPlan
+    nodes: tuple[StageNode, ...]
+    values: tuple[StageValue, ...]
+
+    @property
+    def introduces(self) -> tuple[str, ...]:
+        """The variables that have a value after it."""
+        return (*(each.name for each in self.nodes), *(each.variable for each in self.values))
+
+
+Step: TypeAlias = Scan | Expand | FilterRows | Exclude | Exists | Extend | Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +221,13 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class BoundVariable:
-    """A named variable of the match; ids of nodes and edges in name order break ties."""
+    """What breaks ties of rows: ids of named variables in name order, then values of a stage."""
 
     name: str
-    kind: EntityKind
+    kind: EntityKind | Literal["value"]
     type_name: str
+    """The node or edge type; nothing for a value."""
+    value_type: ValueType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +353,12 @@ def _pattern_within(pattern: Pattern, parameters: Mapping[str, object]) -> Patte
             case Exists():
                 inner = tuple(_pattern_within(each, parameters) for each in step.alternatives)
                 steps.append(Exists(inner))
+            case Stage():
+                steps.append(replace(step, read=step.read.within(parameters)))
             case Scan() | FilterRows():
                 steps.append(step)
+            case _:
+                assert_never(step)
     return Pattern(tuple(steps))
 
 

@@ -300,9 +300,13 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class ReadBody:
-    """`match … return … [having …] [order …] [limit …] [offset …]`."""
+    """`match … return … [having …] [order …] [limit …] [offset …]`.
+
+    A stage has the same parts, with the word `with` in the place of `return`.
+    """
 
     clauses: tuple[Clause, ...]
+    """None where a stage is followed by `return` at once."""
     items: tuple[ReturnItem, ...]
     distinct: bool
     having: tuple[Filter | NullTest, ...]
@@ -310,7 +314,9 @@ class ReadBody:
     limit: Count | None
     offset: Count | None
     return_span: Span
-    """The word `return`, where errors about the whole result point."""
+    """The word `return` or `with`, where errors about the whole result point."""
+    stages: tuple[ReadBody, ...] = ()
+    """The stages before: each hands its rows to the next one, the last of them to this match."""
 
 
 # --- mutations ------------------------------------------------------------------------------------

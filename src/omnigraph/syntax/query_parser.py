@@ -1,11 +1,7 @@
-"""From `.gq` text to `ast.QueryFile`: files, query headers, and the bodies of reads and writes.
+"""From `.gq` text to `ast.QueryFile`: files, query headers, and the bodies of writes.
 
 ::
 
-    read      = "match" clauses "return" [ "distinct" ] "{" item { item } "}"
-                [ "having" "{" filter { filter } "}" ]
-                [ "order" "{" key { "," key } "}" ]
-                [ "limit" count ] [ "offset" count ]
     statement = "insert" Type "{" assignment { assignment } "}"
               | "update" Type "set" "{" assignment { assignment } "}" "where" predicate
               | "delete" Type "where" predicate
@@ -30,19 +26,13 @@ from omnigraph.syntax.query_expressions import (
     ARITHMETIC,
     I64_MAX,
     TEXT_BYTES_MAX,
-    U64_MAX,
     QueryStream,
-    parse_expression,
     parse_list,
     parse_value,
     require_within,
 )
-from omnigraph.syntax.query_match import (
-    COMPARISONS,
-    parse_having_filter,
-    parse_match_block,
-    parse_null_test,
-)
+from omnigraph.syntax.query_match import COMPARISONS, parse_null_test
+from omnigraph.syntax.query_read import parse_read
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source, Token, TokenKind
 
@@ -211,108 +201,6 @@ def _scalar(stream: QueryStream, where: str) -> Scalar:
         stream.unexpected("a type", where, (*SCALAR_NAMES, "Vector"))
     stream.advance()
     return Scalar(token.text)
-
-
-# --- reads ----------------------------------------------------------------------------------------
-
-
-_TAIL = ("having", "order", "limit", "offset")
-_AFTER_MATCH_ADVICE = {
-    "where": "conditions are clauses of the match: move them into its braces",
-    "order": "`order` stands behind `return`",
-    "limit": "`limit` stands behind `return`",
-    "optional": "`optional { … }` is a clause: move it into the braces of the match",
-    "match": "one `match` holds all clauses: move them into its braces",
-}
-_AFTER_RETURN_ADVICE = {
-    "where": "conditions are clauses of the match; for groups write `having { … }`",
-    "group": "items beside an aggregate are the groups; leave `group by` out",
-    "skip": "write `offset`",
-}
-
-
-def parse_read(stream: QueryStream) -> ast.ReadBody:
-    """Read the body of a query that starts with `match`."""
-    stream.advance()
-    clauses = parse_match_block(stream)
-    word = stream.take_word("return")
-    if word is None:
-        hint = _AFTER_MATCH_ADVICE.get(stream.current.text.lower())
-        stream.unexpected("`return`", "after the match", ("return",), hint=hint)
-    distinct = stream.opens_block("distinct")
-    if distinct:
-        stream.advance()
-    items = stream.one_or_more(_item, "an item", "in `return`")
-    having: tuple[ast.Filter | ast.NullTest, ...] = ()
-    if stream.take_word("having"):
-        having = stream.one_or_more(parse_having_filter, "a filter", "in `having`")
-    order = _order(stream) if stream.take_word("order") else ()
-    limit = _count(stream, "limit") if stream.take_word("limit") else None
-    offset = _count(stream, "offset") if stream.take_word("offset") else None
-    if stream.current.text != "}":
-        _misplaced(stream)
-    return ast.ReadBody(clauses, items, distinct, having, order, limit, offset, word.span)
-
-
-def _item(stream: QueryStream) -> ast.ReturnItem:
-    stream.count_clause()
-    start = stream.current.span.start
-    expression = parse_expression(stream)
-    alias = None
-    if stream.take_word("as"):
-        alias = stream.name("an alias", "after `as`")
-    span = stream.span_from(start)
-    stream.take_punct(",")
-    return ast.ReturnItem(
-        expression, alias.text if alias else None, alias.span if alias else None, span
-    )
-
-
-def _order(stream: QueryStream) -> tuple[ast.OrderKey, ...]:
-    opening = stream.current
-    if not stream.take_punct("{"):
-        hint = "write the keys in braces: `order { … }`"
-        stream.unexpected("`{`", "after `order`", hint=hint)
-    keys = stream.separated(_key, "}", "after an order key")
-    if not keys:
-        stream.fail("expected an order key in `order`", stream.span_from(opening.span.start))
-    return keys
-
-
-def _key(stream: QueryStream) -> ast.OrderKey:
-    stream.count_clause()
-    start = stream.current.span.start
-    expression = parse_expression(stream)
-    direction = stream.current
-    descending = None
-    if stream.take_word("asc", "desc"):
-        if isinstance(expression, ast.SearchCall) and expression.function == "nearest":
-            stream.fail(
-                "`nearest` takes no direction",
-                direction.span,
-                hint="the closest come first; leave the direction out",
-            )
-        descending = direction.text == "desc"
-    return ast.OrderKey(expression, descending, stream.span_from(start))
-
-
-def _count(stream: QueryStream, word: str) -> ast.Count:
-    token = stream.current
-    if token.kind is TokenKind.VAR:
-        return ast.Count(stream.variable(), token.span)
-    if token.kind is not TokenKind.INT:
-        stream.unexpected("an integer or a parameter", f"after `{word}`")
-    return ast.Count(stream.integer(U64_MAX, f"after `{word}`"), token.span)
-
-
-def _misplaced(stream: QueryStream) -> NoReturn:
-    """Fail at a token that belongs to no part of the tail."""
-    if stream.at_word(*_TAIL):
-        hint = "`having`, `order`, `limit` and `offset` follow `return` in this order, once each"
-        stream.fail(f"`{stream.current.text}` is misplaced", stream.current.span, hint=hint)
-    advice = _AFTER_RETURN_ADVICE.get(stream.current.text.lower())
-    names = ", ".join(f"`{word}`" for word in _TAIL)
-    stream.unexpected(f"{names} or `}}`", "after the return", _TAIL, hint=advice)
 
 
 # --- writes ---------------------------------------------------------------------------------------

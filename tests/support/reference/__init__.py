@@ -9,6 +9,6 @@ and its properties, an edge also `src` and `dst`.
 """
 
 from tests.support.reference.run import Reference, Tables
-from tests.support.reference.tail import Answer
+from tests.support.reference.solutions import Answer
 
 __all__ = ["Answer", "Reference", "Tables"]

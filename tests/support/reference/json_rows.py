@@ -10,7 +10,7 @@ import omnigraph as og
 from omnigraph.graph.reading import plain_columns
 from omnigraph.schema.catalog import Catalog
 from tests.support.reference.run import Tables
-from tests.support.reference.tail import Answer
+from tests.support.reference.solutions import Answer
 
 
 def tables_of(

@@ -10,7 +10,7 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from tests.support.reference.hops import destinations, steps_from
 from tests.support.reference.interfaces import Interfaces
-from tests.support.reference.solutions import Solution, entity, entity_id
+from tests.support.reference.solutions import Answer, Solution, entity, entity_id
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Match:
 
     interfaces: Interfaces
     holds: Callable[[Solution, ex.Expression], bool]
+    rows: Callable[[plan.ReadPlan], Answer]
+    """What a stage hands on."""
 
     def solutions(self, pattern: plan.Pattern, start: Solution | None = None) -> list[Solution]:
         """Every way to extend ``start`` by what the pattern asks for."""
@@ -44,6 +46,11 @@ class Match:
             case plan.Extend():
                 unmatched = {**solution, **dict.fromkeys(step.introduces)}
                 return self.solutions(step.pattern, solution) or [unmatched]
+            case plan.Stage():
+                handed = self.rows(step.read)
+                variables = {value.name: value.variable for value in step.values}
+                names = [variables.get(name, name) for name in handed.columns]
+                return [dict(zip(names, row, strict=True)) for row in handed.rows]
             case _:
                 assert_never(step)
 

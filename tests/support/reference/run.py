@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from omnigraph.errors import InputError
 from omnigraph.model.parameters import bind_parameters
@@ -17,8 +17,8 @@ from tests.support.reference.interfaces import Interfaces
 from tests.support.reference.match import Match
 from tests.support.reference.ranking import ranking
 from tests.support.reference.search import Embed, Search
-from tests.support.reference.solutions import Entity, Solution
-from tests.support.reference.tail import Answer, Tail
+from tests.support.reference.solutions import Answer, Entity, Solution
+from tests.support.reference.tail import Tail
 from tests.support.reference.text import Tokens
 from tests.support.reference.values import Row
 
@@ -45,7 +45,9 @@ class Reference:
     def run(self, read: plan.ReadPlan, document: object = None) -> Answer:
         """The rows of a plan; ``document`` holds the parameters as a caller sends them."""
         parameters = bind_parameters({p.name: p.type for p in read.parameters}, document)
-        read = read.within(parameters)
+        return self._answer(read.within(parameters), parameters)
+
+    def _answer(self, read: plan.ReadPlan, parameters: Mapping[str, Any]) -> Answer:
         limit, offset = (_row_count(count, parameters) for count in (read.limit, read.offset))
         if read.rank is not None and limit is None and not isinstance(read.rank.score, ex.Bm25):
             raise InputError("nearest and rrf need a limit, and the one given is null")
@@ -57,7 +59,9 @@ class Reference:
             return Row(solution, parameters, self.now, search)
 
         match = Match(
-            Interfaces.of(read, self.tables), lambda solution, test: row(solution).is_true(test)
+            Interfaces.of(read, self.tables),
+            lambda solution, test: row(solution).is_true(test),
+            lambda stage: self._answer(stage, parameters),
         )
         solutions = match.solutions(read.pattern)
         ranked = None if read.rank is None else ranking(read.rank, solutions, search, limit)
@@ -99,3 +103,7 @@ def _conditions(pattern: plan.Pattern) -> Iterator[ex.Expression]:
             case plan.Exists():
                 for alternative in step.alternatives:
                     yield from _conditions(alternative)
+            case plan.Stage():
+                yield from _expressions(step.read)
+            case _:
+                assert_never(step)

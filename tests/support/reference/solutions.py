@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Entity: TypeAlias = Mapping[str, Any]
@@ -11,13 +12,22 @@ Entity: TypeAlias = Mapping[str, Any]
 Path: TypeAlias = tuple[str, ...]
 """The ids along a path, both ends included."""
 
-Solution: TypeAlias = Mapping[str, Entity | Path | None]
-"""What each variable stands for; None where an optional match found nothing."""
+Solution: TypeAlias = Mapping[str, Any]
+"""What each variable stands for: an entity, a path, or a value that a stage has handed on. None
+where an optional match found nothing."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of a query, each with its values in the order of the columns."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
 
 
 def entity(solution: Solution, variable: str) -> Entity | None:
     """The node or edge a variable stands for."""
-    found = solution[variable]
+    found: Entity | None = solution[variable]
     assert not isinstance(found, tuple)
     return found
 

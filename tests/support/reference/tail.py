@@ -11,16 +11,8 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from tests.support.reference.order import ascending, compare, distinct, identity
 from tests.support.reference.ranking import Ranked
-from tests.support.reference.solutions import Solution, entity_id, shown_id
+from tests.support.reference.solutions import Answer, Solution, entity_id, shown_id
 from tests.support.reference.values import Row
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The rows of a query, each with its values in the order of the columns."""
-
-    columns: tuple[str, ...]
-    rows: list[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -30,8 +22,8 @@ class Output:
     row: Row
     values: tuple[Any, ...] = ()
     rank: Ranked | None = None
-    ids: tuple[str | None, ...] = ()
-    """Those of the named variables, in the order of the names."""
+    ids: tuple[Any, ...] = ()
+    """Those of the named variables, in the order of the names, and the values of a stage."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +83,13 @@ class Tail:
                 return None
             row = replace(row, fused=rank.score)
         ids = tuple(
-            part for variable in self.read.variables for part in shown_id(solution, variable.name)
+            part
+            for variable in self.read.variables
+            for part in (
+                (solution[variable.name],)
+                if variable.kind == "value"
+                else shown_id(solution, variable.name)
+            )
         )
         return Output(row, rank=rank, ids=ids)
 
@@ -123,7 +121,9 @@ class Tail:
 def _breaking(output: Output, breaker: ex.OutputValue) -> Any:
     """A column as a tie breaker; a whole entity stands for its id."""
     value = output.row.outputs[breaker.name]
-    return (value["id"], value.get("@type")) if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    return value.get("@id", value["id"]), value.get("@type")
 
 
 def aggregate(wanted: ex.AggregateValue, rows: Sequence[Row]) -> Any:

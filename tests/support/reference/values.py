@@ -77,6 +77,8 @@ class Row:
             case ex.PathLength():
                 path = self.solution[node.variable]
                 return None if path is None else len(path) - 1
+            case ex.BoundValue() | ex.CarriedNode():
+                return self.solution[node.variable]
             case ex.OutputValue():
                 return self.outputs[node.name]
             case ex.RoundToF32():

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from omnigraph.engines.local.adjacency import BLOCK_ROWS
 from omnigraph.engines.local.nodes import UnionNodes
+from omnigraph.engines.local.rows import taken
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import arrow_type
@@ -31,7 +32,7 @@ UNCOUNTED_ROWS = 4_096
 _UNCOUNTED_COLUMNS = 8
 
 Bound = npt.NDArray[np.int32]
-"""What a variable is bound to in each row: a slot, an edge's position or a path's number."""
+"""What a variable is bound to in each row: a slot, or the number of an edge, a path or a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class BindingValues:
 
     def column(self, expression: ex.Expression) -> pa.Array:
         """An expression as one array of its own type."""
-        if isinstance(expression, ex.PropertyValue | ex.EntityId):
+        if isinstance(expression, ex.PropertyValue | ex.EntityId | ex.CarriedNode):
             return self(expression)
         if self.frame.count > BLOCK_ROWS:
             return self._column_in_blocks(expression)
@@ -271,6 +272,11 @@ class BindingValues:
                 return self.session.paths.nodes(self.slots(leaf.variable))
             case ex.PathLength():
                 return self.session.paths.lengths(self.slots(leaf.variable))
+            case ex.BoundValue():
+                return taken(self.session.values_of[leaf.variable], self.slots(leaf.variable))
+            case ex.CarriedNode():
+                slots = self.slots(leaf.variable)
+                return pa.array(slots, pa.int32(), mask=slots < 0)
             case ex.OutputValue():
                 return self._searched(leaf.name)
 

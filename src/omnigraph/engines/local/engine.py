@@ -7,7 +7,7 @@ order, limit, project.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,11 @@ from omnigraph.engines.local.bindings import (
     UNCOUNTED_ROWS,
     BindingTable,
     BindingValues,
+    Bound,
     is_counted,
 )
 from omnigraph.engines.local.grouping import codes_of
+from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.last_hop import groups_of
 from omnigraph.engines.local.match import match
 from omnigraph.engines.local.prepare import PreparedRead, prepare
@@ -70,10 +72,7 @@ class LocalEngine:
             prepared.interfaces,
             prepared.references,
         )
-        session = Session(run, prepared, tables)
-        if prepared.searches:
-            session.search.check(prepared.searches)
-        return answer(session)
+        return answer(Session(run, prepared, tables))
 
     def _prepare(self, compiled: ReadPlan) -> PreparedRead:
         """The prepared form of a plan, cached by the identity of the plan object."""
@@ -89,7 +88,14 @@ class LocalEngine:
 
 
 def answer(session: Session) -> ResultColumns:
-    """The rows a query returns."""
+    """The rows a query returns, or that a stage of it hands on."""
+    if session.prepared.searches:
+        session.search.check(session.prepared.searches)
+    before = session.prepared.stage
+    if before is not None:
+        step, prepared = before
+        run = replace(session.run, plan=step.read)
+        session.staged = answer(Session(run, prepared, session.tables))
     by = session.prepared.group_by
     solutions = match(session) if by is None else groups_of(session, by)
     trace = session.run.trace
@@ -249,6 +255,7 @@ def _ties(session: Session, values: _RowColumns) -> list[TieBreaker]:
     """Ids of the bound entities in name order, or the output columns of distinct rows."""
     ties: list[TieBreaker] = []
     if session.prepared.compiled.distinct:
+        carried = session.prepared.carried
         whole = {
             column.name: column.expression
             for column in session.prepared.columns
@@ -256,13 +263,18 @@ def _ties(session: Session, values: _RowColumns) -> list[TieBreaker]:
         }
         for tie in session.prepared.compiled.tie_breakers:
             entity = whole.get(tie.name)
-            if entity is None or entity.type_name not in session.tables.interfaces:
+            if tie.name in carried:
+                ties += _carried_ties(session, values.by_name(tie.name), carried[tie.name])
+            elif entity is None or entity.type_name not in session.tables.interfaces:
                 ties.append(_named_column(values, tie.name))
             else:
                 ties += _node_ties(session, values.frame, entity.variable, entity.type_name)
         return ties
     for bound in session.prepared.ties:
-        if bound.type_name in session.tables.interfaces and bound.kind == "node":
+        if bound.kind == "value":
+            assert bound.value_type is not None
+            ties.append(_bound_value(values, ex.BoundValue(bound.name, bound.value_type)))
+        elif bound.type_name in session.tables.interfaces and bound.kind == "node":
             ties += _node_ties(session, values.frame, bound.name, bound.type_name)
         else:
             ties.append(_entity_ids(session, values.frame, bound))
@@ -273,16 +285,33 @@ def _named_column(values: _RowColumns, name: str) -> TieBreaker:
     return lambda rows: values.by_name(name).take(pa.array(rows))
 
 
+def _bound_value(values: _RowColumns, value: ex.BoundValue) -> TieBreaker:
+    return lambda rows: taken(values.column(value), rows)
+
+
 def _node_ties(
     session: Session, frame: BindingTable, variable: str, interface: str
 ) -> list[TieBreaker]:
     """The ids of the nodes of an interface, then the names of their types."""
+    return _slot_ties(session, frame.bound[variable], interface)
+
+
+def _slot_ties(session: Session, slots: Bound, interface: str) -> list[TieBreaker]:
     nodes = session.tables.nodes(interface)
 
     def values_of(property: str) -> TieBreaker:
-        return lambda rows: nodes.values(property, pa.string(), frame.bound[variable][rows])
+        return lambda rows: nodes.values(property, pa.string(), slots[rows])
 
     return [values_of(ex.NODE_ID), values_of(ex.NODE_TYPE)]
+
+
+def _carried_ties(session: Session, column: pa.Array, node: ex.CarriedNode) -> list[TieBreaker]:
+    """What orders nodes that a stage hands on, of grouped or distinct rows."""
+    slots = column.fill_null(ABSENT).to_numpy()
+    if node.type_name in session.tables.interfaces:
+        return _slot_ties(session, slots, node.type_name)
+    space = session.tables.space(node.type_name)
+    return [lambda rows: space.strings(slots[rows])]
 
 
 def _entity_ids(session: Session, frame: BindingTable, entity: plan.BoundVariable) -> TieBreaker:
@@ -346,7 +375,13 @@ def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) ->
         groups = groups.kept(sorted_numbers(coded.grouped().first))
     cut = _Cut.of(session)
     keys: list[Key] = [(groups.column(key.expression), key.descending) for key in prepared.order]
-    ties = [_group_column(groups, tie) for tie in prepared.compiled.tie_breakers]
+    ties: list[TieBreaker] = []
+    carried = prepared.carried
+    for tie in prepared.compiled.tie_breakers:
+        if tie.name in carried:
+            ties += _carried_ties(session, groups.column(tie), carried[tie.name])
+        else:
+            ties.append(_group_column(groups, tie))
     order = ordered_rows(keys, ties, groups.frame.count, cut.stop)[cut.start :]
     chosen = groups.kept(order)
     return _columns(prepared.compiled, [chosen.outputs[column.name] for column in prepared.columns])

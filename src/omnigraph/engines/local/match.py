@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -122,6 +123,10 @@ class PatternMatcher:
                 return frame.only(needed).filter(mask), "semi-join"
             case plan.Extend() as step:
                 return self._extend(one.patterns[0], step, frame, needed), "left join"
+            case plan.Stage() as step:
+                return self._stage(step), "rows of the stage before"
+            case _:
+                assert_never(one.step)
 
     def _where(
         self,
@@ -135,6 +140,20 @@ class PatternMatcher:
         return kept if mask is None else kept.filter(mask)
 
     # --- scans ------------------------------------------------------------------------------------
+
+    def _stage(self, step: plan.Stage) -> BindingTable:
+        """The rows of the stage before: its nodes are bound again, its values numbered."""
+        rows = self.session.staged
+        assert rows is not None
+        columns = dict(zip(rows.names, rows.arrays, strict=True))
+        bound: dict[str, Bound] = {}
+        for node in step.nodes:
+            bound[node.name] = columns[node.name].fill_null(ABSENT).to_numpy()
+        numbers = np.arange(rows.row_count, dtype=np.int32)
+        for value in step.values:
+            self.session.values_of[value.variable] = columns[value.name]
+            bound[value.variable] = numbers
+        return BindingTable(rows.row_count, bound)
 
     def _scan(
         self, one: PreparedStep, step: plan.Scan, frame: BindingTable, needed: frozenset[str]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 import pyarrow as pa
 
@@ -25,7 +26,7 @@ class VariableInfo:
     """The kind and type of a variable of the match."""
 
     kind: str
-    """`node`, `edge` or `path`."""
+    """`node`, `edge`, `path` or `value`."""
     type_name: str
     """The node or edge type; of a path, the type of its nodes."""
     optional: bool
@@ -47,6 +48,8 @@ class PreparedStep:
     """The predicates left to test when the id of the node is given."""
     parts: tuple[PreparedStep, ...] = ()
     """Of a scan of an interface: the scans of its node types."""
+    stage: PreparedRead | None = None
+    """Of a `Stage`: the read whose rows it binds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,10 @@ class PreparedRead:
     """The last hop of a match whose aggregates can be merged from parts."""
     tree: Tree | None
     """The shape of a match whose aggregates need no row for each solution."""
+    stage: tuple[plan.Stage, PreparedRead] | None
+    """The stage before, whose rows the match starts from."""
+    carried: dict[str, ex.CarriedNode]
+    """The columns that hand a node on to the next stage."""
 
 
 def prepare(compiled: plan.ReadPlan) -> PreparedRead:
@@ -222,6 +229,8 @@ class _Preparation:
             None
             if group_by is None or compiled.rank or compiled.interfaces
             else self._tree(pattern, group_by),
+            _stage(pattern),
+            _carried(columns, group_by),
         )
 
     # --- expressions ------------------------------------------------------------------------------
@@ -320,6 +329,16 @@ class _Preparation:
                         self._learn_variables(alternative, optional=optional)
                 case plan.Extend():
                     self._learn_variables(step.pattern, optional=True)
+                case plan.Stage():
+                    for node in step.nodes:
+                        info = VariableInfo("node", node.type_name, node.optional)
+                        self.variables[node.name] = info
+                    for value in step.values:
+                        self.variables[value.variable] = VariableInfo("value", "", optional)
+                case plan.FilterRows():
+                    pass
+                case _:
+                    assert_never(step)
 
     def _typed_ends(self, step: plan.Expand) -> dict[str, str]:
         ends = (SRC, DST) if step.direction != "in" else (DST, SRC)
@@ -369,6 +388,15 @@ class _Preparation:
                 return PreparedStep(step, needed, inner)
             case plan.Extend():
                 return PreparedStep(step, needed, (self._pattern(step.pattern, needed),))
+            case plan.Stage():
+                before = prepare(step.read)
+                for known, columns in (
+                    (self.node_columns, before.node_columns),
+                    (self.edge_columns, before.edge_columns),
+                ):
+                    for type_name, types in columns.items():
+                        known.setdefault(type_name, {}).update(types)
+                return PreparedStep(step, needed, stage=before)
 
     def _step_reads(self, one: PreparedStep) -> frozenset[str]:
         read: set[str] = set()
@@ -386,6 +414,10 @@ class _Preparation:
             case plan.Exclude() | plan.Exists() | plan.Extend():
                 for pattern in one.patterns:
                     read |= pattern.reads
+            case plan.Stage():
+                pass
+            case _:
+                assert_never(step)
         return frozenset(read)
 
     # --- trees ------------------------------------------------------------------------------------
@@ -471,6 +503,21 @@ class _Preparation:
             {name: read for name, read in carried.items() if not nodes_of[read] <= core},
             not any(entry.value.distinct for entry in by.aggregates),
         )
+
+
+def _stage(pattern: PreparedPattern) -> tuple[plan.Stage, PreparedRead] | None:
+    first = pattern.steps[0]
+    if not isinstance(first.step, plan.Stage) or first.stage is None:
+        return None
+    return first.step, first.stage
+
+
+def _carried(
+    columns: tuple[plan.Column, ...], by: plan.GroupBy | None
+) -> dict[str, ex.CarriedNode]:
+    items = dict(by.items) if by is not None else {}
+    found = {column.name: items.get(column.name, column.expression) for column in columns}
+    return {name: value for name, value in found.items() if isinstance(value, ex.CarriedNode)}
 
 
 def _connected(names: Iterable[str], hops: Mapping[str, TreeHop]) -> set[str]:
@@ -571,9 +618,12 @@ def _introduced(step: plan.Step) -> frozenset[str]:
             if not step.target_is_bound:
                 names.add(step.target)
             return frozenset(name for name in names if name is not None)
-        case plan.Extend():
+        case plan.Extend() | plan.Stage():
             return frozenset(step.introduces)
-    return frozenset()
+        case plan.FilterRows() | plan.Exclude() | plan.Exists():
+            return frozenset()
+        case _:
+            assert_never(step)
 
 
 def _of_type(step: plan.Scan, type_name: str) -> plan.Scan:

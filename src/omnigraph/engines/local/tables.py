@@ -27,6 +27,7 @@ from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import Governor, current
 from omnigraph.model.ids import EntityKind, TableKey, reference_prefix
 from omnigraph.model.references import ids_in, type_names_in
+from omnigraph.model.result_json import ResultColumns
 from omnigraph.model.upkeep import IndexSpec
 from omnigraph.query import plan
 from omnigraph.query.expressions import NODE_ID, NODE_TYPE
@@ -499,6 +500,10 @@ class Session:
     tables: SnapshotTables
     edges_of: dict[str, EdgeTable] = field(default_factory=dict)
     """The table of each edge variable."""
+    values_of: dict[str, pa.Array] = field(default_factory=dict)
+    """The values that variables of a stage number."""
+    staged: ResultColumns | None = None
+    """The rows of the stage before."""
     governor: Governor = field(default_factory=current)
     _paths: PathStore | None = None
     _search: Search | None = None

@@ -30,7 +30,8 @@ from omnigraph.query.plan import TypeNumber
 from omnigraph.syntax.query_ast import ComparisonOperator
 
 Key: TypeAlias = tuple[str, str]
-"""A variable and what is known of it: `ID`, a property, a search call, or the `NODES` of a path."""
+"""A variable and what is known of it: `ID`, a property, a search call, or the `NODES` of a path.
+Of a variable that has values, `ID` stands for the value."""
 
 NODES = "#nodes"
 
@@ -43,7 +44,7 @@ def keys_read(expression: ex.Expression, calls: Mapping[str, Any]) -> Iterator[K
                 yield part.variable, ID
             case ex.PropertyValue():
                 yield part.variable, part.property
-            case ex.EntityId():
+            case ex.EntityId() | ex.BoundValue() | ex.CarriedNode():
                 yield part.variable, ID
             case ex.PathNodes() | ex.PathLength():
                 yield part.variable, NODES
@@ -201,7 +202,14 @@ _COMPARE: dict[ComparisonOperator, Callable[[Any, Any], Any]] = {
     ">": op.gt,
     ">=": op.ge,
 }
-_LEAVES = (ex.PropertyValue, ex.EntityId, ex.PathNodes, ex.PathLength, ex.OutputValue)
+_LEAVES = (
+    ex.PropertyValue,
+    ex.EntityId,
+    ex.PathNodes,
+    ex.PathLength,
+    ex.BoundValue,
+    ex.OutputValue,
+)
 _NEVER_FAIL = frozenset(("lower", "upper", "length", "date_part"))
 
 
@@ -239,6 +247,8 @@ class Values:
                 | ex.EntityId()
                 | ex.PathNodes()
                 | ex.PathLength()
+                | ex.BoundValue()
+                | ex.CarriedNode()
                 | ex.OutputValue()
             ):
                 return self.leaf(node)
@@ -309,6 +319,8 @@ def match_values(
                 return bindings.column(node.variable, node.property)
             case ex.EntityId():
                 return ids.identity(node.variable, bindings.column(node.variable))
+            case ex.BoundValue() | ex.CarriedNode():
+                return bindings.column(node.variable)
             case ex.PathNodes():
                 return bindings.column(node.variable, NODES)
             case ex.PathLength():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -54,11 +54,8 @@ class SparkEngine:
 
     def _planned(self, run: Execution, prepared: PreparedRead) -> SparkRows:
         jobs = Jobs(self._session(), run.plan.name, current())
-        tables = Tables(run, prepared, jobs, self._storage_options)
-        tables.arguments.check(prepared.searches)
         began = time.perf_counter()
-        bindings = PatternMatcher(tables, jobs).solutions()
-        found = SparkRows(answer(tables, jobs, bindings), jobs)
+        found = SparkRows(self._answer(run, prepared, jobs), jobs)
         if run.trace is not None:
             rows = found.collect()
             seconds = time.perf_counter() - began
@@ -66,6 +63,19 @@ class SparkEngine:
                 StepReport("ResultColumns", "one Spark job", rows.row_count, seconds)
             )
         return found
+
+    def _answer(
+        self, run: Execution, prepared: PreparedRead, jobs: Jobs, *, is_stage: bool = False
+    ) -> Answer:
+        """The rows of a plan, or those that a stage of it hands on."""
+        tables = Tables(run, prepared, jobs, self._storage_options)
+        tables.arguments.check(prepared.searches)
+        if prepared.stage is not None:
+            step, before = prepared.stage
+            run_of_stage = replace(run, plan=step.read)
+            tables.staged = self._answer(run_of_stage, before, jobs, is_stage=True).frame
+        bindings = PatternMatcher(tables, jobs).solutions()
+        return answer(tables, jobs, bindings, is_stage=is_stage)
 
 
 @dataclass(slots=True)

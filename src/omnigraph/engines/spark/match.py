@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal
+from typing import Literal, assert_never
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -116,6 +116,8 @@ class PatternMatcher:
             case plan.Scan() | plan.FilterRows() as step:
                 for predicate in step.predicates:
                     found.update(keys_read(predicate, calls))
+            case plan.Stage():
+                pass
             case _:
                 for variable in {name for pattern in one.patterns for name in pattern.reads}:
                     known = self.tables.needs
@@ -174,7 +176,7 @@ class PatternMatcher:
     def _step(
         self, one: PreparedStep, bindings: Bindings, needed: frozenset[Key]
     ) -> tuple[Bindings, str]:
-        if not isinstance(one.step, plan.Scan):
+        if not isinstance(one.step, plan.Scan | plan.Stage):
             bindings = self._begun(bindings)
         match one.step:
             case plan.Scan() as step:
@@ -189,6 +191,10 @@ class PatternMatcher:
                 return self._tested(one.patterns, bindings, "left_semi"), "semi-join"
             case plan.Extend() as step:
                 return self._extend(one.patterns[0], step, bindings), "left join"
+            case plan.Stage() as step:
+                return self._stage(step), "rows of the stage before"
+            case _:
+                assert_never(one.step)
 
     @property
     def _calls(self) -> Mapping[str, SearchCall]:
@@ -210,6 +216,27 @@ class PatternMatcher:
         return bindings if mask is None else bindings.joined(bindings.rows.where(mask), {})
 
     # --- scans ------------------------------------------------------------------------------------
+
+    def _stage(self, step: plan.Stage) -> Bindings:
+        """The rows of the stage before, with what the query reads of their nodes."""
+        frame = self.tables.staged
+        assert frame is not None
+        names: dict[Key, str] = {}
+        carried = {value.name: value.variable for value in step.values}
+        for at, column in enumerate(step.read.columns):
+            made = self.tables.names.new()
+            frame = frame.withColumnRenamed(f"r{at}", made)
+            names[carried.get(column.name, column.name), ID] = made
+        bindings = Bindings(frame, names)
+        for node in step.nodes:
+            if self.tables.is_needed(node.name):
+                nodes, found = self.tables.nodes(node.name, node.type_name)
+                node_id = found.pop((node.name, ID))
+                same = bindings.column(node.name) == F.col(node_id)
+                how = "left_outer" if node.optional else "inner"
+                together = bindings.rows.join(nodes, same, how).drop(node_id)
+                bindings = bindings.joined(together, found)
+        return bindings
 
     def _scan(self, one: PreparedStep, step: plan.Scan, bindings: Bindings) -> tuple[Bindings, str]:
         frame, names, strategy = self._nodes(one, step)

@@ -160,6 +160,8 @@ class Tables:
         self.names = Names()
         self.constants = Constants(dict(run.parameters), run.now)
         self.arguments = SearchArguments(run)
+        self.staged: DataFrame | None = None
+        """The rows of the stage before, a column for each item by position."""
         self._jobs = jobs
         self._storage_options = storage_options or None
         self._stored: dict[str, StoredTable] = {}

@@ -44,9 +44,9 @@ class Answer:
     columns: tuple[plan.Column, ...]
 
 
-def answer(tables: Tables, jobs: Jobs, bindings: Bindings) -> Answer:
-    """The rows a query returns."""
-    tail = _Tail(tables, jobs, tables.prepared, tables.run)
+def answer(tables: Tables, jobs: Jobs, bindings: Bindings, *, is_stage: bool = False) -> Answer:
+    """The rows a query returns, or that a stage of it hands on."""
+    tail = _Tail(tables, jobs, tables.prepared, tables.run, is_stage)
     if tables.prepared.group_by is not None:
         return tail.grouped(bindings, tables.prepared.group_by)
     return tail.by_row(bindings)
@@ -58,6 +58,8 @@ class _Tail:
     jobs: Jobs
     prepared: PreparedRead
     run: Execution
+    is_stage: bool
+    """Whether the rows are handed on to another match, which may compute them several times."""
 
     # --- rows -------------------------------------------------------------------------------------
 
@@ -85,8 +87,12 @@ class _Tail:
             keys += [
                 key.asc_nulls_first()
                 for entity in self.prepared.ties
+                if entity.value_type is None
                 for key in self._identity(entity.name, bindings.column(entity.name))
             ]
+            for value in self.prepared.ties:
+                if value.value_type is not None:
+                    keys += sort_keys(bindings.column(value.name), value.value_type)
         frame = self._limited(frame, keys, start, stop)
         bindings = replace(bindings, frame=frame)
         return self._projected(
@@ -185,11 +191,16 @@ class _Tail:
         return self._projected(frame, [F.col(names[column.name]) for column in columns])
 
     def _tie_keys(self, by_name: Mapping[str, str]) -> list[Column]:
-        return [
-            key
-            for tie in self.prepared.compiled.tie_breakers
-            for key in sort_keys(F.col(by_name[tie.name]), tie.type)
-        ]
+        carried = self.prepared.carried
+        keys: list[Column] = []
+        for tie in self.prepared.compiled.tie_breakers:
+            column = F.col(by_name[tie.name])
+            if tie.name in carried:
+                parts = self._identity(carried[tie.name].variable, column)
+                keys += [part.asc_nulls_first() for part in parts]
+            else:
+                keys += sort_keys(column, tie.type)
+        return keys
 
     # --- rank -------------------------------------------------------------------------------------
 
@@ -319,6 +330,9 @@ class _Tail:
             if rows > ROWS_MAX:
                 raise refused("rows_beyond_an_int")
             start, stop = min(start, rows), None if stop is None else min(stop, rows)
+        if self.is_stage and not keys and (start or stop is not None):
+            # Any rows will do, but the same ones each time.
+            keys = [F.col(name) for name in frame.columns]
         if keys:
             frame = frame.orderBy(*keys)
         if stop is not None:

@@ -10,7 +10,17 @@ from typing import Any
 
 from omnigraph.cli.output import Line, Part, Styled, counted
 from omnigraph.model.receipts import SchemaApplyReceipt, SchemaRebaseReceipt
-from omnigraph.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, Property
+from omnigraph.schema.catalog import (
+    Catalog,
+    EdgeType,
+    InterfaceType,
+    NodeType,
+    Property,
+    cardinality_rule,
+    own_constraints,
+    property_rules,
+    wide_rules,
+)
 from omnigraph.schema.compile import CompiledSchema
 from omnigraph.schema.encoding import shape_hash
 from omnigraph.schema.migration import MigrationPlan
@@ -57,7 +67,8 @@ def summary_lines(compiled: CompiledSchema, path: Path) -> Iterator[Line]:
         yield (*_title("node", node.name), also)
         yield from _entry_lines(node)
     for edge in catalog.edges.values():
-        yield (*_title("edge", edge.name), f": {edge.source} -> {edge.target}{_card(edge)}")
+        ends = f": {edge.source} -> {edge.target}{cardinality_rule(edge)}"
+        yield (*_title("edge", edge.name), ends)
         yield from _entry_lines(edge)
     yield (Styled(f"{path}: {_counts(catalog)}", "bold green"),)
     yield (Styled(shape_hash(compiled.ir.shape), "dim"),)
@@ -73,8 +84,8 @@ def _title(kind: str, name: str) -> tuple[Part, ...]:
 def _entry_lines(entry: NodeType | EdgeType) -> Iterator[Line]:
     if entry.description is not None:
         yield "  ", Styled(entry.description, "italic")
-    yield from _property_lines(entry.properties, _own_constraints(entry))
-    yield from _rules(entry)
+    yield from _property_lines(entry.properties, own_constraints(entry))
+    yield from ((f"  {rule}",) for rule in wide_rules(entry))
     yield ()
 
 
@@ -85,67 +96,13 @@ def _property_lines(
     names = max(map(len, properties), default=0)
     types = max((len(str(prop.type)) for prop in properties.values()), default=0)
     for prop in properties.values():
-        marks = "  ".join(_marks(prop, constraints.get(prop.name, ())))
+        said = [] if prop.description is None else [f"– {prop.description}"]
+        marks = "  ".join([*property_rules(prop, constraints.get(prop.name, ())), *said])
         yield (
             f"  {prop.name:<{names}}  ",
             Styled(f"{prop.type!s:<{types}}" if marks else str(prop.type), "cyan"),
             f"  {marks}" if marks else "",
         )
-
-
-def _own_constraints(entry: NodeType | EdgeType) -> dict[str, list[str]]:
-    """The constraints over one property alone, by property."""
-    groups = [("unique", entry.unique), ("index", entry.indexes)]
-    if isinstance(entry, NodeType):
-        groups.insert(0, ("key", (entry.key,)))
-    found: dict[str, list[str]] = {}
-    for kind, members in groups:
-        for columns in members:
-            if len(columns) == 1:
-                found.setdefault(columns[0], []).append(kind)
-    return found
-
-
-def _marks(prop: Property, constraints: Sequence[str]) -> Iterator[str]:
-    yield from (f"@{kind}" for kind in constraints)
-    if prop.embed is not None:
-        model = f", model={json.dumps(prop.embed.model)}" if prop.embed.model else ""
-        yield f"@embed({prop.embed.source}{model})"
-    if prop.default is not None:
-        yield f"@default({json.dumps(prop.default, ensure_ascii=False)})"
-    if prop.description is not None:
-        yield f"– {prop.description}"
-
-
-def _rules(entry: NodeType | EdgeType) -> Iterator[Line]:
-    """Constraints over several properties, and those that do not fit beside one."""
-    rules = [f"@{kind}({', '.join(columns)})" for kind, columns in _wide_groups(entry)]
-    if isinstance(entry, NodeType):
-        for limit in entry.ranges:
-            low = "" if limit.minimum is None else limit.minimum
-            high = "" if limit.maximum is None else limit.maximum
-            rules.append(f"@range({limit.property}, {low}..{high})")
-        rules += [
-            f"@check({check.property}, {json.dumps(check.pattern, ensure_ascii=False)})"
-            for check in entry.checks
-        ]
-    for rule in rules:
-        yield (f"  {rule}",)
-
-
-def _wide_groups(entry: NodeType | EdgeType) -> Iterator[tuple[str, tuple[str, ...]]]:
-    key = entry.key if isinstance(entry, NodeType) else entry.key_columns
-    if len(key) > 1:
-        yield "key", key
-    for kind, groups in (("unique", entry.unique), ("index", entry.indexes)):
-        yield from ((kind, columns) for columns in groups if len(columns) > 1)
-
-
-def _card(edge: EdgeType) -> str:
-    bounds = edge.cardinality
-    if bounds.minimum == 0 and bounds.maximum is None:
-        return ""
-    return f" @card({bounds.minimum}..{'' if bounds.maximum is None else bounds.maximum})"
 
 
 def _counts(catalog: Catalog) -> str:

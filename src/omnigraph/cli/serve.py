@@ -1,21 +1,24 @@
-"""`omnigraph serve` and `mcp`: a graph over HTTP, or as tools for language models."""
+"""`omnigraph serve`, `studio` and `mcp`: a graph over HTTP, in a browser, or as tools."""
 
 from __future__ import annotations
 
+import threading
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.addressing import config_of, storage_target
+from omnigraph.cli.addressing import actor_of, config_of, resolve, storage_target
 from omnigraph.cli.failures import UsageError, require_library
-from omnigraph.cli.help import Commands, ControlCommand, PayloadCommand
+from omnigraph.cli.help import Commands, ControlCommand, GraphCommand, PayloadCommand
 from omnigraph.cli.opening import graph_to_read, graph_to_write
 from omnigraph.cli.options import (
     Given,
     GlobalFlag,
     JsonFlag,
     QueriesOption,
+    UriArgument,
     exclusive,
     flag,
     one_of,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 COMMANDS = Commands()
 LISTEN_LINE = "OMNIGRAPH_LISTEN_ADDR"
+STUDIO_SHUTDOWN_SECONDS = 5.0
 
 ClusterOption = Annotated[
     str | None,
@@ -114,6 +118,7 @@ AllowedHostOption = Annotated[
 ]
 McpFlag = Annotated[bool, flag("--mcp", "offer operations and stored queries as tools, at /mcp")]
 McpAdhocFlag = Annotated[bool, flag("--mcp-adhoc", "also tools that run queries of the caller")]
+StudioFlag = Annotated[bool, flag("--studio", "offer the graph in a browser, at /studio/")]
 LogFormatOption = Annotated[
     str,
     option(
@@ -155,6 +160,7 @@ def serve(
     allowed_host: AllowedHostOption = None,
     mcp: McpFlag = False,
     mcp_adhoc: McpAdhocFlag = False,
+    studio: StudioFlag = False,
     log_format: LogFormatOption = "text",
     json: JsonFlag = False,
 ) -> None:
@@ -224,6 +230,7 @@ def serve(
         allowed_hosts=tuple(each.strip() for each in hosts if each.strip()),
         mcp=mcp or flag_of(given, "OMNIGRAPH_MCP"),
         mcp_adhoc=mcp_adhoc or flag_of(given, "OMNIGRAPH_MCP_ADHOC"),
+        studio=studio or flag_of(given, "OMNIGRAPH_STUDIO"),
         log_format="json" if log_format == "json" else "text",
         environment=given,
     )
@@ -267,6 +274,66 @@ def _actor_seconds(text: str) -> tuple[str, float]:
     if not actor or not 0 <= value < float("inf"):
         raise UsageError(f"`--actor-query-timeout` takes ACTOR=SECONDS, not `{text}`")
     return actor, value
+
+
+NoOpenFlag = Annotated[bool, flag("--no-open", "only print the address; open no browser")]
+
+
+class StudioCommand(GraphCommand):
+    """The command: writes from the page have the actor of the command line."""
+
+    takes = GraphCommand.takes | {GlobalFlag.ACTOR}
+
+
+@COMMANDS.add(StudioCommand)
+def studio(
+    ctx: typer.Context,
+    uri: UriArgument = None,
+    *,
+    queries: QueriesOption = None,
+    no_open: NoOpenFlag = False,
+    json: JsonFlag = False,
+) -> None:
+    """Open a graph in the browser: explore, query, compare branches.
+
+    A server on this machine alone, on a free port, serves the page until Ctrl-C. The address that
+    is printed opens one session: its code works once. Other users of the machine, and other pages
+    in the browser, are refused. For a graph that several people look at, `omnigraph serve --studio`
+    offers the same page behind tokens and a policy.
+
+    omnigraph studio team.omni
+    omnigraph studio team.omni --queries queries/ --no-open
+    """
+    require_library("omnigraph.server.run", "studio", extra="server")
+    from omnigraph.server.auth import OwnerSession
+    from omnigraph.server.config import DEFAULT_GRAPH_ID, GraphSpec, ServerConfig
+    from omnigraph.server.run import serve as run_server
+
+    output = output_of(ctx)
+    owner = OwnerSession(actor_of(ctx))
+    config = ServerConfig(
+        graphs=(GraphSpec(DEFAULT_GRAPH_ID, resolve(ctx, uri).uri, tuple(queries or ())),),
+        bind="127.0.0.1:0",
+        shutdown_seconds=STUDIO_SHUTDOWN_SECONDS,
+        studio=True,
+        owner=owner,
+        logs_requests=False,
+        environment=output.environment,
+    )
+
+    def announce(address: str) -> None:
+        # Behind `#`, so that the code is in no request and in no log.
+        page = f"http://{address}/studio/#code={owner.code}&graph={DEFAULT_GRAPH_ID}"
+        if json:
+            output.json({"address": page})
+        else:
+            output.line(f"Studio is at {page}")
+            output.line("The address works once. Ctrl-C ends Studio.")
+        output.flush()
+        if not no_open:
+            threading.Thread(target=webbrowser.open, args=(page,), daemon=True).start()
+
+    raise typer.Exit(run_server(config, announce))
 
 
 WriteOption = Annotated[

@@ -28,7 +28,6 @@ NOT_SERVED: Mapping[str, str] = {
     "blocked_branches": "`GET /readyz` of the server lists them",
     "cleanup": _UPKEEP,
     "compute": _IN_PROCESS,
-    "describe_queries": "a server describes its stored queries with `list_queries`",
     "embed": "a provider is asked by the operator of the storage, with the command line",
     "ensure_indices": _UPKEEP,
     "entity_at": "values would lose their types in JSON; `query` returns them in Arrow",

@@ -62,6 +62,8 @@ class AsyncRemoteGraph(AsyncHandle):
 
     query = reading.query
     explain = reading.explain
+    describe_queries = reading.describe_queries
+    describe_schema = reading.describe_schema
     snapshot = reading.snapshot
     stats = reading.stats
     export = reading.export

@@ -34,7 +34,7 @@ from omnigraph.model.receipts import (
     checked_export_format,
 )
 from omnigraph.model.result import Explanation, Result, SnapshotSummary
-from omnigraph.model.signatures import QuerySignature
+from omnigraph.model.signatures import QuerySignature, SchemaDescription
 from omnigraph.model.tables import Where
 from omnigraph.model.upkeep import GraphStats
 from omnigraph.wire import operations, requests
@@ -85,6 +85,25 @@ async def explain(self: AsyncHandle, source: SourceText, *, name: str | None = N
     return await self._ask(
         operations.EXPLAIN, Explanation, content=content, text=text, is_read=True
     )
+
+
+async def describe_queries(self: AsyncHandle, source: SourceText) -> tuple[QuerySignature, ...]:
+    """Every query of a text, checked against the schema: name, parameters, kind."""
+    text = Text.of(source)
+    fields = {"query": text.text, "branch": self._branch_of(None)}
+    content = checked_body(requests.DescribeRequest, fields)
+    found = await self._ask(
+        operations.DESCRIBE_QUERIES, QueryCatalog, content=content, text=text, is_read=True
+    )
+    return found.queries
+
+
+async def describe_schema(
+    self: AsyncHandle, *, branch: str | None = None, snapshot: str | None = None
+) -> SchemaDescription:
+    """The types of a branch or commit, with their rules and counts, as `Graph.describe_schema`."""
+    query = {"branch": self._branch_of(branch, snapshot), "snapshot": snapshot}
+    return await self._ask(operations.DESCRIBE_SCHEMA, SchemaDescription, query=query)
 
 
 async def snapshot(self: AsyncHandle, branch: str | None = None) -> SnapshotSummary:

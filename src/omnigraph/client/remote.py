@@ -266,6 +266,8 @@ class RemoteGraph:
 
     query = _blocking(AsyncRemoteGraph.query)
     explain = _blocking(AsyncRemoteGraph.explain)
+    describe_queries = _blocking(AsyncRemoteGraph.describe_queries)
+    describe_schema = _blocking(AsyncRemoteGraph.describe_schema)
     snapshot = _blocking(AsyncRemoteGraph.snapshot)
     stats = _blocking(AsyncRemoteGraph.stats)
     export = _blocking(AsyncRemoteGraph.export, iterate_inline, "Iterator[bytes]")

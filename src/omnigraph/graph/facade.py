@@ -78,6 +78,7 @@ class Graph(Handle):
     query = reading.query
     explain = reading.explain
     describe_queries = reading.describe_queries
+    describe_schema = schemas.describe_schema
     snapshot = reading.snapshot
     export = reading.export
     export_to = reading.export_to

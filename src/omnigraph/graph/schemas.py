@@ -1,8 +1,8 @@
-"""Changes of the schema of an open graph: planned, applied to main, brought to a branch."""
+"""The schema of an open graph: described, changes planned, applied, brought to a branch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from omnigraph.commit.schema.apply import apply_schema as run_apply
@@ -14,10 +14,106 @@ from omnigraph.model.receipts import (
     checked_key,
     checked_message,
 )
-from omnigraph.schema.catalog import Catalog
+from omnigraph.model.signatures import PropertyDescription, SchemaDescription, TypeDescription
+from omnigraph.model.upkeep import IndexKind
+from omnigraph.query.descriptor import describe_value
+from omnigraph.schema.catalog import (
+    Catalog,
+    EdgeType,
+    Property,
+    TableType,
+    cardinality_rule,
+    declared_indexes,
+    own_constraints,
+    property_rules,
+    wide_rules,
+)
 from omnigraph.schema.migration import PlannedChange, plan_change
 from omnigraph.storage.manifest_rows import commit_info
 from omnigraph.syntax.tokens import Source
+
+
+def describe_schema(
+    self: Handle, *, branch: str | None = None, snapshot: str | None = None
+) -> SchemaDescription:
+    """The types of a branch with their properties and rules, and how many entities each has.
+
+    With ``snapshot``, the counts are those of that commit; like queries of older commits, it shows
+    the types of today. Raises `NotFound` for an unknown branch or commit.
+    """
+    opened = self._opened
+    target = self._target_of(branch, snapshot)
+    if target.snapshot is None:
+        pinned = opened.snapshot(target.branch)
+    else:
+        pinned = opened.snapshot_of_any_branch(target.snapshot)
+    catalog = opened.catalog_of(pinned)
+    tables = opened.reader_of(pinned).snapshot.tables
+    counts = {key: entry.row_count for key, entry in tables.items()}
+    interfaces = [
+        TypeDescription(
+            kind="interface",
+            name=each.name,
+            properties=tuple(_described(prop, ()) for prop in each.properties.values()),
+        )
+        for each in catalog.interfaces.values()
+    ]
+    described = [_described_type(each, counts.get(each.table_key, 0)) for each in catalog.types]
+    return SchemaDescription(pinned.branch, pinned.commit_id, (*interfaces, *described))
+
+
+def _described_type(type: TableType, entity_count: int) -> TypeDescription:
+    constraints, indexes = own_constraints(type), declared_indexes(type)
+    properties = tuple(
+        _described(
+            prop,
+            constraints.get(name, ()),
+            tuple(index.kind for index in indexes if index.column == name),
+        )
+        for name, prop in type.properties.items()
+    )
+    rules = wide_rules(type)
+    if isinstance(type, EdgeType):
+        if cardinality := cardinality_rule(type).strip():
+            rules.insert(0, cardinality)
+        return TypeDescription(
+            kind="edge",
+            name=type.name,
+            source=type.source,
+            target=type.target,
+            key=type.key_columns,
+            rules=tuple(rules),
+            properties=properties,
+            entity_count=entity_count,
+            description=type.description,
+        )
+    return TypeDescription(
+        kind="node",
+        name=type.name,
+        implements=type.implements,
+        key=type.key,
+        rules=tuple(rules),
+        properties=properties,
+        entity_count=entity_count,
+        description=type.description,
+    )
+
+
+def _described(
+    prop: Property, constraints: Sequence[str], indexes: tuple[IndexKind, ...] = ()
+) -> PropertyDescription:
+    value = describe_value(prop.name, prop.type)
+    return PropertyDescription(
+        name=prop.name,
+        type=str(prop.type),
+        kind=value.kind,
+        item_kind=value.item_kind,
+        nullable=prop.type.nullable,
+        values=prop.type.enum_values or (),
+        rules=tuple(property_rules(prop, constraints)),
+        indexes=indexes,
+        description=prop.description,
+    )
 
 
 def plan_schema(

@@ -1,4 +1,4 @@
-"""What a query is called, takes and does: for catalogues of stored queries, and for tools."""
+"""What queries take and what types hold: for catalogues of stored queries, forms and tools."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
+from omnigraph.model.upkeep import IndexKind
 
 FieldKind = Literal[
     "string",
@@ -101,3 +102,54 @@ def _parameter_schema(parameter: FieldDescriptor) -> dict[str, Any]:
     if parameter.nullable:
         found = {"anyOf": [found, {"type": "null"}]}
     return found
+
+
+# --- types ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropertyDescription(JsonObject):
+    """One property of a type."""
+
+    name: str
+    type: str
+    """As in the text of a schema, such as `[String]?`."""
+    kind: FieldKind
+    item_kind: Annotated[FieldKind | None, OPTIONAL] = None
+    nullable: bool
+    values: Annotated[tuple[str, ...], Json(unless=())] = ()
+    """Of an enum."""
+    rules: Annotated[tuple[str, ...], Json(unless=())] = ()
+    """What the schema says about it alone, such as `@key` or `@default(1)`."""
+    indexes: Annotated[tuple[IndexKind, ...], Json(unless=())] = ()
+    """Indexes that the schema asks for; which rows they cover is told by the statistics."""
+    description: Annotated[str | None, OPTIONAL] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeDescription(JsonObject):
+    """One type of a schema, and how many entities it has."""
+
+    kind: Literal["node", "edge", "interface"]
+    name: str
+    source: Annotated[str | None, OPTIONAL] = None
+    """The node type or interface that an edge starts at."""
+    target: Annotated[str | None, OPTIONAL] = None
+    implements: Annotated[tuple[str, ...], Json(unless=())] = ()
+    key: Annotated[tuple[str, ...], Json(unless=())] = ()
+    rules: Annotated[tuple[str, ...], Json(unless=())] = ()
+    """What the schema says about several properties at once, or about the type."""
+    properties: tuple[PropertyDescription, ...]
+    entity_count: Annotated[int | None, OPTIONAL] = None
+    """Left out for an interface."""
+    description: Annotated[str | None, OPTIONAL] = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDescription(JsonObject):
+    """The types of a branch, or those that a commit is read with, with their counts there."""
+
+    branch: str
+    graph_commit_id: str
+    types: tuple[TypeDescription, ...]
+    """Interfaces, then nodes, then edges; each by name."""

@@ -93,7 +93,7 @@ def describe_operation(compiled: plan.QueryPlan, catalog: Catalog) -> OperationD
 
 def describe_parameter(parameter: plan.TypedParameter) -> FieldDescriptor:
     """A parameter with the same kinds as result fields."""
-    return _field(parameter.name, parameter.type)
+    return describe_value(parameter.name, parameter.type)
 
 
 def _result_field(column: plan.Column, compiled: plan.ReadPlan) -> FieldDescriptor:
@@ -109,8 +109,8 @@ def _result_field(column: plan.Column, compiled: plan.ReadPlan) -> FieldDescript
             )
         case AggregateValue():
             # A group may hold no values, so every aggregate counts as nullable.
-            return _field(column.field, value.type.with_nullable(True), column.name)
-    return _field(column.field, value.type, column.name)
+            return describe_value(column.field, value.type.with_nullable(True), column.name)
+    return describe_value(column.field, value.type, column.name)
 
 
 def _before_grouping(
@@ -124,7 +124,8 @@ def _before_grouping(
     return sources[expression.name]
 
 
-def _field(name: str, value_type: ValueType, column: str | None = None) -> FieldDescriptor:
+def describe_value(name: str, value_type: ValueType, column: str | None = None) -> FieldDescriptor:
+    """A value that a query takes or returns, or a property."""
     kind = _KINDS[value_type.scalar]
     return FieldDescriptor(
         name=name,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -262,6 +262,64 @@ def annotation_key(annotation: Annotation) -> tuple[str, str]:
     three different values.
     """
     return annotation.name, canonical_json(annotation_json(annotation))
+
+
+# --- rules as text --------------------------------------------------------------------------------
+
+
+def own_constraints(type: TableType) -> dict[str, list[str]]:
+    """The constraints over one property alone, by property."""
+    groups = [("unique", type.unique), ("index", type.indexes)]
+    if isinstance(type, NodeType):
+        groups.insert(0, ("key", (type.key,)))
+    found: dict[str, list[str]] = {}
+    for kind, members in groups:
+        for columns in members:
+            if len(columns) == 1:
+                found.setdefault(columns[0], []).append(kind)
+    return found
+
+
+def property_rules(prop: Property, constraints: Sequence[str]) -> list[str]:
+    """What a schema says about one property, as it is written there."""
+    rules = [f"@{kind}" for kind in constraints]
+    if prop.embed is not None:
+        model = f", model={json.dumps(prop.embed.model)}" if prop.embed.model else ""
+        rules.append(f"@embed({prop.embed.source}{model})")
+    if prop.default is not None:
+        rules.append(f"@default({json.dumps(prop.default, ensure_ascii=False)})")
+    return rules
+
+
+def wide_rules(type: TableType) -> list[str]:
+    """Constraints over several properties, and those that do not fit beside one."""
+    rules = [f"@{kind}({', '.join(columns)})" for kind, columns in _wide_groups(type)]
+    if isinstance(type, NodeType):
+        for limit in type.ranges:
+            low = "" if limit.minimum is None else limit.minimum
+            high = "" if limit.maximum is None else limit.maximum
+            rules.append(f"@range({limit.property}, {low}..{high})")
+        rules += [
+            f"@check({check.property}, {json.dumps(check.pattern, ensure_ascii=False)})"
+            for check in type.checks
+        ]
+    return rules
+
+
+def _wide_groups(type: TableType) -> Iterator[tuple[str, tuple[str, ...]]]:
+    key = type.key if isinstance(type, NodeType) else type.key_columns
+    if len(key) > 1:
+        yield "key", key
+    for kind, groups in (("unique", type.unique), ("index", type.indexes)):
+        yield from ((kind, columns) for columns in groups if len(columns) > 1)
+
+
+def cardinality_rule(edge: EdgeType) -> str:
+    """` @card(1..2)`; empty if any number of edges is allowed."""
+    bounds = edge.cardinality
+    if bounds.minimum == 0 and bounds.maximum is None:
+        return ""
+    return f" @card({bounds.minimum}..{'' if bounds.maximum is None else bounds.maximum})"
 
 
 # --- tables and indexes ---------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omnigraph.effects.clock import MINT
 from omnigraph.errors import Busy, Denied, InputError, NotFound, OmnigraphError, TooManyRequests
-from omnigraph.server import mcp
+from omnigraph.server import mcp, studio
 from omnigraph.server.auth import RuntimeState
 from omnigraph.server.call import Call, Handler, Services
 from omnigraph.server.config import OwnHosts, ServerConfig
@@ -134,6 +134,10 @@ def _operations(config: ServerConfig) -> Iterator[tuple[Operation, Handler]]:
         yield operation, HANDLERS[operation.id]
     if config.metrics:
         yield METRICS, metrics
+    if config.studio:
+        page = studio.Page()
+        for operation in studio.OPERATIONS:
+            yield operation, page.answer
     if config.mcp:
         tools = mcp.McpServer(HANDLERS)
         for operation in mcp.OPERATIONS:

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import os
+import secrets
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -66,6 +67,34 @@ class TokenTable:
             if hmac.compare_digest(digest, known):
                 found = actor
         return found
+
+
+class OwnerSession:
+    """The session of the person who started a server on this machine.
+
+    A code, printed once, is exchanged for a token: what stands in a terminal or in the history of
+    a browser opens nothing a second time.
+    """
+
+    def __init__(self, actor: str | None) -> None:
+        self.actor = actor
+        self.code = secrets.token_urlsafe(24)
+        self._code: bytes | None = _digest(self.code)
+        """None once the code was used."""
+        self._token: bytes | None = None
+
+    def exchange(self, code: str) -> str | None:
+        """A token for the code; None if it is another one, or was used before."""
+        if self._code is None or not hmac.compare_digest(_digest(code), self._code):
+            return None
+        self._code = None
+        token = secrets.token_urlsafe(32)
+        self._token = _digest(token)
+        return token
+
+    def has(self, token: str) -> bool:
+        """Whether it is the token that was given for the code."""
+        return self._token is not None and hmac.compare_digest(_digest(token), self._token)
 
 
 def bearer_token(header: bytes) -> str | None:
@@ -176,10 +205,16 @@ class RuntimeState(StrEnum):
     """Tokens, and no policy: their holders may read."""
     POLICY_ENABLED = "policy_enabled"
     """Tokens, and a policy."""
+    OWNER = "owner"
+    """One session: whoever started the server may do everything."""
 
 
-def runtime_state(*, has_tokens: bool, has_bundle: bool, unauthenticated: bool) -> RuntimeState:
+def runtime_state(
+    *, has_tokens: bool, has_bundle: bool, unauthenticated: bool, is_owned: bool = False
+) -> RuntimeState:
     """The state of a server; raises `InputError` where it must not start."""
+    if is_owned:
+        return RuntimeState.OWNER
     if has_tokens:
         return RuntimeState.POLICY_ENABLED if has_bundle else RuntimeState.DEFAULT_DENY
     if has_bundle:
@@ -213,7 +248,7 @@ class Verdict:
     message: str
 
 
-_OPEN = Verdict(True, None, "the server is open")
+_OPEN = Verdict(True, None, "the server is open, or its owner's")
 
 
 class Gate:
@@ -245,7 +280,7 @@ class Gate:
             return Verdict(
                 False, None, "`graph_list` is denied: the server has no policy that allows it"
             )
-        if self._state is RuntimeState.OPEN:
+        if self._state in (RuntimeState.OPEN, RuntimeState.OWNER):
             return _OPEN
         assert actor is not None, "only an open server has callers without a name"
         if self._policy is None:

@@ -357,6 +357,10 @@ class Call:
             return True
         given = [value for name, value in self.request.headers.raw if name == b"authorization"]
         token = bearer_token(given[0]) if len(given) == 1 else None
+        owner = self.services.config.owner
+        if owner is not None:
+            self.actor = owner.actor
+            return token is not None and owner.has(token)
         self.actor = None if token is None else self.generation.tokens.actor_of(token)
         return self.actor is not None
 

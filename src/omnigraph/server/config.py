@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from omnigraph.errors import InputError
+from omnigraph.server.auth import OwnerSession
 from omnigraph.wire.operations import GRAPH_ID_PATTERN, RESERVED_GRAPH_IDS
 
 DEFAULT_BIND = "127.0.0.1:8080"
@@ -74,7 +75,13 @@ class ServerConfig:
     """Whether operations and stored queries are offered as tools."""
     mcp_adhoc: bool = False
     """Whether tools may run ad-hoc queries."""
+    studio: bool = False
+    """Whether the page is served, at `/studio/`."""
+    owner: OwnerSession | None = None
+    """The one session of a server that is nobody else's; tokens and policies are then not read."""
     log_format: LogFormat = "text"
+    logs_requests: bool = True
+    """Whether every request is logged, and not only warnings and errors."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     @property

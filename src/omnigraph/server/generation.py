@@ -131,12 +131,13 @@ def build(config: ServerConfig, current: Generation | None = None) -> Generation
     for spec in config.graphs:
         require_graph_id(spec.graph_id)
         require_server_safe(spec.external_blobs)
-    tokens = read_tokens(config.environment)
+    tokens = TokenTable() if config.owner is not None else read_tokens(config.environment)
     policies = [spec.policy for spec in config.graphs] + [config.server_policy]
     state = runtime_state(
         has_tokens=len(tokens) > 0,
         has_bundle=any(policy is not None for policy in policies),
         unauthenticated=config.unauthenticated,
+        is_owned=config.owner is not None,
     )
     server_policy: Policy | None = None
     if config.server_policy is not None:

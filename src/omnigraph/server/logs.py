@@ -136,9 +136,10 @@ class KindLimit(logging.Filter):
         return False
 
 
-def configure_logs(format: LogFormat) -> tuple[EventLog, LogPipe]:
+def configure_logs(format: LogFormat, *, is_quiet: bool = False) -> tuple[EventLog, LogPipe]:
     """Send what the product and its HTTP library log to stderr, and events too.
 
+    A quiet log has warnings and errors only.
     The pipe is to be closed at the end, or the last lines are lost.
     """
     line = json_line if format == "json" else text_line
@@ -156,6 +157,8 @@ def configure_logs(format: LogFormat) -> tuple[EventLog, LogPipe]:
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(logging.WARNING)
+    if is_quiet:
+        return EventLog(), pipe
     logging.getLogger("omnigraph.server").setLevel(logging.INFO)
     return EventLog(pipe.write, format), pipe
 

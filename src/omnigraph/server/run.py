@@ -295,7 +295,7 @@ class Reloader:
 
 def serve(config: ServerConfig, announce: Callable[[str], None]) -> int:
     """Serve in this process until a signal ends it, and return the exit code."""
-    events, pipe = configure_logs(config.log_format)
+    events, pipe = configure_logs(config.log_format, is_quiet=not config.logs_requests)
     _raise_file_limit(config.connections_max)
     # A thread of the engine that computes hands the interpreter over this often: the event loop
     # and short queries then wait a millisecond for it, and not five.

@@ -71,6 +71,14 @@ class GraphList(JsonObject):
     graphs: tuple[ServedGraph, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Session(JsonObject):
+    """A token for as long as the server runs."""
+
+    token: str
+    actor_id: str | None
+
+
 # --- one graph ------------------------------------------------------------------------------------
 
 
@@ -105,6 +113,17 @@ class QueryCatalog(JsonObject):
     """Every stored query of a graph, by name."""
 
     queries: tuple[QuerySignature, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions(JsonObject):
+    """What policy lets the caller do; every request is decided anew."""
+
+    actor_id: str | None
+    """Null on a server without tokens."""
+    branch: str
+    actions: tuple[str, ...]
+    """On this branch, into it or from it; `branch_create` if some branch may be created."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from omnigraph.model.receipts import (
     SchemaRebaseReceipt,
 )
 from omnigraph.model.result import Explanation, ReadAnswer, SnapshotSummary
+from omnigraph.model.signatures import SchemaDescription
 from omnigraph.model.upkeep import GraphStats
 from omnigraph.wire import answers, requests
 from omnigraph.wire.requests import (
@@ -171,6 +172,7 @@ GRAPH_ID = OperationParameter(
     "graph_id", "path", "the graph", {"type": "string", "pattern": GRAPH_ID_PATTERN}, required=True
 )
 BRANCH = _query("branch", "main when left out")
+_SNAPSHOT = _query("snapshot", "a commit id to read instead of a branch head")
 CONDITION = _header(
     IF_GRAPH_COMMIT,
     "the commit that has to be the head of the branch",
@@ -220,6 +222,15 @@ READY = Operation(
     is_public=True,
 )
 OPENAPI = Operation("openapi", "GET /openapi.json", "This description", is_public=True)
+OPEN_SESSION = Operation(
+    "openSession",
+    "POST /session",
+    "A token for the one-time code that `omnigraph studio` printed",
+    answers.Session,
+    requests.SessionRequest,
+    refusals=(400, 401, 413, 415),
+    is_public=True,
+)
 LIST_GRAPHS = Operation("listGraphs", "GET /graphs", "The graphs served here", answers.GraphList)
 
 # --- reading --------------------------------------------------------------------------------------
@@ -237,7 +248,7 @@ _BLOB_PARAMETERS = (
     _query("id", "the entity", required=True),
     _query("property", "the blob property", required=True),
     BRANCH,
-    _query("snapshot", "a commit id to read instead of a branch head"),
+    _SNAPSHOT,
     _header("If-Match", "only if the value has one of these tags, else 412"),
     _header("If-None-Match", "only if the value has none of these tags, else 304"),
 )
@@ -287,6 +298,13 @@ EXPLAIN = Operation(
     "The typed plan of a query, which is not run",
     Explanation,
     requests.ExplainRequest,
+)
+DESCRIBE_QUERIES = Operation(
+    "cluster_describeQueries",
+    f"POST {GRAPH}/describe",
+    "What the queries of a text are called and take; runs none of them",
+    answers.QueryCatalog,
+    requests.DescribeRequest,
 )
 STATS = Operation(
     "cluster_getStats",
@@ -360,6 +378,20 @@ SCHEMA = Operation(
     f"GET {GRAPH}/schema",
     "The schema of a branch",
     answers.SchemaSource,
+    parameters=(BRANCH,),
+)
+DESCRIBE_SCHEMA = Operation(
+    "cluster_describeSchema",
+    f"GET {GRAPH}/schema/types",
+    "The types of a branch or commit, with properties, rules and counts",
+    SchemaDescription,
+    parameters=(BRANCH, _SNAPSHOT),
+)
+PERMISSIONS = Operation(
+    "cluster_getPermissions",
+    f"GET {GRAPH}/permissions",
+    "What the caller may do with a branch",
+    answers.Permissions,
     parameters=(BRANCH,),
 )
 PLAN_SCHEMA = Operation(

@@ -165,6 +165,21 @@ class ExplainRequest(Body):
     name: str | None = Field(default=None, description="which query, when the text has several")
 
 
+class DescribeRequest(Body):
+    """Queries whose names and parameters are wanted."""
+
+    query: str = Field(description="the text of one or more queries")
+    branch: BranchName | None = Field(
+        default=None, description="whose schema they are checked against; main when left out"
+    )
+
+
+class SessionRequest(Body):
+    """What a token is given for."""
+
+    code: str = Field(description="the code that the server printed when it started")
+
+
 class LegacyReadRequest(OneTargetBody):
     """A read query, with the field names of older clients."""
 

@@ -25,11 +25,13 @@ from omnigraph.server.call import Call, Handlers
 from omnigraph.server.generation import StoredQuery
 from omnigraph.server.responses import block_response, json_response, wants_arrow
 from omnigraph.wire import operations
+from omnigraph.wire.answers import QueryCatalog
 from omnigraph.wire.requests import (
     ARROW_STREAM,
     IF_GRAPH_COMMIT,
     JSON,
     ChangeRequest,
+    DescribeRequest,
     ExplainRequest,
     InvokeRequest,
     LegacyReadRequest,
@@ -70,6 +72,16 @@ async def explain(call: Call) -> Response:
     call.authorize(Action.READ)
     found = await call.read(call.served.graph.explain, asked.query, name=asked.name)
     return json_response(found)
+
+
+async def describe_queries(call: Call) -> Response:
+    """What the queries of a text are called and take."""
+    asked = await call.document(DescribeRequest)
+    branch = asked.branch or MAIN_BRANCH
+    call.authorize(Action.READ)
+    call.authorize(Action.READ, branch)
+    found = await call.read(call.served.graph.on_branch(branch).describe_queries, asked.query)
+    return json_response(QueryCatalog(found))
 
 
 async def mutate(call: Call) -> Response:
@@ -272,6 +284,7 @@ HANDLERS: Handlers = {
     operations.QUERY.id: query,
     operations.READ.id: read,
     operations.EXPLAIN.id: explain,
+    operations.DESCRIBE_QUERIES.id: describe_queries,
     operations.MUTATE.id: mutate,
     operations.CHANGE.id: mutate,
     operations.MUTATE_IF.id: mutate_if,

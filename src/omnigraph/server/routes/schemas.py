@@ -11,11 +11,13 @@ from omnigraph.graph.reading import require_compiling
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import SchemaPlan
 from omnigraph.policy import Action
+from omnigraph.policy.bundle import SCOPE_KEYS
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
+from omnigraph.server.auth import Question
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.responses import json_response
 from omnigraph.wire import operations
-from omnigraph.wire.answers import SchemaSource
+from omnigraph.wire.answers import Permissions, SchemaSource
 from omnigraph.wire.requests import SchemaApplyRequest, SchemaRebaseRequest, SchemaRequest
 
 
@@ -27,6 +29,31 @@ async def get_schema(call: Call) -> Response:
         call.authorize(Action.READ, branch)
     graph = call.served.graph.on_branch(branch or MAIN_BRANCH)
     return json_response(SchemaSource(await call.read(lambda: graph.schema_source)))
+
+
+async def describe_schema(call: Call) -> Response:
+    """The types of a branch or commit."""
+    branch, snapshot = call.branch_parameter(), call.parameter("snapshot")
+    call.authorize(Action.READ)
+    snapshot = await call.authorize_read(branch, snapshot)
+    describe = call.served.graph.describe_schema
+    return json_response(await call.read(describe, branch=branch, snapshot=snapshot))
+
+
+async def get_permissions(call: Call) -> Response:
+    """What the caller may do with a branch."""
+    branch = call.branch_parameter() or MAIN_BRANCH
+    gate, actor = call.gate, call.actor
+
+    def may(action: Action) -> bool:
+        if action is Action.BRANCH_CREATE:
+            return gate.allows_somewhere(actor, action)
+        is_target = action in SCOPE_KEYS["target_branch_scope"]
+        asked = Question(action, None, branch) if is_target else Question(action, branch)
+        return gate.decide(actor, asked).allowed
+
+    allowed = tuple(each.value for each in Action if each.kind == "graph" and may(each))
+    return json_response(Permissions(actor, branch, allowed))
 
 
 async def apply_schema(call: Call) -> Response:
@@ -107,6 +134,8 @@ async def get_snapshot(call: Call) -> Response:
 
 HANDLERS: Handlers = {
     operations.SCHEMA.id: get_schema,
+    operations.DESCRIBE_SCHEMA.id: describe_schema,
+    operations.PERMISSIONS.id: get_permissions,
     operations.APPLY_SCHEMA.id: apply_schema,
     operations.REBASE_SCHEMA.id: rebase_schema,
     operations.SNAPSHOT.id: get_snapshot,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omnigraph import __version__
-from omnigraph.errors import Denied
+from omnigraph.errors import Denied, Unauthenticated
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, MAIN_BRANCH
 from omnigraph.model.upkeep import BlockedBranch
 from omnigraph.policy import Action
@@ -22,10 +22,10 @@ from omnigraph.server.generation import Served
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.responses import error_response, json_response
 from omnigraph.wire import operations
-from omnigraph.wire.answers import GraphList, Health, Ready, ServedBlock, ServedGraph
+from omnigraph.wire.answers import GraphList, Health, Ready, ServedBlock, ServedGraph, Session
 from omnigraph.wire.openapi import openapi
 from omnigraph.wire.operations import Operation
-from omnigraph.wire.requests import JSON
+from omnigraph.wire.requests import JSON, SessionRequest
 
 
 async def health(call: Call) -> Response:
@@ -73,6 +73,20 @@ async def describe(call: Call) -> Response:
     """The OpenAPI description."""
     body = _description(is_open=call.generation.state is RuntimeState.OPEN)
     return Response(body, media_type=JSON)
+
+
+async def open_session(call: Call) -> Response:
+    """A token for the one-time code of the owner."""
+    asked = await call.document(SessionRequest)
+    owner = call.services.config.owner
+    token = None if owner is None else owner.exchange(asked.code)
+    if owner is None or token is None:
+        call.services.metrics.rejected("unauthenticated")
+        raise Unauthenticated(
+            "this code opens nothing: it was used before, or belongs to another server",
+            hint="start `omnigraph studio` again for a new one",
+        )
+    return json_response(Session(token, owner.actor))
 
 
 METRICS = Operation("metrics", "GET /metrics", "Numbers for Prometheus")
@@ -123,5 +137,6 @@ HANDLERS: Handlers = {
     operations.GRAPH_HEALTH.id: health,
     operations.READY.id: ready,
     operations.OPENAPI.id: describe,
+    operations.OPEN_SESSION.id: open_session,
     operations.LIST_GRAPHS.id: list_graphs,
 }

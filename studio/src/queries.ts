@@ -1,0 +1,133 @@
+// Queries that pages make up. Values travel as parameters; names come from the schema.
+import type { Graph, GraphType, Row, Schema, Target } from "./api";
+import { edgeWord } from "./completion";
+
+export interface Node {
+  type: string;
+  id: string;
+  properties: Row;
+}
+export interface Edge {
+  type: string;
+  id: string;
+  from: string;
+  to: string;
+  fromType: string;
+  toType: string;
+  properties: Row;
+}
+/** A way from a node: an edge type, in one direction. */
+export interface Way {
+  edge: GraphType;
+  direction: "out" | "in";
+}
+
+export function typeNamed(schema: Schema, name: string): GraphType | undefined {
+  return schema.types.find((type) => type.name === name);
+}
+
+function isEnd(schema: Schema, end: string | undefined, type: string): boolean {
+  return end === type || (typeNamed(schema, type)?.implements?.includes(end ?? "") ?? false);
+}
+
+/** Every way that edges of the schema lead from nodes of a type. */
+export function waysFrom(schema: Schema, type: string): Way[] {
+  return schema.types
+    .filter((each) => each.kind === "edge")
+    .flatMap((edge) => [
+      ...(isEnd(schema, edge.source, type) ? [{ edge, direction: "out" as const }] : []),
+      ...(isEnd(schema, edge.target, type) ? [{ edge, direction: "in" as const }] : []),
+    ]);
+}
+
+const hop = ({ edge, direction }: Way, name = "") => {
+  const word = `${name ? `${name}:` : ""}${edgeWord(edge.name)}`;
+  return direction === "out" ? `$n ${word} $o` : `$o ${word} $n`;
+};
+
+export async function findNode(graph: Graph, type: GraphType, id: string, target: Target): Promise<Node | null> {
+  const text = `query entity($id: String) { match { $n: ${type.name} { id: $id } } return { $n.* as n } }`;
+  const answer = await graph.query(text, { id }, target);
+  return answer.rows.length ? nodeOf(type.name, answer.rows[0]!.n as Row) : null;
+}
+
+/** An edge, found among those between its two ends; without these, its history tells them. */
+export async function findEdge(
+  graph: Graph,
+  type: GraphType,
+  id: string,
+  target: Target,
+  ends?: { from: string; to: string },
+): Promise<Edge | null> {
+  const known = ends ?? (await lastEnds(graph, type, id, target));
+  if (!known) return null;
+  const text = `query edge($from: String, $to: String) { match { $a: ${type.source} { id: $from }  $b: ${type.target} { id: $to }  $a $e:${edgeWord(type.name)} $b } return { $e.* as e } }`;
+  const answer = await graph.query(text, known, target);
+  const found = answer.rows.map(({ e }) => edgeOf(type, e as Row)).find((edge) => edge.id === id);
+  return found ?? null;
+}
+
+async function lastEnds(graph: Graph, type: GraphType, id: string, { branch }: Target) {
+  const { versions } = await graph.history(`edge:${type.name}`, id, branch);
+  const change = versions[0]?.change;
+  const ends = (change?.after ?? change?.before)?.endpoints;
+  return ends && { from: ends.from, to: ends.to };
+}
+
+/** How many edges lead each way from a node. */
+export async function countWays(graph: Graph, schema: Schema, node: { type: string; id: string }, target: Target): Promise<{ way: Way; count: number }[]> {
+  return Promise.all(
+    waysFrom(schema, node.type).map(async (way) => {
+      const text = `query ways($id: String) { match { $n: ${node.type} { id: $id }  ${hop(way, "$e")} } return { count($e) as n } }`;
+      const answer = await graph.query(text, { id: node.id }, target);
+      return { way, count: Number(answer.rows[0]?.n ?? 0) };
+    }),
+  );
+}
+
+/** The nodes that edges lead to, one way, with the edges. */
+export async function follow(
+  graph: Graph,
+  node: { type: string; id: string },
+  way: Way,
+  target: Target,
+  limit: number,
+): Promise<{ nodes: Node[]; edges: Edge[] }> {
+  const text = `query follow($id: String, $limit: I32) { match { $n: ${node.type} { id: $id }  ${hop(way, "$e")} } return { $e.* as e, $o.* as o, $o as k } order { k } limit $limit }`;
+  const answer = await graph.query(text, { id: node.id, limit }, target);
+  const end = way.direction === "out" ? way.edge.target! : way.edge.source!;
+  const rows = answer.rows as { e: Row; o: Row }[];
+  return {
+    nodes: rows.map(({ o }) => nodeOf((o["@type"] as string) ?? end, o)),
+    edges: rows.map(({ e, o }) => {
+      const other = (o["@type"] as string) ?? end;
+      const [fromType, toType] = way.direction === "out" ? [node.type, other] : [other, node.type];
+      return { ...edgeOf(way.edge, e), fromType, toType };
+    }),
+  };
+}
+
+function nodeOf(type: string, { id, "@type": _, ...properties }: Row): Node {
+  return { type, id: String(id), properties };
+}
+
+function edgeOf(type: GraphType, { id, src, dst, src_type, dst_type, ...properties }: Row): Edge {
+  return {
+    type: type.name,
+    id: String(id),
+    from: String(src),
+    to: String(dst),
+    fromType: String(src_type ?? type.source),
+    toType: String(dst_type ?? type.target),
+    properties,
+  };
+}
+
+/** What a person calls a node: a name, a title, a key, else its id. */
+export function labelOf(schema: Schema, node: Node, property?: string): string {
+  const type = typeNamed(schema, node.type);
+  const wanted = property ? [property] : ["name", "title", "label", ...(type?.key ?? [])];
+  const found = wanted.map((name) => node.properties[name]).find((value) => value !== null && value !== undefined);
+  return String(found ?? node.id);
+}
+

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # What it takes to run Omnigraph, without the tools to work on it: a third of the time to wait.
 LIGHT := $(VENV)/.light
-SOURCES := src tests docs $(wildcard bench deploy examples)
+SOURCES := src tests docs studio/build.py $(wildcard bench deploy examples)
 
 # A shared set of pins for what is installed and for what builds it. Newer versions of pip read the
 # second name for builds, older ones the first for both.
@@ -26,7 +26,7 @@ ARGS ?=
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check crash crash-load crash-stream attack lint types audit dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-spark docs clean
+.PHONY: help setup demo test test-long check crash crash-load crash-stream attack lint types audit studio dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-spark docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -56,14 +56,14 @@ $(LIGHT): pyproject.toml constraints.txt
 demo: $(LIGHT) ## a tour on a graph of a million edges: under two minutes
 	@$(BIN)/python examples/demo.py
 
-test: $(STAMP) ## the whole test suite, with a budget of ten minutes on two idle cores
+test: studio ## the whole test suite, with a budget of ten minutes on two idle cores
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 # Before a release. Every property test searches for minutes, so a test may take longer.
-test-long: $(STAMP) ## the suite with large budgets and the long crash schedules; lists the slowest 20
+test-long: studio ## the suite with large budgets and the long crash schedules; lists the slowest 20
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --hypothesis-profile long --timeout 3600 --durations 20 $(ARGS)
 
-check: lint types audit ## lint, types, known advisories and the quick tests: about a minute
+check: studio lint types audit ## lint, types, known advisories and the quick tests: about a minute
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not spark and not slow" $(ARGS)
 
 # How long `make crash` and `make attack` run, and which random choices `make crash` makes.
@@ -102,7 +102,11 @@ STRICT ?=
 audit: $(STAMP) ## known advisories about the pinned packages: make audit STRICT=1
 	@$(BIN)/python -m tests.packaging.audit $(if $(STRICT),--strict)
 
-dist: $(STAMP) ## build the wheel and the source archive into dist/
+# Node comes from the path, or with the tools of `make setup`.
+studio: $(STAMP) ## build the page of Studio, if a source of it has changed
+	@$(BIN)/python studio/build.py
+
+dist: studio ## build the wheel and the source archive into dist/
 	@$(BIN)/python -m hatchling build --directory dist
 
 format: $(STAMP) ## rewrite the code in the house style
@@ -151,5 +155,5 @@ docs: $(STAMP) ## rewrite the generated pages, and build the site into build/sit
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove .venv, caches and build results
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks .bench
+	rm -rf $(VENV) build dist src/omnigraph/server/page studio/node_modules studio/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks .bench
 	find src tests docs $(wildcard bench deploy examples) -name __pycache__ -type d -prune -exec rm -rf {} +

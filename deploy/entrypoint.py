@@ -88,6 +88,7 @@ SETTINGS = frozenset(
         "OMNIGRAPH_REQUIRE_ALL_GRAPHS",
         "OMNIGRAPH_SERVER_QUERY_BYTES",
         "OMNIGRAPH_SHUTDOWN_TIMEOUT",
+        "OMNIGRAPH_STUDIO",
         # Read by the engine below it.
         "OMNIGRAPH_AUTO_OPTIMIZE",
         "OMNIGRAPH_CACHE_BYTES",

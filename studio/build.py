@@ -120,7 +120,8 @@ def main() -> int:
     except (NoNode, RuntimeError) as problem:
         sys.stderr.write(f"{problem}\n")
         return 1
-    sys.stdout.write(f"{'built' if is_new else 'nothing to do:'} {PAGE.name}\n")
+    if is_new:
+        sys.stdout.write("built the page of Studio\n")
     return 0
 
 

@@ -48,7 +48,8 @@ What the verbs of [a graph](python.md) return. Receipts and plans are frozen val
 
 GROUPS = {
     "Reading": (
-        *("query", "explain", "describe_queries", "snapshot", "export", "entity_at", "blob"),
+        *("query", "explain", "describe_queries", "describe_schema", "snapshot", "export"),
+        *("entity_at", "blob"),
         *("export_to", "table", "frame", "compute", "schema_source", "accepted_ir", "uri"),
     ),
     "Stored queries": ("list_queries", "invoke"),

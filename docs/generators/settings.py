@@ -296,6 +296,7 @@ SECTIONS = (
                 "OMNIGRAPH_ALLOWED_HOSTS",
                 "names beside localhost that a server without tokens answers to, with commas",
             ),
+            Setting("OMNIGRAPH_STUDIO", "`1`: the graph in a browser, at `/studio/`"),
             Setting("OMNIGRAPH_MCP", "`1`: tools for language models"),
             Setting("OMNIGRAPH_MCP_ADHOC", "`1`: also those that run queries of the caller"),
             Setting("OMNIGRAPH_METRICS", "`1`: numbers for Prometheus at `/metrics`"),

@@ -135,6 +135,7 @@ def test_every_command_declares_its_capability():
         "infer",
         "import",
         "init",
+        "studio",
         "lint",
         "index",
         "optimize",

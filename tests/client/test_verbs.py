@@ -410,6 +410,28 @@ def parameters(member: object) -> list[tuple[str, object, object]] | None:
     return [(p.name, p.kind, p.default) for p in inspect.signature(member).parameters.values()]
 
 
+def test_types_and_queries_are_described_alike(remote: RemoteGraph, local: Graph):
+    first = local.list_commits()[-1].graph_commit_id
+    for options in ({}, {"branch": "main"}, {"snapshot": first}):
+        here = local.describe_schema(**options)
+        assert remote.describe_schema(**options) == here
+        counts = {each.name: each.entity_count for each in here.types}
+        people = 0 if "snapshot" in options else 2
+        assert (counts["Person"], counts["LivesIn"]) == (people, 0)
+    person = next(each for each in local.describe_schema().types if each.name == "Person")
+    assert [each.name for each in person.properties] == ["age", "name", "photo"]
+    name = person.properties[1]
+    assert (name.type, name.rules, name.indexes) == ("String", ("@key",), ("btree", "inverted"))
+    text = f"{PEOPLE}\n{ADD}"
+    assert remote.describe_queries(text) == local.describe_queries(text)
+    assert [each.is_mutation for each in remote.describe_queries(text)] == [False, True]
+    for graph in (remote, local):
+        with pytest.raises(QueryTypeError, match="Persn"):
+            graph.describe_queries("query q { match { $p: Persn } return { $p } }")
+        with pytest.raises(NotFound, match="gone"):
+            graph.describe_schema(branch="gone")
+
+
 def test_every_verb_of_a_graph_is_served_with_the_same_signature_or_has_a_reason():
     embedded, own = public(Graph), {"health", "invoke", "list_queries"}
     for client in (RemoteGraph, AsyncRemoteGraph):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -19,10 +20,13 @@ from importlib import metadata
 from pathlib import Path
 from zipfile import ZipFile
 
+import httpx
 import pytest
 
 import omnigraph
 from docs.generators.licences import declared, installed_with
+from studio.build import PAGE
+from studio.build import build as build_page
 
 # One worker builds the wheel and the environment.
 pytestmark = pytest.mark.xdist_group("distributions")
@@ -61,6 +65,7 @@ def run(*command: object, cwd: Path) -> str:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The wheel and the source archive."""
+    build_page()
     wheel, archive = build(ROOT, tmp_path_factory.mktemp("dist"), "wheel", "sdist")
     return wheel, archive
 
@@ -68,19 +73,25 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def environment(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of a new environment with a plain install of the wheel."""
-    place = tmp_path_factory.mktemp("clean") / "env"
+    return installed(built[0], tmp_path_factory.mktemp("clean") / "env")
+
+
+def installed(wheel: Path, place: Path, *extras: str) -> Path:
+    """The programs of a new environment with the wheel, and what it and its extras ask for."""
     venv.EnvBuilder(symlinks=True, with_pip=False).create(place)
     programs = place / "bin"
     packages = Path(run(programs / "python", "-c", PURELIB, cwd=place).strip())
-    for name in installed_with(declared()):
+    wanted = [*declared(), *(each for extra in extras for each in declared(extra))]
+    for name in installed_with(wanted):
         for found in entries_of(name):
             with suppress(FileExistsError):
                 (packages / found.name).symlink_to(found)
-    install = ("install", "--quiet", "--no-deps", "--no-index", built[0])
+    install = ("install", "--quiet", "--no-deps", "--no-index", wheel)
     run(sys.executable, "-m", "pip", "--python", programs / "python", *install, cwd=place)
     return programs
 
 
+ADDRESS = re.compile(r"Studio is at (?P<url>http://127\.0\.0\.1:\d+)/studio/#code=(?P<code>[^&]+)&")
 PURELIB = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
 
@@ -103,9 +114,9 @@ def test_the_wheel_holds_every_module_the_types_and_the_licence(built: tuple[Pat
         path.relative_to(source).as_posix()
         for package in PACKAGES
         for path in (source / package).rglob("*")
-        if path.suffix == ".py" or path.name == "py.typed"
+        if path.suffix == ".py" or path.name == "py.typed" or path.parent == PAGE
     }
-    assert "omnigraph/py.typed" in expected
+    assert {"omnigraph/py.typed", "omnigraph/server/page/index.html"} <= expected
     inside = names_in(built[0])
     about = f"omnigraph-{omnigraph.__version__}.dist-info"
     assert {name for name in inside if not name.startswith(about)} == expected
@@ -156,3 +167,36 @@ def test_the_wheel_answers_the_first_example_of_the_readme(environment: Path, tm
     printed = run(environment / "python", program, cwd=tmp_path)
     shown = blocks[first + 1]["text"]
     assert COMMIT_ID.sub("ID", printed).splitlines() == COMMIT_ID.sub("ID", shown).splitlines()
+
+
+def test_c_stu_011_an_installed_wheel_opens_studio_without_node(
+    built: tuple[Path, Path], tmp_path: Path
+):
+    programs = installed(built[0], tmp_path / "env", "server")
+    (tmp_path / "team.pg").write_text("node Person { name: String @key }")
+    run(programs / "omnigraph", "init", "--schema", "team.pg", "team.omni", cwd=tmp_path)
+    settings = {"PATH": str(programs), "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    studio = subprocess.Popen(
+        [programs / "omnigraph", "studio", "team.omni", "--no-open"],
+        cwd=tmp_path,
+        env=settings,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert studio.stdout is not None
+        found = ADDRESS.match(studio.stdout.readline())
+        assert found is not None
+        page = httpx.get(f"{found['url']}/studio/").text
+        script = re.search(r'src="\./(.+?\.js)"', page)
+        assert script is not None
+        assert httpx.get(f"{found['url']}/studio/{script[1]}").status_code == 200
+        session = httpx.post(f"{found['url']}/session", json={"code": found["code"]}).json()
+        headers = {"Authorization": f"Bearer {session['token']}"}
+        types = httpx.get(f"{found['url']}/graphs/default/schema/types", headers=headers).json()
+        assert [each["name"] for each in types["types"]] == ["Person"]
+        studio.send_signal(signal.SIGINT)
+        assert studio.wait(60) == 0
+    finally:
+        studio.kill()
+        studio.communicate()

@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, str] = {
     "commit": "errors model syntax effects schema query storage",
     "branching": "errors model syntax effects schema storage commit",
     "upkeep": "errors model effects schema storage commit",
+    "review": "errors model effects strict_yaml storage commit branching",
     "engines": "errors model schema query storage",
     "engines.local": "errors model syntax schema query storage engines",
     # it runs the kernels of the local engine in workers, and cancels its jobs as loads do
@@ -49,7 +50,8 @@ MAY_IMPORT: dict[str, str] = {
     "pipeline": "errors model effects schema embedding storage commit branching computing loading"
     " pipeline.spark",
     "graph": "errors model syntax effects schema query embedding policy storage commit branching"
-    " upkeep engines engines.local engines.spark computing loading pipeline pipeline.spark",
+    " review upkeep engines engines.local engines.spark computing loading pipeline"
+    " pipeline.spark",
     "inference": "errors model effects schema commit loading graph",
     "pipeline.files": "errors model syntax effects schema strict_yaml embedding loading"
     " pipeline pipeline.spark graph",
@@ -58,7 +60,7 @@ MAY_IMPORT: dict[str, str] = {
     "wire": "errors model",
     "client": "errors model wire",
     "mcp": "errors model graph client",
-    "server": "errors model effects policy graph wire",
+    "server": "errors model effects policy review graph wire",
     "cli": "errors model syntax schema query embedding policy graph loading pipeline"
     " pipeline.spark client mcp server inference pipeline.files",
     "__main__": "cli",

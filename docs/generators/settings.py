@@ -299,6 +299,7 @@ SECTIONS = (
             Setting("OMNIGRAPH_STUDIO", "`1`: the graph in a browser, at `/studio/`"),
             Setting("OMNIGRAPH_MCP", "`1`: tools for language models"),
             Setting("OMNIGRAPH_MCP_ADHOC", "`1`: also those that run queries of the caller"),
+            Setting("OMNIGRAPH_MCP_REVIEW_WRITE", "`1`: also those that approve and merge reviews"),
             Setting("OMNIGRAPH_METRICS", "`1`: numbers for Prometheus at `/metrics`"),
             Setting("OMNIGRAPH_METRICS_BIND", "the same on an address of their own, without token"),
             Setting(

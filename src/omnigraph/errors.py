@@ -41,6 +41,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │   ├── FencedOut                   another writer took over
     │   ├── PreconditionFailed          a conditional write lost
     │   ├── MergeConflicts              a three-way merge needs a decision
+    │   ├── ReviewBlocked               a change request cannot be merged yet, with every reason
     │   └── ChangeDiffRefused           the commit has no comparable parent
     ├── Busy                            wait and retry
     │   ├── InitializationClaimed       another `init` of the same root is running
@@ -528,6 +529,18 @@ class MergeConflicts(Conflict):
     def wire_detail(self) -> dict[str, Any]:
         """The conflicts as a list."""
         return self.details
+
+
+class ReviewBlocked(Conflict):
+    """A change request cannot be merged now; every reason is told at once."""
+
+    def __init__(self, review_id: str, reasons: Sequence[Mapping[str, str]]) -> None:
+        told = "; ".join(reason["text"] for reason in reasons)
+        super().__init__(
+            f"{review_id} cannot be merged: {told}",
+            hint=f"`omnigraph review show {review_id}` shows where it stands",
+            details={"review_id": review_id, "reasons": [dict(each) for each in reasons]},
+        )
 
 
 class ChangeDiffRefused(Conflict):

@@ -161,8 +161,9 @@ READS = {
 }
 """Not gated here: who may read is decided where a request comes in."""
 
-HANDLES = {"branch", "compute", "on_branch", "stream_into"}
-"""Give a handle with a default actor; they write through gated verbs only. A stream is gated as a
+HANDLES = {"branch", "compute", "on_branch", "reviews", "stream_into"}
+"""Give a handle with a default actor; they write through gated verbs only, those of reviews as
+`tests/review/test_faces.py` shows. A stream is gated as a
 load is, which takes Spark to show: `tests/pipeline/test_streams.py`."""
 
 each_write = pytest.mark.parametrize(

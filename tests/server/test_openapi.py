@@ -82,6 +82,20 @@ OURS = {
     "cluster_cherryPickCommit",
     "cluster_planCherryPick",
     "cluster_table",
+    "cluster_listReviews",
+    "cluster_openReview",
+    "cluster_exportReviews",
+    "cluster_getReview",
+    "cluster_diffReview",
+    "cluster_editReview",
+    "cluster_commentReview",
+    "cluster_resolveComment",
+    "cluster_reviewReview",
+    "cluster_checkReview",
+    "cluster_reportCheck",
+    "cluster_mergeReview",
+    "cluster_closeReview",
+    "cluster_reopenReview",
 }
 """What this product adds."""
 

@@ -41,6 +41,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"This is `([\w.-]+)`")
 ID = re.compile(r"\b(?:[0-7][0-9A-HJKMNP-TV-Z]{25}\b|AQ[E-P][\w-]{90,})")
 """An id, or a cursor."""
+SHORT_ID = re.compile(r"\bcr-[0-9A-HJKMNP-TV-Z]{14}\b")
+"""The beginning of the id of a change request, as lists show it."""
 MOMENT = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b")
 ETAG = re.compile(r'"[0-9a-f]{32}"')
 
@@ -86,7 +88,8 @@ def commands_of(session: str) -> Iterator[tuple[list[str], str]]:
 
 def same_but_for_chance(text: str) -> str:
     """A text without what differs from run to run."""
-    return ETAG.sub("(etag)", MOMENT.sub("(moment)", ID.sub("(id)", text)))
+    without_ids = SHORT_ID.sub("(short id)", ID.sub("(id)", text))
+    return ETAG.sub("(etag)", MOMENT.sub("(moment)", without_ids))
 
 
 @dataclass

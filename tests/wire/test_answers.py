@@ -154,7 +154,9 @@ def calls(live: Live) -> Iterator[tuple[str, httpx.Response]]:
         body = {"query": AGE, "params": {"a": age}, "branch": branch}
         graph.post("/mutate", json=body).raise_for_status()
     yield from reviews(graph, commit_id)
-    merge = {"source": "review", "delete_branch": True}
+    yield from change_requests(graph)
+    graph.post("/branches", json={"name": "more"}).raise_for_status()
+    merge = {"source": "more", "delete_branch": True}
     yield "cluster_mergeBranches", graph.post("/branches/merge", json=merge)
     yield "cluster_mergeBranches", graph.post("/branches/merge", json={"source": "clash"})
     yield "cluster_deleteBranch", graph.delete("/branches/gone")
@@ -203,6 +205,35 @@ def reviews(graph: httpx.Client, commit_id: str) -> Iterator[tuple[str, httpx.Re
     yield "cluster_query", graph.post("/query", json={"query": PEOPLE, "explain": True})
     yield "cluster_getStats", graph.get("/stats")
     yield "cluster_planSchema", graph.post("/schema/plan", json={"schema_source": WIDER})
+
+
+def change_requests(graph: httpx.Client) -> Iterator[tuple[str, httpx.Response]]:
+    """A change request from opening to merging, and refusals on the way."""
+    opened = graph.post("/reviews", json={"source": "review", "title": "Ages"})
+    yield "cluster_openReview", opened
+    yield "cluster_openReview", graph.post("/reviews", json={"source": "nowhere"})
+    one = f"/reviews/{opened.json()['id']}"
+    yield "cluster_listReviews", graph.get("/reviews")
+    yield "cluster_listReviews", graph.get("/reviews", params={"limit": 1_000_000})
+    yield "cluster_getReview", graph.get("/reviews/none")
+    yield "cluster_diffReview", graph.get(f"{one}/diff", params={"images": "true"})
+    yield "cluster_editReview", graph.post(f"{one}/edit", json={"title": "All ages"})
+    said = graph.post(f"{one}/comments", json={"text": "why?", "type_name": "Person"})
+    yield "cluster_commentReview", said
+    thread = said.json()["comments"][0]["id"]
+    yield "cluster_resolveComment", graph.post(f"{one}/comments/{thread}/resolve")
+    yield "cluster_reviewReview", graph.post(f"{one}/review", json={"verdict": "approve"})
+    yield "cluster_checkReview", graph.post(f"{one}/check")
+    failed = {"state": "failed", "rows": [{"n": 1}], "text": "one"}
+    yield "cluster_reportCheck", graph.post(f"{one}/checks/lint", json=failed)
+    yield "cluster_getReview", graph.get(one)
+    yield "cluster_closeReview", graph.post(f"{one}/close")
+    yield "cluster_closeReview", graph.post(f"{one}/close")
+    yield "cluster_mergeReview", graph.post(f"{one}/merge")
+    yield "cluster_reopenReview", graph.post(f"{one}/reopen")
+    yield "cluster_exportReviews", graph.get("/reviews/events", params={"limit": 2})
+    yield "cluster_mergeReview", graph.post(f"{one}/merge", json={"delete_branch": True})
+    yield "cluster_getReview", graph.get(one)
 
 
 def test_every_live_answer_is_what_the_description_says(live: Live):

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from omnigraph.branching.ancestry import common_ancestor
@@ -54,6 +54,28 @@ from omnigraph.storage.reader import SnapshotReader
 
 
 @dataclass(frozen=True, slots=True)
+class MergeCondition:
+    """What has to hold for a merge, also at the moment when the target is owned."""
+
+    source_ref: str | None
+    """The physical ref of the source: a branch of the same name made later is another one."""
+    source_head: str
+    """The commit that is to be merged, and no other."""
+    require: Callable[[], None]
+    """Raises if what else was asked for holds no more; called by the owner of the target."""
+    receipt: Mapping[str, Any]
+    """What the commit keeps about it."""
+
+    def require_source(self, source: ManifestBranch) -> None:
+        """Raise `ReadSetChanged` if the source is another branch, or has moved."""
+        ref, head = source.where.ref, source.state.head.commit_id
+        if ref != self.source_ref:
+            raise ReadSetChanged("source_branch", self.source_ref, ref)
+        if head != self.source_head:
+            raise ReadSetChanged("source_head", self.source_head, head)
+
+
+@dataclass(frozen=True, slots=True)
 class MergeSpec:
     """What is to be merged, and how."""
 
@@ -67,6 +89,7 @@ class MergeSpec:
     """A JSON object that is kept with the commit."""
     message: str | None = None
     """The caller's reason, kept with the commit."""
+    condition: MergeCondition | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -154,6 +177,8 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
         return earlier
     source = recoverer.barrier(request.source, "branch merge")
     captured = _capture(kernel, request.rules, source, target)
+    if request.condition is not None:
+        request.condition.require_source(source)
     hit(Failpoint.BRANCH_MERGE_POST_AUTHORITY_CAPTURE)
     planned, write = _plan(kernel, captured, request.rules, choose)
     plan = planned.plan
@@ -168,9 +193,16 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
     if plan.outcome == "already_up_to_date":
         return receipt
     plan.require_no_conflicts()
-    stored: dict[str, Any] = {**request.identity, "outcome": plan.outcome, **plan.affected}
+    stored: dict[str, Any] = {
+        **request.identity,
+        "outcome": plan.outcome,
+        "source_ref": source.where.ref,
+        **plan.affected,
+    }
     if request.metadata is not None:
         stored["metadata"] = dict(request.metadata)
+    if request.condition is not None:
+        stored |= request.condition.receipt
     intent = Intent(
         "BranchMerge",
         "merge",
@@ -182,7 +214,9 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
     )
     with _source_required(kernel, captured.source_branch):
         changes = write.change_set()
-    commit = carry_out(kernel, captured.sides.target, changes, intent)
+    commit = carry_out(
+        kernel, captured.sides.target, changes, intent, partial(_require_still, kernel, request)
+    )
     return replace(receipt, commit=commit_info(commit))
 
 
@@ -212,12 +246,30 @@ def _earlier_merge(
     )
 
 
-def carry_out(kernel: Kernel, target: Capture, changes: ChangeSet, intent: Intent) -> CommitRow:
-    """Write what was planned on a captured head; raises `ReadSetChanged` if it is none any more."""
+def _require_still(kernel: Kernel, request: MergeSpec) -> None:
+    """As the owner of the target: the condition of a merge holds, or nothing is merged."""
+    if request.condition is not None:
+        request.condition.require_source(kernel.manifest.refreshed(request.source))
+        request.condition.require()
+
+
+def carry_out(
+    kernel: Kernel,
+    target: Capture,
+    changes: ChangeSet,
+    intent: Intent,
+    require: Callable[[], None] = lambda: None,
+) -> CommitRow:
+    """Write what was planned on a captured head; raises `ReadSetChanged` if it is none any more.
+
+    ``require`` is called by the owner of the target before the first effect, and refuses by
+    raising.
+    """
     attempt = WriteAttempt(kernel, target, changes, intent)
     attempt.stage()
     try:
         with attempt.owned_branch() as lease:
+            require()
             return attempt.commit(lease)
     except ExpectedVersionMismatch as moved:
         head = target.branch.refresh().head.commit_id

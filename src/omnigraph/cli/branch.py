@@ -238,7 +238,7 @@ def merge(
     omnigraph branch merge ingest --uri s3://lake/team.omni --engine spark
     """
     options: Any = {
-        **_rules(on_conflict or []),
+        **merge_rules(on_conflict or []),
         "granularity": granularity,
         **spark_arguments(engine, spark_master, spark_conf, default="auto"),
     }
@@ -322,7 +322,7 @@ def _merged_lines(receipt: MergeReceipt) -> Iterator[Line]:
         yield (f"commit {receipt.commit.graph_commit_id}",)
 
 
-def _rules(words: list[str]) -> dict[str, Any]:
+def merge_rules(words: list[str]) -> dict[str, Any]:
     """The rules of a merge from their words, refused before anything is opened."""
     everywhere, of_types = "fail", {}
     for word in words:

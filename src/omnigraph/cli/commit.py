@@ -253,6 +253,9 @@ def _show_lines(found: CommitInfo) -> Iterator[Line]:
         "changed": _changed(found),
         "manifest": f"version {found.graph_manifest_version}",
     }
+    if (request := found.change_request) is not None:
+        facts["review"] = f"{request.id} {request.title}"
+        facts["approved"] = ", ".join(request.approvers) or "by nobody"
     yield from fact_lines(facts)
     for line in (found.message or "").splitlines():
         yield (f"message   {line}",)

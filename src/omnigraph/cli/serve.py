@@ -119,6 +119,9 @@ AllowedHostOption = Annotated[
 McpFlag = Annotated[bool, flag("--mcp", "offer operations and stored queries as tools, at /mcp")]
 McpAdhocFlag = Annotated[bool, flag("--mcp-adhoc", "also tools that run queries of the caller")]
 StudioFlag = Annotated[bool, flag("--studio", "offer the graph in a browser, at /studio/")]
+McpReviewFlag = Annotated[
+    bool, flag("--mcp-review-write", "also tools that approve and merge change requests")
+]
 LogFormatOption = Annotated[
     str,
     option(
@@ -161,6 +164,7 @@ def serve(
     mcp: McpFlag = False,
     mcp_adhoc: McpAdhocFlag = False,
     studio: StudioFlag = False,
+    mcp_review_write: McpReviewFlag = False,
     log_format: LogFormatOption = "text",
     json: JsonFlag = False,
 ) -> None:
@@ -231,6 +235,7 @@ def serve(
         mcp=mcp or flag_of(given, "OMNIGRAPH_MCP"),
         mcp_adhoc=mcp_adhoc or flag_of(given, "OMNIGRAPH_MCP_ADHOC"),
         studio=studio or flag_of(given, "OMNIGRAPH_STUDIO"),
+        mcp_review_write=mcp_review_write or flag_of(given, "OMNIGRAPH_MCP_REVIEW_WRITE"),
         log_format="json" if log_format == "json" else "text",
         environment=given,
     )
@@ -345,6 +350,7 @@ WriteOption = Annotated[
     ),
 ]
 AdhocFlag = Annotated[bool, flag("--adhoc", "also run queries that the model makes up")]
+ReviewWriteFlag = Annotated[bool, flag("--review-write", "also approve and merge change requests")]
 RowsOption = Annotated[int, option("--max-rows", "N", "rows of an answer; 200 by default", min=1)]
 
 
@@ -355,6 +361,7 @@ def mcp(
     queries: QueriesOption = None,
     allow_write: WriteOption = None,
     adhoc: AdhocFlag = False,
+    review_write: ReviewWriteFlag = False,
     max_rows: RowsOption = 200,
     json: JsonFlag = False,
 ) -> None:
@@ -374,7 +381,11 @@ def mcp(
     from omnigraph.mcp.toolbox import Access
 
     access = Access.of(
-        allow_write or (), adhoc=adhoc, rows_max=max_rows, actor=config_of(ctx).actor
+        allow_write or (),
+        adhoc=adhoc,
+        rows_max=max_rows,
+        actor=config_of(ctx).actor,
+        reviews=review_write,
     )
     serve(_tools(ctx, queries or [], access))
 
@@ -384,7 +395,7 @@ def _tools(ctx: typer.Context, queries: list[Path], access: Access) -> list[Tool
     from omnigraph.mcp.toolbox import stored_in_files, stored_on_server, tools_of
 
     flags = {"--queries": bool(queries)}
-    if access.writes:
+    if access.writes or access.reviews:
         graph = graph_to_write(ctx, "mcp", only_stored=flags)
     else:
         graph = graph_to_read(ctx, only_stored=flags)

@@ -13,6 +13,7 @@ from typing import Self
 from omnigraph.client import branches, history, reading, writing
 from omnigraph.client.failures import require_no_actor
 from omnigraph.client.handle import AsyncHandle
+from omnigraph.client.reviews import AsyncRemoteReviews
 from omnigraph.model.branch_scope import AsyncBranchScope, BranchTask
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity
@@ -121,6 +122,11 @@ class AsyncRemoteGraph(AsyncHandle):
     cherry_pick = branches.cherry_pick
     plan_revert = branches.plan_revert
     plan_cherry_pick = branches.plan_cherry_pick
+
+    @property
+    def reviews(self) -> AsyncRemoteReviews:
+        """Change requests; every verb is awaited."""
+        return AsyncRemoteReviews(self)
 
     # --- history and changes ----------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from omnigraph.client.connection import BlockingHttp, Connection, Http
 from omnigraph.client.exchange import Address, Exchange
 from omnigraph.client.handle import RowForm
 from omnigraph.client.patience import Patience
+from omnigraph.client.reviews import AsyncRemoteReviews
 from omnigraph.client.tables import AsyncRemoteTable
 from omnigraph.client.values import (
     AsyncRemoteBaseline,
@@ -81,22 +82,22 @@ def iterate_inline(items: AsyncIterator[Item]) -> Iterator[Item]:
 
 @overload
 def _blocking(
-    verb: Callable[Concatenate[AsyncRemoteGraph, P], Coroutine[Any, Any, Returned]],
-) -> Callable[Concatenate[RemoteGraph, P], Returned]: ...
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, Returned]],
+) -> Callable[Concatenate[Any, P], Returned]: ...
 
 
 @overload
 def _blocking(
-    verb: Callable[Concatenate[AsyncRemoteGraph, P], Coroutine[Any, Any, Returned]],
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, Returned]],
     shown: Callable[[Returned], Shown],
     returns: str,
-) -> Callable[Concatenate[RemoteGraph, P], Shown]: ...
+) -> Callable[Concatenate[Any, P], Shown]: ...
 
 
 def _blocking(verb: Any, shown: Any = None, returns: str | None = None) -> Any:
-    """A verb of `AsyncRemoteGraph` as a method that returns what it awaits, or what shows that."""
+    """An asynchronous verb as a method that returns what the verb awaits, or what shows that."""
 
-    def method(self: RemoteGraph, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         found = run_inline(verb(self._verbs, *args, **kwargs))
         return found if shown is None else shown(found)
 
@@ -122,7 +123,8 @@ def _presented(method: Any, verb: Any, returns: str | None) -> Any:
     if returns is not None:
         signature = signature.replace(return_annotation=returns)
     method.__signature__ = signature
-    method.__name__, method.__qualname__ = verb.__name__, f"RemoteGraph.{verb.__name__}"
+    owner = verb.__qualname__.rpartition(".")[0].removeprefix("Async") or "RemoteGraph"
+    method.__name__, method.__qualname__ = verb.__name__, f"{owner}.{verb.__name__}"
     method.__doc__ = (verb.__doc__ or "").replace("async with", "with")
     method.__module__ = verb.__module__ if returns is None else __name__
     return method
@@ -234,6 +236,33 @@ def _blocking_table(table: AsyncRemoteTable) -> Table:
 # --- the graph ------------------------------------------------------------------------------------
 
 
+class RemoteReviews:
+    """The change requests of a served graph; verbs mean what they mean for `Graph.reviews`.
+
+    The actor is the one the token belongs to.
+    """
+
+    def __init__(self, verbs: AsyncRemoteReviews) -> None:
+        self._verbs = verbs
+
+    list = _blocking(AsyncRemoteReviews.list)
+    get = _blocking(AsyncRemoteReviews.get)
+    diff = _blocking(AsyncRemoteReviews.diff, RemoteDiff, "RemoteDiff")
+    diff_page = _blocking(AsyncRemoteReviews.diff_page)
+    export = _blocking(AsyncRemoteReviews.export, iterate_inline, "Iterator[ReviewEvent]")
+    export_page = _blocking(AsyncRemoteReviews.export_page)
+    open = _blocking(AsyncRemoteReviews.open)
+    edit = _blocking(AsyncRemoteReviews.edit)
+    comment = _blocking(AsyncRemoteReviews.comment)
+    resolve = _blocking(AsyncRemoteReviews.resolve)
+    review = _blocking(AsyncRemoteReviews.review)
+    check = _blocking(AsyncRemoteReviews.check)
+    report_check = _blocking(AsyncRemoteReviews.report_check)
+    merge = _blocking(AsyncRemoteReviews.merge)
+    close = _blocking(AsyncRemoteReviews.close)
+    reopen = _blocking(AsyncRemoteReviews.reopen)
+
+
 class RemoteGraph:
     """One served graph. Safe to share between threads.
 
@@ -301,6 +330,11 @@ class RemoteGraph:
     cherry_pick = _blocking(AsyncRemoteGraph.cherry_pick)
     plan_revert = _blocking(AsyncRemoteGraph.plan_revert)
     plan_cherry_pick = _blocking(AsyncRemoteGraph.plan_cherry_pick)
+
+    @property
+    def reviews(self) -> RemoteReviews:
+        """Change requests: `graph.reviews.open("feature", title="…")`, `.list()`, `.merge(id)`."""
+        return RemoteReviews(self._verbs.reviews)
 
     list_commits = _blocking(AsyncRemoteGraph.list_commits)
     show_commit = _blocking(AsyncRemoteGraph.show_commit)

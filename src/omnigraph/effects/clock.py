@@ -52,6 +52,18 @@ def ulid_at(milliseconds: int) -> str:
     return encode_ulid(milliseconds << _RANDOM_BITS)
 
 
+def next_ulid(ulid: str) -> str:
+    """The ULID that follows one.
+
+    >>> next_ulid("01K3Z7M0Q8W4R6T2Y5V9B1N3XZ")
+    '01K3Z7M0Q8W4R6T2Y5V9B1N3Y0'
+    """
+    value = 0
+    for character in ulid:
+        value = value << 5 | _ALPHABET.index(character)
+    return encode_ulid(value + 1)
+
+
 class IdMint:
     """A source of ids; the process shares `MINT`, tests make their own from a clock and entropy."""
 

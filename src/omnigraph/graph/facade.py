@@ -15,6 +15,7 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.graph import blobs, branches, history, reading, schemas, tables, upkeep, writing
 from omnigraph.graph.opened import Handle, OpenGraph
+from omnigraph.graph.reviews import Reviews
 from omnigraph.model.branch_scope import BranchScope, BranchTask
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity
 from omnigraph.model.upkeep import AutoOptimizeStatus, BlockedBranch
@@ -154,6 +155,11 @@ class Graph(Handle):
     cherry_pick = branches.cherry_pick
     plan_revert = branches.plan_revert
     plan_cherry_pick = branches.plan_cherry_pick
+
+    @property
+    def reviews(self) -> Reviews:
+        """Change requests: `graph.reviews.open("feature", title="…")`, `.list()`, `.merge(id)`."""
+        return Reviews(self)
 
     # --- history and changes ----------------------------------------------------------------------
 

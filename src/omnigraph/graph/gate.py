@@ -96,6 +96,19 @@ class WriteGate:
         self._permit("branch merge", actor, Action.BRANCH_MERGE, source, target)
         self._permit("branch merge", actor, Action.READ, source, None)
 
+    def review(self, verb: str, actor: str | None, source: str, target: str) -> None:
+        """Before something is said about merging a branch into another: both can be read."""
+        self._permit(verb, actor, Action.READ, source, None)
+        self._permit(verb, actor, Action.READ, target, None)
+
+    def review_of(
+        self, verb: str, actor: str | None, author: str | None, source: str, target: str
+    ) -> None:
+        """Before a change request is edited, closed or reopened: by its author or who may merge."""
+        self.review(verb, actor, source, target)
+        if self._policy is not None and actor != author:
+            self._permit(verb, actor, Action.BRANCH_MERGE, source, target)
+
     def require_writable(self, verb: str) -> None:
         """Before upkeep, which no policy decides: the operator of the storage does it."""
         if self._read_only:

@@ -38,6 +38,7 @@ from omnigraph.model.result import ReadTarget
 from omnigraph.policy import Policy
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.plan import QueryPlan
+from omnigraph.review.requests import Requests
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.layout import MAIN
@@ -98,6 +99,11 @@ class OpenGraph:
     def schemas(self) -> SchemaHistory:
         """The schemas of older commits, each read once."""
         return SchemaHistory(self.kernel)
+
+    @cached_property
+    def reviews(self) -> Requests:
+        """The change requests of the graph."""
+        return Requests(self.kernel, self.schemas)
 
     @cached_property
     def unfinished(self) -> Unfinished:

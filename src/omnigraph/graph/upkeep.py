@@ -6,6 +6,7 @@ No policy decides about these verbs: the operator of the storage runs them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Literal
 
@@ -20,9 +21,11 @@ from omnigraph.model.upkeep import (
     Diagnosis,
     GraphStats,
     IndexReceipt,
+    OptimizedTable,
     OptimizeReceipt,
     RepairReceipt,
 )
+from omnigraph.storage.layout import REVIEWS
 from omnigraph.upkeep.cleanup import cleanup as run_cleanup
 from omnigraph.upkeep.optimize import ensure_indices as build_indices
 from omnigraph.upkeep.optimize import optimize as run_optimize
@@ -57,21 +60,36 @@ def optimize(
 ) -> OptimizeReceipt:
     """Make main compact and its indexes complete: one commit, or none if nothing is due.
 
-    Old versions stay. A table that an external writer has changed (drift) is skipped.
-    ``progress`` gets how many tables are done, of how many. With ``engine="spark"`` executors
-    rewrite fragments and build indexes; the result is the same. Raises `RecoveryRequired` while
-    an interrupted operation is unsettled, and `Conflict` when others wrote to main meanwhile.
+    The events of change requests are compacted as well. Old versions stay. A table that an external
+    writer has changed (drift) is skipped. ``progress`` gets how many tables are done, of how many.
+    With ``engine="spark"`` executors rewrite fragments and build indexes; the result is the same.
+    Raises `RecoveryRequired` while an interrupted operation is unsettled, and `Conflict` when
+    others wrote to main meanwhile.
     """
     self._opened.gate.require_writable("optimize")
     options = checked_options(spark, SparkOptions, "spark")
     if engine_name(engine, options) == "local":
-        return run_optimize(self._kernel, self._opened.accepted(), progress=progress)
+        done = run_optimize(self._kernel, self._opened.accepted(), progress=progress)
+        return _with_reviews(self, done)
     from omnigraph.pipeline.maintenance import spark_workers
 
     with spark_workers(self._kernel.root, options, self._kernel.ids.ulid()) as workers:
-        return run_optimize(
+        done = run_optimize(
             self._kernel, self._opened.accepted(), progress=progress, workers=workers
         )
+    return _with_reviews(self, done)
+
+
+def _with_reviews(self: Handle, done: OptimizeReceipt) -> OptimizeReceipt:
+    """Compact the events of change requests, if there are any; the receipt lists them last."""
+    found = self._opened.reviews.events.compact()
+    if found is None:
+        return done
+    version, before, after = found
+    is_smaller = after < before
+    removed, added = (before, after) if is_smaller else (0, 0)
+    row = OptimizedTable(REVIEWS, version, version, removed, added, is_smaller)
+    return replace(done, tables=(*done.tables, row))
 
 
 def repair(

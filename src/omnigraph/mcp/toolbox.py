@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -37,6 +37,8 @@ class Access:
     """Rows of an answer; a longer one is cut off and says so."""
     actor: str | None = None
     """The author of writes to storage."""
+    reviews: bool = False
+    """Whether change requests may be approved and merged, which only people do otherwise."""
 
     @classmethod
     def of(
@@ -46,6 +48,7 @@ class Access:
         adhoc: bool = False,
         rows_max: int = 200,
         actor: str | None = None,
+        reviews: bool = False,
     ) -> Access:
         """What the flags of a command line allow; raises `InputError` for a malformed branch."""
         allowed = tuple(write_branches)
@@ -53,7 +56,7 @@ class Access:
             check_branch_name(pattern.removesuffix(_BELOW))
         if rows_max < 1:
             raise InputError(f"at most {rows_max} rows are none", hint="allow one or more")
-        return cls(allowed, adhoc, rows_max, actor)
+        return cls(allowed, adhoc, rows_max, actor, reviews)
 
     @property
     def writes(self) -> bool:
@@ -143,6 +146,45 @@ class Merge(Arguments):
     into: str = Field(description="the branch that gets them")
 
 
+class OfReview(Arguments):
+    """A change request."""
+
+    id: str = Field(description="a change request, as `list_reviews` shows it")
+
+
+class ReviewsOfState(Arguments):
+    """Which change requests."""
+
+    state: Literal["open", "merged", "closed", "all"] = Field("open", description="which ones")
+    page_token: str | None = Field(None, description="continues an earlier answer")
+
+
+class NewReview(Arguments):
+    """A change request to open."""
+
+    source: str = Field(description="the branch with the changes")
+    into: str = Field("main", description="the branch that is to get them")
+    title: str = Field(description="what it is about, in one line")
+    description: str = Field("", description="more about it")
+
+
+class NewComment(OfReview):
+    """A comment on a change request, or on a part of its changes."""
+
+    text: str = Field(description="what to say")
+    type_name: str | None = Field(None, description="the type it is about")
+    entity_id: str | None = Field(None, description="the entity it is about")
+    property_name: str | None = Field(None, description="the property it is about")
+    reply_to: str | None = Field(None, description="the comment it answers")
+
+
+class NewVerdict(OfReview):
+    """A review of a change request."""
+
+    verdict: Literal["approve", "request_changes"] = Field(description="what to say about it")
+    text: str | None = Field(None, description="why")
+
+
 Given = TypeVar("Given", bound=Arguments)
 
 
@@ -156,6 +198,7 @@ def tools_of(graph: AnyGraph, stored: Iterable[QueryTool], access: Access) -> li
         tools += _adhoc(graph, access)
     if access.writes:
         tools += _writing(graph, access)
+    tools += _reviewing(graph, access)
     names: set[str] = set()
     for tool in tools:
         if tool.name in names:
@@ -284,6 +327,69 @@ def _writing(graph: AnyGraph, access: Access) -> list[Tool]:
     if access.adhoc:
         about = f"Run a query that inserts, updates or deletes, as one commit. {where}"
         tools.append(_tool("graph_mutate", about, AdhocQuery, mutate, writes=True))
+    return tools
+
+
+def _reviewing(graph: AnyGraph, access: Access) -> list[Tool]:
+    """Change requests; approving and merging only where that is allowed."""
+    reviews = graph.reviews
+    by: Any = {"actor": access.actor} if isinstance(graph, Graph) else {}
+
+    def listed(given: ReviewsOfState) -> Json:
+        state = None if given.state == "all" else given.state
+        return reviews.list(state=state, page_token=given.page_token).to_dict()
+
+    def comment(given: NewComment) -> Json:
+        said = given.model_dump(exclude={"id", "text"})
+        return reviews.comment(given.id, given.text, **said, **by).to_dict()
+
+    tools = [
+        _tool("list_reviews", "Change requests, newest first.", ReviewsOfState, listed),
+        _tool(
+            "show_review",
+            "One change request: reviews, comments, checks, and what keeps it from being merged.",
+            OfReview,
+            lambda given: reviews.get(given.id).to_dict(),
+        ),
+    ]
+    if access.writes or access.reviews:
+        tools += [
+            _tool(
+                "open_review",
+                "Ask people to look at a branch and to merge it.",
+                NewReview,
+                lambda given: reviews.open(
+                    given.source,
+                    given.into,
+                    title=given.title,
+                    description=given.description,
+                    **by,
+                ).to_dict(),
+                writes=True,
+            ),
+            _tool(
+                "comment_review", "Comment on a change request.", NewComment, comment, writes=True
+            ),
+        ]
+    if access.reviews:
+        tools += [
+            _tool(
+                "review_review",
+                "Approve a change request, or ask for changes.",
+                NewVerdict,
+                lambda given: reviews.review(
+                    given.id, given.verdict, text=given.text, **by
+                ).to_dict(),
+                writes=True,
+            ),
+            _tool(
+                "merge_review",
+                "Merge a change request, as one commit.",
+                OfReview,
+                lambda given: reviews.merge(given.id, **by).to_dict(),
+                writes=True,
+            ),
+        ]
     return tools
 
 

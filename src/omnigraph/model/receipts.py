@@ -84,6 +84,16 @@ def checked_key(key: object, name: str = "operation_id") -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class MergedRequest(JsonObject):
+    """The change request that a commit merged."""
+
+    id: str
+    title: str
+    approvers: tuple[str, ...]
+    """Actors who approved what was merged."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitInfo(JsonObject):
     """One graph commit, as users see it."""
 
@@ -105,6 +115,8 @@ class CommitInfo(JsonObject):
     affected_nodes: Annotated[int | None, OPTIONAL] = None
     """Nodes that it inserted, updated or deleted; None where its writer did not record it."""
     affected_edges: Annotated[int | None, OPTIONAL] = None
+    change_request: Annotated[MergedRequest | None, OPTIONAL] = None
+    """The change request that it merged; left out if it merged none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ class OptimizeReceipt(JsonObject):
     """What a run did."""
 
     tables: Annotated[tuple[OptimizedTable, ...], Json("datasets")]
-    """Every type of main, and last the manifest of the graph."""
+    """Every type of main, the manifest of the graph, and the events of change requests, if any."""
     graph_commit_id: Annotated[str | None, SUMMARY]
     """Null when no table had anything to do."""
     seconds: Annotated[float, SUMMARY]

@@ -79,6 +79,8 @@ class ServerConfig:
     """Whether the page is served, at `/studio/`."""
     owner: OwnerSession | None = None
     """The one session of a server that is nobody else's; tokens and policies are then not read."""
+    mcp_review_write: bool = False
+    """Whether tools may approve and merge change requests."""
     log_format: LogFormat = "text"
     logs_requests: bool = True
     """Whether every request is logged, and not only warnings and errors."""

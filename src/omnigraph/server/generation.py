@@ -19,6 +19,7 @@ from omnigraph.graph import AUTO_OPTIMIZE_VARIABLE, Graph, open_graph
 from omnigraph.graph.reading import query_files
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.policy import Policy, load_policy
+from omnigraph.review.checks import Check, checks_files, stored_checks
 from omnigraph.server.auth import (
     Gate,
     RuntimeState,
@@ -106,6 +107,8 @@ class Served:
     queries: StoredQueries
     handle_key: tuple[str, str]
     """What the handle was opened with; while it is the same, the next generation keeps it."""
+    checks: tuple[Check, ...] = ()
+    """The checks of change requests that lie beside the stored queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,7 @@ def _files(config: ServerConfig) -> Iterator[Path]:
     yield from (path for path in single if path is not None)
     for spec in config.graphs:
         for path in spec.queries:
+            yield from checks_files((path,))
             try:
                 yield from query_files([path])
             except InputError:
@@ -262,7 +266,8 @@ def _serve(
             auto_optimize=None if AUTO_OPTIMIZE_VARIABLE in config.environment else True,
         )
     queries = load_queries(graph, spec.queries, TOOLS if config.mcp else ())
-    return Served(spec.graph_id, graph, Gate(state, policy), queries, key)
+    checks = stored_checks(spec.queries)
+    return Served(spec.graph_id, graph, Gate(state, policy), queries, key, checks)
 
 
 def _policy(path: Path, graph_id: str, kind: str) -> Policy:

@@ -20,6 +20,7 @@ from omnigraph.server.generation import StoredQuery
 from omnigraph.server.mcp_tools import (
     ADHOC_TOOLS,
     GRAPH_TOOLS,
+    REVIEW_TOOLS,
     SERVER_TOOLS,
     operation_schema,
     stored_schema,
@@ -164,7 +165,12 @@ def _operations(call: Call) -> Mapping[str, Operation]:
     if call.operation.id == ON_SERVER.id:
         tools = SERVER_TOOLS
     else:
-        tools = {**GRAPH_TOOLS, **(ADHOC_TOOLS if call.services.config.mcp_adhoc else {})}
+        config = call.services.config
+        tools = {
+            **GRAPH_TOOLS,
+            **(ADHOC_TOOLS if config.mcp_adhoc else {}),
+            **(REVIEW_TOOLS if config.mcp_review_write else {}),
+        }
     return {
         name: tool.operation
         for name, tool in tools.items()

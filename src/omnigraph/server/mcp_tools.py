@@ -45,13 +45,22 @@ GRAPH_TOOLS: Mapping[str, OperationTool] = {
     "graph_commit_changes": OperationTool(operations.COMMIT_CHANGES, _READS),
     "graph_changes": OperationTool(operations.POLL_CHANGES, _READS),
     "graph_load": OperationTool(operations.LOAD, (Action.CHANGE,)),
+    "list_reviews": OperationTool(operations.LIST_REVIEWS, on_all=Action.READ),
+    "show_review": OperationTool(operations.GET_REVIEW, _READS),
+    "open_review": OperationTool(operations.OPEN_REVIEW, _READS),
+    "comment_review": OperationTool(operations.COMMENT_REVIEW, _READS),
 }
+REVIEW_TOOLS: Mapping[str, OperationTool] = {
+    "review_review": OperationTool(operations.REVIEW_REVIEW, _READS),
+    "merge_review": OperationTool(operations.MERGE_REVIEW, (Action.BRANCH_MERGE, Action.READ)),
+}
+"""What only people do, unless the server was told otherwise."""
 ADHOC_TOOLS: Mapping[str, OperationTool] = {
     "graph_query": OperationTool(operations.QUERY, _READS),
     "graph_mutate": OperationTool(operations.MUTATE, (Action.CHANGE,)),
     "graph_schema_apply": OperationTool(operations.APPLY_SCHEMA, (Action.SCHEMA_APPLY,)),
 }
-TOOLS = frozenset({*GRAPH_TOOLS, *ADHOC_TOOLS})
+TOOLS = frozenset({*GRAPH_TOOLS, *ADHOC_TOOLS, *REVIEW_TOOLS})
 """Names that no stored query of a graph may have."""
 
 _BRANCH = {"type": "string", "description": "the branch; main when left out"}

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import lance
 import pyarrow as pa
@@ -218,6 +219,64 @@ class LanceStore:
             dataset.merge_insert(key).when_not_matched_insert_all().execute(rows)
         if root is not None:
             flush_new_files(directory, known, self.durability)
+
+    def append(self, where: DatasetRef, rows: pa.Table, uuid: str) -> None:
+        """Append rows to a dataset that only grows, whatever others append or compact meanwhile.
+
+        Appends do not conflict, so Lance puts this one behind theirs. After an error the rows may
+        be there all the same: readers have to know rows that they have seen.
+        """
+        dataset = self.open(where)
+        count_lance("commit", where.address)
+        options = self.root.storage_options() or None
+        with lance_errors(dataset):
+            fragments = write_fragments(
+                rows,
+                where.address,
+                schema=rows.schema,
+                mode="append",
+                data_storage_version=FILE_FORMAT,
+                enable_stable_row_ids=True,
+                storage_options=options,
+            )
+            transaction = Transaction(dataset.version, LanceOperation.Append(fragments), uuid=uuid)
+            if self.root.is_local:
+                _require_whole(where.address, transaction)
+            landed = LanceDataset.commit(dataset, transaction, storage_options=options)
+        self._flush_commit(landed, transaction)
+
+    def compact(
+        self, where: DatasetRef, indexes: Mapping[str, Literal["BTREE", "BITMAP"]], keep: timedelta
+    ) -> tuple[int, int, int]:
+        """Rewrite a dataset of `append` as few fragments, with all rows in its indexes.
+
+        ``indexes`` are columns and the kind of index of each. Versions older than ``keep`` go:
+        nobody reads one, but writers on their way compare with those they began at. Returns the
+        version, how many fragments there were, and how many there are.
+        """
+        dataset = self.open(where)
+        count_lance("commit", where.address)
+        before = fragment_count(dataset)
+        root, directory = self._flushed_root, Path(where.address)
+        known = frozenset() if root is None else files_below(directory)
+        with lance_errors(dataset):
+            try:
+                dataset.optimize.compact_files(target_rows_per_fragment=1 << 20)
+                there = {name for each in dataset.describe_indices() for name in each.field_names}
+                for column, kind in indexes.items():
+                    if column not in there:
+                        dataset.create_scalar_index(column, kind)
+                dataset.optimize.optimize_indices()
+            except LIBRARY_ERRORS as error:
+                # One of several that compact at once wins, and has done what the others would have.
+                if not _is_conflict(error) and "preempted by concurrent" not in str(error):
+                    raise
+        if root is not None:
+            flush_new_files(directory, known, self.durability)
+        with lance_errors(dataset):
+            newest = self.open(where)
+            newest.cleanup_old_versions(older_than=keep)
+        return int(newest.version), before, fragment_count(newest)
 
     def create_ref(self, where: DatasetRef, ref: str, version: int) -> LanceDataset:
         """Fork ``where`` at ``version`` into a new physical ref."""

@@ -14,6 +14,9 @@ REFUSED_SIDECARS = "__recovery_refused"
 RECOVERY_AUDIT = "_graph_commit_recoveries.lance"
 """Dataset: one row per completed recovery."""
 
+REVIEWS = "__reviews"
+"""Dataset: the events of change requests, one row and one append each."""
+
 LEASES = "__lease"
 """Prefix: one JSON record per writer scope."""
 

@@ -18,7 +18,7 @@ from lance import LanceDataset
 from omnigraph.effects.uri import Root
 from omnigraph.errors import RootMoved, StorageError, UnsupportedStorageVersion
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, SCHEMA_APPLY_LOCK, EntityKind
-from omnigraph.model.receipts import CommitInfo, CommitKind, LoadedType
+from omnigraph.model.receipts import CommitInfo, CommitKind, LoadedType, MergedRequest
 from omnigraph.storage.layout import MAIN
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
@@ -131,6 +131,12 @@ class CommitRow:
             loaded = (LoadedType(*counts) for counts in stored[f"{kind}s"])
             return sum(each.inserted + each.updated for each in loaded)
         return None
+
+    @property
+    def change_request(self) -> MergedRequest | None:
+        """The change request that it merged."""
+        found = (self.receipt or {}).get("change_request")
+        return None if found is None else MergedRequest.from_dict(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +390,7 @@ def commit_info(row: CommitRow) -> CommitInfo:
         row.metadata,
         row.affected("node"),
         row.affected("edge"),
+        row.change_request,
     )
 
 

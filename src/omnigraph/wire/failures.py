@@ -45,7 +45,12 @@ STATUSES: tuple[tuple[type[OmnigraphError], int], ...] = (
 )
 """The first class that fits decides; anything else is 500."""
 
-_TELLING = (errors.ParameterError, errors.PolicyDenied, errors.OutcomeUnknown)
+_TELLING = (
+    errors.ParameterError,
+    errors.PolicyDenied,
+    errors.OutcomeUnknown,
+    errors.ReviewBlocked,
+)
 """Errors without a structured detail whose facts a caller needs, and may know."""
 
 _BY_DETAIL: Mapping[str, type[OmnigraphError]] = {

@@ -29,6 +29,7 @@ from omnigraph.model.receipts import (
     SchemaRebaseReceipt,
 )
 from omnigraph.model.result import Explanation, ReadAnswer, SnapshotSummary
+from omnigraph.model.reviews import Review, ReviewEvents, ReviewMerged, ReviewPage
 from omnigraph.model.signatures import SchemaDescription
 from omnigraph.model.upkeep import GraphStats
 from omnigraph.wire import answers, requests
@@ -620,6 +621,129 @@ BASELINE = Operation(
     body_required=False,
     gives=(NDJSON,),
     refusals=(413,),
+)
+
+# --- change requests ------------------------------------------------------------------------------
+
+_REVIEW = f"{GRAPH}/reviews/{{review_id}}"
+_ONE_REVIEW = (_path("review_id", "the change request, or the beginning of its id"),)
+LIST_REVIEWS = Operation(
+    "cluster_listReviews",
+    f"GET {GRAPH}/reviews",
+    "Change requests, newest first",
+    ReviewPage,
+    parameters=(
+        _query(
+            "state", "which ones; open when left out", _one_of("open", "merged", "closed", "all")
+        ),
+        _PAGE_TOKEN,
+        _query("limit", "change requests a page", _COUNT),
+    ),
+    refusals=(413,),
+)
+OPEN_REVIEW = Operation(
+    "cluster_openReview",
+    f"POST {GRAPH}/reviews",
+    "Ask to merge a branch into another",
+    Review,
+    requests.OpenReviewRequest,
+    is_gated=True,
+)
+EXPORT_REVIEWS = Operation(
+    "cluster_exportReviews",
+    f"GET {GRAPH}/reviews/events",
+    "The events of all change requests, in their order",
+    ReviewEvents,
+    parameters=(_PAGE_TOKEN, _query("limit", "events a page", _COUNT)),
+    refusals=(413,),
+)
+GET_REVIEW = Operation(
+    "cluster_getReview",
+    f"GET {_REVIEW}",
+    "One change request as it stands now",
+    Review,
+    parameters=_ONE_REVIEW,
+    refusals=(409,),
+)
+DIFF_REVIEW = replace(
+    DIFF,
+    id="cluster_diffReview",
+    route=f"GET {_REVIEW}/diff",
+    summary="What a change request would change in its target, or has changed once it is merged",
+    parameters=(
+        *_ONE_REVIEW,
+        *(each for each in DIFF.parameters if each.name not in ("target", "source", "direct")),
+    ),
+)
+EDIT_REVIEW = Operation(
+    "cluster_editReview",
+    f"POST {_REVIEW}/edit",
+    "Change the title or the description of a change request",
+    Review,
+    requests.EditReviewRequest,
+    parameters=_ONE_REVIEW,
+    is_gated=True,
+)
+COMMENT_REVIEW = replace(
+    EDIT_REVIEW,
+    id="cluster_commentReview",
+    route=f"POST {_REVIEW}/comments",
+    summary="Comment on a change request",
+    body=requests.CommentRequest,
+)
+RESOLVE_COMMENT = replace(
+    EDIT_REVIEW,
+    id="cluster_resolveComment",
+    route=f"POST {_REVIEW}/comments/{{comment_id}}/resolve",
+    summary="Mark the thread of a comment as resolved, or as open again",
+    body=requests.ResolveRequest,
+    body_required=False,
+    parameters=(*_ONE_REVIEW, _path("comment_id", "the comment")),
+)
+REVIEW_REVIEW = replace(
+    EDIT_REVIEW,
+    id="cluster_reviewReview",
+    route=f"POST {_REVIEW}/review",
+    summary="Approve a change request, or ask for changes",
+    body=requests.VerdictRequest,
+)
+CHECK_REVIEW = replace(
+    EDIT_REVIEW,
+    id="cluster_checkReview",
+    route=f"POST {_REVIEW}/check",
+    summary="Run the checks of the server on the head of the source",
+    body=requests.RunChecksRequest,
+    body_required=False,
+)
+REPORT_CHECK = replace(
+    EDIT_REVIEW,
+    id="cluster_reportCheck",
+    route=f"POST {_REVIEW}/checks/{{name}}",
+    summary="Tell how a check of another program went",
+    body=requests.ReportCheckRequest,
+    parameters=(*_ONE_REVIEW, _path("name", "the check")),
+)
+MERGE_REVIEW = replace(
+    EDIT_REVIEW,
+    id="cluster_mergeReview",
+    route=f"POST {_REVIEW}/merge",
+    summary="Merge a change request, as one commit that names it",
+    answer=ReviewMerged,
+    body=requests.MergeReviewRequest,
+    body_required=False,
+)
+CLOSE_REVIEW = replace(
+    EDIT_REVIEW,
+    id="cluster_closeReview",
+    route=f"POST {_REVIEW}/close",
+    summary="Close a change request without merging it",
+    body=None,
+)
+REOPEN_REVIEW = replace(
+    CLOSE_REVIEW,
+    id="cluster_reopenReview",
+    route=f"POST {_REVIEW}/reopen",
+    summary="Open a closed change request again",
 )
 
 OPERATIONS = tuple(each for each in tuple(globals().values()) if isinstance(each, Operation))

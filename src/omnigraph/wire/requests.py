@@ -15,6 +15,7 @@ from omnigraph.model.ids import EntityKind
 from omnigraph.model.load_options import OnError
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity
 from omnigraph.model.receipts import AbsentMeaning, LoadMode
+from omnigraph.model.reviews import CheckState, ReviewVerdict
 
 # --- headers and media types ----------------------------------------------------------------------
 
@@ -398,6 +399,89 @@ class ReplayRequest(ReplayTarget):
 
 class ReplayPlanRequest(ReplayTarget, PlanPage):
     """The replay whose plan is wanted, and which page of it."""
+
+
+class OpenReviewRequest(Body):
+    """A change request to open."""
+
+    source: BranchName = Field(description="the branch that is to be merged")
+    target: BranchName | None = Field(default=None, description="main when left out")
+    title: str | None = Field(default=None, description="the name of the source when left out")
+    description: str | None = None
+
+
+class EditReviewRequest(Body):
+    """What a change request is to say about itself."""
+
+    title: str | None = None
+    description: str | None = None
+
+
+class CommentRequest(Body):
+    """A comment on a change request, or on a type, an entity or a property of its changes."""
+
+    text: str
+    type_name: str | None = Field(default=None, description="the type it is about")
+    entity_id: str | None = Field(default=None, description="the entity it is about")
+    property_name: str | None = Field(default=None, description="the property it is about")
+    commit_id: str | None = Field(
+        default=None, description="the commit that was looked at; the head when left out"
+    )
+    reply_to: str | None = Field(default=None, description="the comment it answers")
+
+
+class ResolveRequest(Body):
+    """Whether the thread of a comment is resolved."""
+
+    resolved: bool = True
+
+
+class VerdictRequest(Body):
+    """A review of the head of a source."""
+
+    verdict: ReviewVerdict
+    text: str | None = None
+    head: str | None = Field(
+        default=None, description="the commit that was looked at; the head when left out"
+    )
+
+
+class RunChecksRequest(Body):
+    """How to run the checks of a change request."""
+
+    again: bool = Field(default=False, description="also what has run on this head already")
+
+
+class ReportCheckRequest(Body):
+    """How a check of another program went."""
+
+    state: CheckState
+    text: str | None = None
+    rows: list[dict[str, Any]] | None = Field(
+        default=None, description="what it found; the first 100 are kept"
+    )
+    head: str | None = Field(
+        default=None, description="the commit that it ran on; the head when left out"
+    )
+
+
+class MergeReviewRequest(Body):
+    """How a change request is merged."""
+
+    on_conflict: ConflictPolicy = Field(default="fail", description="which side wins, or fail")
+    on_conflict_of: dict[str, ConflictPolicy] | None = Field(
+        default=None, description="the same for single types, by name"
+    )
+    granularity: MergeGranularity = Field(
+        default="entity",
+        description="property: edits of different properties of one entity go together",
+    )
+    delete_branch: bool = Field(
+        default=False, description="delete the source once the merge has landed"
+    )
+    message: str | None = Field(
+        default=None, description="kept with the commit; the title when left out"
+    )
 
 
 class BaselineRequest(Body):

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import dropwhile, islice
 from typing import Any
 
 from starlette.responses import Response
 
-from omnigraph.errors import ChangeCursorRejected, LimitExceeded
+from omnigraph.errors import ChangeCursorRejected, LimitExceeded, NotFound
 from omnigraph.graph import Graph
+from omnigraph.model.governor import Governor
 from omnigraph.model.ids import MAIN_BRANCH, is_ulid
+from omnigraph.model.result import Result
+from omnigraph.model.reviews import Review, ReviewSummary, no_review
 from omnigraph.policy import Action
+from omnigraph.review.checks import Check
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
 from omnigraph.server.call import Call, Handlers, canonical_commit_id
+from omnigraph.server.generation import Served
 from omnigraph.server.responses import json_response
 from omnigraph.server.routes.changes import change_filters
 from omnigraph.wire import operations
 from omnigraph.wire.answers import EntityHistoryPage
 from omnigraph.wire.requests import (
+    CommentRequest,
+    EditReviewRequest,
     MergePlanRequest,
+    MergeReviewRequest,
+    OpenReviewRequest,
     PlanPage,
     ReplayPlanRequest,
     ReplayRequest,
     ReplayTarget,
+    ReportCheckRequest,
+    ResolveRequest,
+    RunChecksRequest,
+    VerdictRequest,
 )
 
 VERSIONS_DEFAULT, VERSIONS_MAX = 100, 1_000
@@ -183,7 +198,252 @@ async def _authorize_end(call: Call, name: str) -> str:
     return name
 
 
+# --- change requests ------------------------------------------------------------------------------
+
+
+async def list_reviews(call: Call) -> Response:
+    """Change requests about branches that the caller may read."""
+    state: Any = call.parameter("state") or "open"
+    call.authorize(Action.READ)
+    page = await call.read(
+        call.served.graph.reviews.page_for,
+        partial(_may_read, call),
+        None if state == "all" else state,
+        call.number_parameter("limit"),
+        call.parameter("page_token"),
+    )
+    return json_response(page)
+
+
+def _may_read(call: Call, *branches: str) -> bool:
+    return all(call.may(Action.READ, branch) for branch in branches)
+
+
+async def open_review(call: Call) -> Response:
+    """Ask for a merge."""
+    asked = await call.document(OpenReviewRequest)
+    target = asked.target or MAIN_BRANCH
+    for branch in (asked.source, target):
+        call.authorize(Action.READ, branch)
+    return await _told(
+        call,
+        call.served.graph.reviews.open,
+        asked.source,
+        target,
+        title=asked.title,
+        description=asked.description or "",
+    )
+
+
+async def export_reviews(call: Call) -> Response:
+    """Events of requests about branches that the caller may read."""
+    call.authorize(Action.EXPORT, MAIN_BRANCH)
+    page = await call.read(
+        call.served.graph.reviews.events_for,
+        partial(_may_read, call),
+        call.parameter("page_token"),
+        call.number_parameter("limit"),
+    )
+    return json_response(page)
+
+
+async def get_review(call: Call) -> Response:
+    """One request."""
+    review = await _readable(call)
+    return json_response(await call.read(call.served.graph.reviews.get, review.id))
+
+
+async def diff_review(call: Call) -> Response:
+    """What one request changes."""
+    images = call.flag_parameter("images")
+    pages: Any = {name: call.number_parameter(name) for name in ("limit", "limit_bytes")}
+    review = await _readable(call)
+    page = await call.read(
+        call.served.graph.reviews.diff_page,
+        review.id,
+        page_token=call.parameter("page_token"),
+        images=images,
+        **pages,
+        **change_filters(call),
+    )
+    return json_response(page)
+
+
+async def edit_review(call: Call) -> Response:
+    """Change what a request says about itself."""
+    asked = await call.document(EditReviewRequest)
+    review = await _readable(call)
+    return await _told(
+        call,
+        call.served.graph.reviews.edit,
+        review.id,
+        title=asked.title,
+        description=asked.description,
+    )
+
+
+async def comment_review(call: Call) -> Response:
+    """Comment on a request."""
+    asked = await call.document(CommentRequest)
+    review = await _readable(call)
+    return await _told(call, call.served.graph.reviews.comment, review.id, **asked.model_dump())
+
+
+async def resolve_comment(call: Call) -> Response:
+    """Resolve the thread of a comment."""
+    asked = await call.document(ResolveRequest)
+    review = await _readable(call)
+    return await _told(
+        call,
+        call.served.graph.reviews.resolve,
+        review.id,
+        call.values["comment_id"],
+        resolved=asked.resolved,
+    )
+
+
+async def review_review(call: Call) -> Response:
+    """Approve a request, or ask for changes."""
+    asked = await call.document(VerdictRequest)
+    review = await _readable(call)
+    return await _told(
+        call,
+        call.served.graph.reviews.review,
+        review.id,
+        asked.verdict,
+        text=asked.text,
+        head=asked.head,
+    )
+
+
+async def check_review(call: Call) -> Response:
+    """Run the checks of the server."""
+    asked = await call.document(RunChecksRequest)
+    review = await _readable(call)
+    run = partial(run_stored_checks, call.served, review.id, again=asked.again)
+    return await _told(call, run)
+
+
+async def report_check(call: Call) -> Response:
+    """Take the result of another program's check."""
+    asked = await call.document(ReportCheckRequest)
+    review = await _readable(call)
+    return await _told(
+        call,
+        call.served.graph.reviews.report_check,
+        review.id,
+        call.values["name"],
+        asked.state,
+        text=asked.text,
+        rows=asked.rows or (),
+        head=asked.head,
+    )
+
+
+async def merge_review(call: Call) -> Response:
+    """Merge a request, and delete its source afterwards if that is wanted and allowed."""
+    asked = await call.document(MergeReviewRequest)
+    review = await _readable(call)
+    call.authorize(Action.BRANCH_MERGE, review.source, review.target)
+    verdict = None
+    if asked.delete_branch:
+        verdict = call.verdict(Action.BRANCH_DELETE, None, review.source)
+    merged = await call.write(
+        review.target,
+        BRANCH_OPERATION_BYTES,
+        call.served.graph.reviews.merge,
+        review.id,
+        on_conflict=asked.on_conflict,
+        on_conflict_of=asked.on_conflict_of,
+        granularity=asked.granularity,
+        engine="local",
+        delete_branch=verdict is not None and verdict.allowed,
+        message=asked.message,
+        actor=call.actor,
+        operation_id=call.key,
+    )
+    if verdict is not None and not verdict.allowed:
+        refused = replace(merged.merge, branch_deleted=False, branch_delete_error=verdict.message)
+        merged = replace(merged, merge=refused)
+    return json_response(merged)
+
+
+async def close_review(call: Call) -> Response:
+    """Close a request."""
+    review = await _readable(call)
+    return await _told(call, call.served.graph.reviews.close, review.id)
+
+
+async def reopen_review(call: Call) -> Response:
+    """Open a request again."""
+    review = await _readable(call)
+    return await _told(call, call.served.graph.reviews.reopen, review.id)
+
+
+def run_stored_checks(
+    served: Served,
+    id: str,
+    *,
+    again: bool = False,
+    actor: str | None = None,
+    operation_id: str | None = None,
+) -> Review:
+    """Run the checks that lie beside the stored queries of a graph."""
+
+    def run(check: Check, head: str, governor: Governor) -> Result:
+        stored = served.queries.get(check.query)
+        if stored is None:
+            raise NotFound(f"there is no stored query `{check.query}`")
+        name, params = stored.signature.name, dict(check.params)
+        return served.graph.query(
+            stored.source, params, name=name, snapshot=head, governor=governor
+        )
+
+    return served.graph.reviews.run_checks(
+        id, served.checks, run, again=again, actor=actor, operation_id=operation_id
+    )
+
+
+async def _readable(call: Call) -> ReviewSummary:
+    """The request of the path; one about branches that the caller may not read is not found."""
+    id = call.values["review_id"]
+    found = await call.read(call.served.graph.reviews.summary, id)
+    if not all(
+        call.verdict(Action.READ, branch).allowed for branch in (found.source, found.target)
+    ):
+        raise no_review(id)
+    return found
+
+
+async def _told(call: Call, work: Callable[..., Review], *args: Any, **options: Any) -> Response:
+    """What a verb returns that adds events; both branches can be read by now."""
+    added = await call.write(
+        None,
+        BRANCH_OPERATION_BYTES,
+        work,
+        *args,
+        **options,
+        actor=call.actor,
+        operation_id=call.key,
+    )
+    return json_response(added)
+
+
 HANDLERS: Handlers = {
+    operations.LIST_REVIEWS.id: list_reviews,
+    operations.OPEN_REVIEW.id: open_review,
+    operations.EXPORT_REVIEWS.id: export_reviews,
+    operations.GET_REVIEW.id: get_review,
+    operations.DIFF_REVIEW.id: diff_review,
+    operations.EDIT_REVIEW.id: edit_review,
+    operations.COMMENT_REVIEW.id: comment_review,
+    operations.RESOLVE_COMMENT.id: resolve_comment,
+    operations.REVIEW_REVIEW.id: review_review,
+    operations.CHECK_REVIEW.id: check_review,
+    operations.REPORT_CHECK.id: report_check,
+    operations.MERGE_REVIEW.id: merge_review,
+    operations.CLOSE_REVIEW.id: close_review,
+    operations.REOPEN_REVIEW.id: reopen_review,
     operations.DIFF.id: diff,
     operations.ENTITY_HISTORY.id: entity_history,
     operations.PLAN_MERGE.id: plan_merge,

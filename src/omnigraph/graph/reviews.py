@@ -1,0 +1,580 @@
+"""Change requests of an open graph: `graph.reviews`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omnigraph.branching import merge as merges
+from omnigraph.branching.diff import GraphDiff
+from omnigraph.branching.entity_history import find_type
+from omnigraph.branching.three_way import ConflictRules
+from omnigraph.errors import Conflict, InputError, NotFound, OmnigraphError, ReviewBlocked
+from omnigraph.graph.history import diff as diff_of_branches
+from omnigraph.graph.history import diff_page as page_of_branches
+from omnigraph.graph.opened import CompareEngine, Handle
+from omnigraph.graph.reading import describe_queries, query, query_files
+from omnigraph.model.diffs import DiffPage
+from omnigraph.model.governor import Governor
+from omnigraph.model.ids import normalize_commit_id
+from omnigraph.model.load_options import SparkOptions
+from omnigraph.model.merging import ConflictPolicy, MergeGranularity
+from omnigraph.model.receipts import checked_key, checked_message
+from omnigraph.model.result import Result
+from omnigraph.model.reviews import (
+    CHECK_NAME_CHARACTERS_MAX,
+    CHECK_ROWS_MAX,
+    TEXT_CHARACTERS_MAX,
+    CheckState,
+    Review,
+    ReviewComment,
+    ReviewEvent,
+    ReviewEventKind,
+    ReviewEvents,
+    ReviewMerged,
+    ReviewOutcome,
+    ReviewPage,
+    ReviewState,
+    ReviewSummary,
+    ReviewVerdict,
+    checked_choice,
+    checked_text,
+    checked_title,
+)
+from omnigraph.model.signatures import QuerySignature
+from omnigraph.review.checks import FILE_NAME, Check, load_checks
+from omnigraph.review.events import Caller, Request
+from omnigraph.review.requests import NO_REQUIREMENTS, Readable, Requirements, not_open
+from omnigraph.syntax.suggest import did_you_mean
+
+OUTCOMES: Mapping[ReviewVerdict, ReviewOutcome] = {
+    "approve": "approved",
+    "request_changes": "changes_requested",
+}
+
+
+class Reviews:
+    """The change requests of a graph. A request is named by its id, or the beginning of one.
+
+    Every verb that says something takes the ``actor`` who says it, and an ``operation_id`` that
+    names the call: if the same actor repeats it, nothing is added.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._opened = handle._opened
+        self._requests = handle._opened.reviews
+
+    def __repr__(self) -> str:
+        return f"Reviews({self._opened.kernel.root.uri!r})"
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def list(
+        self,
+        *,
+        state: ReviewState | None = "open",
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> ReviewPage:
+        """Change requests, newest first: those of a ``state``, or all with None.
+
+        A page has ``limit`` of them, 50 unless told; `ReviewPage.next_page_token` leads to the
+        rest.
+        """
+        if state is not None:
+            checked_choice(state, ReviewState, "state")
+        return self._requests.page(state, limit, page_token)
+
+    def get(self, id: str) -> Review:
+        """One request as it stands now: reviews, comments, checks, and what blocks it."""
+        return self._requests.show(self._requests.find(id), self._required)
+
+    def diff(
+        self,
+        id: str,
+        *,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+    ) -> GraphDiff:
+        """What a request would change in its target, or has changed if it is merged."""
+        target, source, direct = self._ends(id)
+        return diff_of_branches(
+            self._handle, target, source, direct=direct, kinds=kinds, types=types, ops=ops
+        )
+
+    def diff_page(
+        self,
+        id: str,
+        *,
+        page_token: str | None = None,
+        limit: int | None = None,
+        limit_bytes: int | None = None,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+        images: bool = False,
+    ) -> DiffPage:
+        """How much `diff` would show, and some of the entities, as `Graph.diff_page` does."""
+        target, source, direct = self._ends(id)
+        return page_of_branches(
+            self._handle,
+            target,
+            source,
+            direct=direct,
+            page_token=page_token,
+            limit=limit,
+            limit_bytes=limit_bytes,
+            kinds=kinds,
+            types=types,
+            ops=ops,
+            images=images,
+        )
+
+    def _ends(self, id: str) -> tuple[str, str, bool]:
+        """What a diff of a request compares, and whether directly."""
+        request = self._requests.find(id)
+        standing = self._requests.standing(request)
+        merged = standing.merge_commit
+        if merged is not None and merged.parent_commit_id is not None:
+            return merged.parent_commit_id, merged.commit_id, True
+        if standing.source is None or standing.target is None:
+            raise Conflict(
+                f"the changes of {request.id} are gone: {standing.closed_because}",
+                hint="only requests whose branches are there can be compared",
+            )
+        return request.outline.target, request.outline.source, False
+
+    def export(self) -> Iterator[ReviewEvent]:
+        """Every event of every request, in their order."""
+        page = self.export_page()
+        while True:
+            yield from page.events
+            if page.next_page_token is None:
+                return
+            page = self.export_page(page_token=page.next_page_token)
+
+    def export_page(
+        self, *, page_token: str | None = None, limit: int | None = None
+    ) -> ReviewEvents:
+        """Some of what `export` gives; `ReviewEvents.next_page_token` leads to the rest."""
+        return self._requests.export(page_token, limit)
+
+    # --- for a server -----------------------------------------------------------------------------
+
+    def summary(self, id: str) -> ReviewSummary:
+        """One request as a list shows it; costs no plan of a merge."""
+        return self._requests.summary(self._requests.find(id))
+
+    def page_for(
+        self,
+        readable: Readable,
+        state: ReviewState | None = "open",
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> ReviewPage:
+        """What `list` gives, without requests about branches that are not ``readable``."""
+        if state is not None:
+            checked_choice(state, ReviewState, "state")
+        return self._requests.page(state, limit, page_token, readable)
+
+    def events_for(
+        self, readable: Readable, page_token: str | None = None, limit: int | None = None
+    ) -> ReviewEvents:
+        """What `export_page` gives, without requests about branches that are not ``readable``."""
+        return self._requests.export(page_token, limit, readable)
+
+    # --- saying something -------------------------------------------------------------------------
+
+    def open(
+        self,
+        source: str,
+        into: str | None = None,
+        *,
+        title: str | None = None,
+        description: str = "",
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Ask to merge a branch into main, or ``into`` another.
+
+        The title is the name of the branch unless given. Raises `NotFound` for a branch, and
+        `InputError` if the target has everything of the source.
+        """
+        target, caller = self._handle._branch_of(into), self._caller(actor, operation_id)
+        self._opened.gate.review("review open", caller.actor_id, source, target)
+        told = checked_title(source if title is None else title)
+        about = checked_text(description, "description") if description else ""
+        request = self._requests.open(source, target, told, about, caller)
+        return self._requests.show(request, self._required)
+
+    def edit(
+        self,
+        id: str,
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Change the title or the description of a request."""
+        request, caller = self._of_author("review edit", id, actor, operation_id)
+        body: dict[str, Any] = {}
+        if title is not None:
+            body["title"] = checked_title(title)
+        if description is not None:
+            body["description"] = (
+                checked_text(description, "description") if description.strip() else ""
+            )
+        if not body:
+            raise InputError("nothing is to be edited", hint="give a title or a description")
+        return self._added(request, "edited", caller, body)
+
+    def comment(
+        self,
+        id: str,
+        text: str,
+        *,
+        type_name: str | None = None,
+        entity_id: str | None = None,
+        property_name: str | None = None,
+        commit_id: str | None = None,
+        reply_to: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Say something about a request, or about a type, an entity or a property of its changes.
+
+        ``commit_id`` is the commit that was looked at, the head of the source unless given.
+        ``reply_to`` is the comment that is answered.
+        """
+        request, caller = self._of_anyone("review comment", id, actor, operation_id)
+        body: dict[str, Any] = {"text": checked_text(text, "comment")}
+        if reply_to is not None:
+            answered = _comment(request, reply_to)
+            body["reply_to"] = answered.reply_to or answered.id
+        if type_name is not None:
+            body |= self._place(request, type_name, entity_id, property_name, commit_id)
+        elif entity_id is not None or property_name is not None:
+            raise InputError(
+                "an entity or a property needs its type", hint="give the type with `type_name`"
+            )
+        return self._added(request, "commented", caller, body)
+
+    def resolve(
+        self,
+        id: str,
+        comment_id: str,
+        *,
+        resolved: bool = True,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Mark the thread of a comment as resolved, or as open again."""
+        request, caller = self._of_anyone("review resolve", id, actor, operation_id)
+        comment = _comment(request, comment_id)
+        body = {"comment_id": comment.reply_to or comment.id, "resolved": resolved}
+        return self._added(request, "resolved", caller, body)
+
+    def review(
+        self,
+        id: str,
+        verdict: ReviewVerdict,
+        *,
+        text: str | None = None,
+        head: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Approve a request (`approve`), or ask for changes (`request_changes`).
+
+        The latest review of an actor counts, for the ``head`` of the source that was looked at:
+        the present one unless given. Raises `ReviewBlocked` for a request that is not open.
+        """
+        checked_choice(verdict, ReviewVerdict, "verdict")
+        request, caller = self._of_anyone(f"review {verdict}", id, actor, operation_id)
+        body = {
+            "verdict": OUTCOMES[verdict],
+            "source_commit_id": self._head(request, head),
+            "text": None if text is None else checked_text(text, "text"),
+        }
+        return self._added(request, "reviewed", caller, body)
+
+    def report_check(
+        self,
+        id: str,
+        name: str,
+        state: CheckState,
+        *,
+        text: str | None = None,
+        rows: Iterable[Mapping[str, Any]] = (),
+        head: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Tell how a check of another program went, by its name, on a ``head`` of the source."""
+        request, caller = self._of_anyone("review check report", id, actor, operation_id)
+        body = {
+            "name": checked_text(name, "name of the check", CHECK_NAME_CHARACTERS_MAX),
+            "state": checked_choice(state, CheckState, "state of a check"),
+            "source_commit_id": self._head(request, head),
+            "text": None if text is None else checked_text(text, "text"),
+            "rows": [dict(row) for _, row in zip(range(CHECK_ROWS_MAX), rows, strict=False)],
+        }
+        return self._added(request, "check_reported", caller, body)
+
+    def check(
+        self,
+        id: str,
+        *,
+        checks: Path | None = None,
+        again: bool = False,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Run the checks of a ``checks.yaml`` on the head of the source, and keep how they went.
+
+        ``checks`` is the file, or the directory it lies in, with the stored queries beside it. What
+        has run on this head is not run again, unless ``again``. A query that fails or takes too
+        long is a failed check with that reason.
+        """
+        if checks is None:
+            raise InputError(
+                "there are no checks", hint="name a checks.yaml, or the directory it lies in"
+            )
+        path = checks / FILE_NAME if checks.is_dir() else checks
+        loaded, queries = load_checks(path), query_files([path.parent])
+        sources = {each.name: file for file in queries for each in self._signatures(file)}
+
+        def run(check: Check, head: str, governor: Governor) -> Result:
+            if check.query not in sources:
+                raise NotFound(
+                    f"there is no query `{check.query}` beside {path}",
+                    hint=did_you_mean(check.query, sources),
+                )
+            return query(
+                self._handle,
+                sources[check.query],
+                dict(check.params),
+                name=check.query,
+                snapshot=head,
+                governor=governor,
+            )
+
+        return self.run_checks(id, loaded, run, again=again, actor=actor, operation_id=operation_id)
+
+    def run_checks(
+        self,
+        id: str,
+        checks: Iterable[Check],
+        run: RunCheck,
+        *,
+        again: bool = False,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Judge what ``run`` returns for each check on the head of the source."""
+        request, caller = self._of_anyone("review check", id, actor, operation_id)
+        head = self._requests.open_head(request)
+        done = {each.name for each in request.checks if each.head == head and not again}
+        for check in checks:
+            if check.name in done:
+                continue
+            state, text, rows = _outcome(check, head, run)
+            body = {
+                "name": check.name,
+                "state": state,
+                "source_commit_id": head,
+                "text": text,
+                "rows": rows or None,
+            }
+            own = None if caller.operation_id is None else f"{caller.operation_id}:{check.name}"
+            key = Caller(caller.actor_id, own)
+            request = self._requests.add(request, "check_reported", key, body)
+        return self._requests.show(request, self._required)
+
+    def _signatures(self, file: Path) -> Iterable[QuerySignature]:
+        return describe_queries(self._handle, file)
+
+    def close(
+        self, id: str, *, actor: str | None = None, operation_id: str | None = None
+    ) -> Review:
+        """Close a request without merging it; raises `ReviewBlocked` if it is not open."""
+        request, caller = self._of_author("review close", id, actor, operation_id)
+        if self._requests.events.of_caller(caller) is None:
+            self._requests.open_head(request)
+        return self._added(request, "closed", caller, {})
+
+    def reopen(
+        self, id: str, *, actor: str | None = None, operation_id: str | None = None
+    ) -> Review:
+        """Open a closed request again; raises `ReviewBlocked` if it is merged, or a branch gone."""
+        request, caller = self._of_author("review reopen", id, actor, operation_id)
+        standing = self._requests.standing(request)
+        if standing.state == "merged" or standing.closed_because is not None:
+            raise not_open(request, standing)
+        return self._added(request, "reopened", caller, {})
+
+    # --- merging ----------------------------------------------------------------------------------
+
+    def merge(
+        self,
+        id: str,
+        *,
+        on_conflict: ConflictPolicy = "fail",
+        on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
+        granularity: MergeGranularity = "entity",
+        delete_branch: bool = False,
+        message: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+        engine: CompareEngine = "auto",
+        spark: SparkOptions | None = None,
+    ) -> ReviewMerged:
+        """Merge a request as one commit, which names it, its title and who approved it.
+
+        The options are those of `merge_branch`; the message is the title unless given. What was
+        approved is what is merged: raises `ReadSetChanged` if the source has moved, `ReviewBlocked`
+        with everything that is missing, and `MergeConflicts`; nothing has changed then.
+        """
+        request, caller = self._found(id, actor, operation_id)
+        outline = request.outline
+        self._opened.gate.branch_merge(caller.actor_id, outline.source, outline.target)
+        rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
+        with self._opened.comparing(engine, spark, "merge") as choose:
+            merged = self._requests.merge(
+                request,
+                rules,
+                caller,
+                self._required,
+                choose,
+                message=checked_message(message),
+            )
+        self._opened.notify_auto_optimizer()
+        if not delete_branch:
+            return merged
+        permit = partial(self._opened.gate.branch_delete, caller.actor_id, outline.source)
+        receipt = merges.delete_source(
+            self._opened.kernel, merged.merge, permit, caller.operation_id
+        )
+        return ReviewMerged(merged.id, merged.title, merged.approvers, receipt)
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _required(self, branch: str) -> Requirements:
+        return NO_REQUIREMENTS
+
+    def _caller(self, actor: str | None, operation_id: str | None) -> Caller:
+        return Caller(self._handle._actor_of(actor), checked_key(operation_id))
+
+    def _found(
+        self, id: str, actor: str | None, operation_id: str | None
+    ) -> tuple[Request, Caller]:
+        return self._requests.find(id), self._caller(actor, operation_id)
+
+    def _of_anyone(
+        self, verb: str, id: str, actor: str | None, operation_id: str | None
+    ) -> tuple[Request, Caller]:
+        """The request, for an actor who may read both branches."""
+        request, caller = self._found(id, actor, operation_id)
+        outline = request.outline
+        self._opened.gate.review(verb, caller.actor_id, outline.source, outline.target)
+        return request, caller
+
+    def _of_author(
+        self, verb: str, id: str, actor: str | None, operation_id: str | None
+    ) -> tuple[Request, Caller]:
+        """The request, for its author or an actor who may merge it."""
+        request, caller = self._found(id, actor, operation_id)
+        outline = request.outline
+        self._opened.gate.review_of(
+            verb, caller.actor_id, request.author, outline.source, outline.target
+        )
+        return request, caller
+
+    def _added(
+        self, request: Request, kind: ReviewEventKind, caller: Caller, body: dict[str, Any]
+    ) -> Review:
+        return self._requests.show(self._requests.add(request, kind, caller, body), self._required)
+
+    def _head(self, request: Request, head: str | None) -> str:
+        """The head that a review or a check is about; raises `ReviewBlocked` if it is not open."""
+        present = self._requests.open_head(request)
+        if head is None:
+            return present
+        wanted = normalize_commit_id(head)
+        source = self._requests.standing(request).source
+        if source is None or wanted not in source.commits:
+            raise NotFound(
+                f"branch {request.outline.source} has no commit {wanted}",
+                hint=f"`omnigraph commit list --branch {request.outline.source}` shows them",
+            )
+        return wanted
+
+    def _place(
+        self,
+        request: Request,
+        type_name: str,
+        entity_id: str | None,
+        property_name: str | None,
+        commit_id: str | None,
+    ) -> dict[str, Any]:
+        """What a comment is about, checked against the types of the source."""
+        state = self._requests.standing(request).source
+        if state is None:
+            raise ReviewBlocked(
+                request.id, [{"code": "not_open", "text": f"{request.outline.source} is gone"}]
+            )
+        found = find_type(self._opened.catalog_of(state.head_snapshot()), type_name)
+        if property_name is not None and property_name not in found.properties:
+            raise NotFound(
+                f"type {found.name} has no property {property_name}",
+                hint=did_you_mean(property_name, found.properties),
+            )
+        commit = state.head.commit_id if commit_id is None else normalize_commit_id(commit_id)
+        return {
+            "type_name": type_name,
+            "entity_id": None if entity_id is None else checked_text(entity_id, "id", 2_000),
+            "property_name": property_name,
+            "graph_commit_id": commit,
+        }
+
+
+RunCheck = Callable[[Check, str, Governor], Result]
+"""Runs the query of a check on a commit, within limits."""
+
+
+def _outcome(
+    check: Check, head: str, run: RunCheck
+) -> tuple[CheckState, str, builtins.list[dict[str, Any]]]:
+    """How a check went, a sentence, and the first rows of a failed one."""
+    try:
+        with Governor(timeout_s=check.timeout_seconds) as governor:
+            governor.check()
+            found = run(check, head, governor)
+    except OmnigraphError as error:
+        return "failed", error.message[:TEXT_CHARACTERS_MAX], []
+    state, text = check.judged(found.row_count)
+    if state == "passed":
+        return state, text, []
+    shown = Result(
+        found.to_arrow().slice(0, CHECK_ROWS_MAX),
+        query_name=found.query_name,
+        target=found.target,
+        graph_commit_id=found.graph_commit_id,
+    )
+    return state, text, shown.to_dict(safe_integers=True)["rows"]
+
+
+def _comment(request: Request, comment_id: str) -> ReviewComment:
+    for each in request.comments:
+        if each.id == comment_id:
+            return each
+    raise NotFound(
+        f"{request.id} has no comment {comment_id}",
+        hint=f"`omnigraph review show {request.id} --json` shows them",
+    )

@@ -79,6 +79,11 @@ def _pattern(pattern: plan.Pattern, inside: str) -> Iterator[str]:
                 )
             case plan.Exclude() | plan.Extend():
                 yield from _pattern(step.pattern, "inner ")
+            case plan.Compute():
+                yield f"{name} {step.function} items={min(len(step.items), 2)}"
+                yield f"{name} ordered={bool(step.order)} limited={step.limit is not None}"
+                yield f"{name} distinct={step.distinct}"
+                yield from _pattern(step.pattern, "inner ")
             case plan.Exists():
                 yield f"{name} {min(len(step.alternatives), 2)}"
                 for each in step.alternatives:

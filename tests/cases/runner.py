@@ -154,7 +154,7 @@ def run_product(case: Case, made: CaseGraph, engine: str | None = None) -> Rows:
     table = result.to_arrow()
     plan = _read_plan(case, made)
     for column in plan.columns:
-        if not isinstance(column.expression, ex.EntityObject):
+        if not isinstance(column.expression, ex.Whole):
             expected = arrow_type(column.expression.type)
             assert table.schema.field(column.name).type == expected, column.name
     if case.snapshot is None:
@@ -198,7 +198,7 @@ def check_case(case: Case, engine: str, graphs: Graphs) -> None:
     assert_rows(expected, got.columns, got.rows, ordered=ordered)
     for column in plan.columns:
         if column.name in expected.types:
-            assert not isinstance(column.expression, ex.EntityObject)
+            assert not isinstance(column.expression, ex.Whole)
             assert str(column.expression.type) == expected.types[column.name], column.name
 
 

@@ -176,9 +176,10 @@ def _filter(clause: ast.Filter, following: str) -> str:
 
 def _is_bare_predicate(clause: ast.Filter) -> bool:
     left, right = clause.left, clause.right
+    is_call = isinstance(left, ast.SearchCall) and left.function in ast.TEXT_PREDICATES
+    is_block = isinstance(left, ast.BlockValue) and left.function == "exists"
     return (
-        isinstance(left, ast.SearchCall)
-        and left.function in ast.TEXT_PREDICATES
+        (is_call or is_block)
         and clause.operator == "="
         and isinstance(right, ast.Literal)
         and right.value is True
@@ -195,6 +196,19 @@ def _last_operand(expression: ast.Expression) -> ast.Expression:
     while isinstance(expression, ast.Arithmetic):
         expression = expression.right
     return expression
+
+
+def print_block(block: ast.BlockValue) -> str:
+    """`count { … }` and its kin, on one line."""
+    parts = _clauses(block.clauses)
+    if block.items:
+        word = "return distinct" if block.distinct else "return"
+        parts.append(f"{word} {{ {', '.join(map(_item, block.items))} }}")
+    if block.order:
+        parts.append(f"order {{ {', '.join(map(_key, block.order))} }}")
+    if block.limit is not None:
+        parts.append(f"limit {_count(block.limit)}")
+    return f"{block.function} {{ {' '.join(line.strip() for line in parts)} }}"
 
 
 # --- writes ---------------------------------------------------------------------------------------

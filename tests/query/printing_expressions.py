@@ -38,6 +38,10 @@ def print_expression(expression: ast.Expression) -> str:
             return _aggregate(expression)
         case ast.Arithmetic():
             return _arithmetic(expression)
+        case ast.BlockValue():
+            from tests.query.printing import print_block
+
+            return print_block(expression)
         case _:
             assert_never(expression)
 

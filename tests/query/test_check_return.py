@@ -24,7 +24,7 @@ def keys(items: str) -> list[str]:
 
 def type_of(expression: str) -> str:
     (column,) = returning(f"{expression} as x").columns
-    assert not isinstance(column.expression, ex.EntityObject)
+    assert not isinstance(column.expression, ex.Whole)
     value = column.expression
     if isinstance(value, ex.OutputValue):
         compiled = returning(f"{expression} as x")
@@ -117,7 +117,7 @@ def test_c_qry_052_blob_returned_ordered_or_aggregated_gives_t24(items: str, tai
 
 def test_whole_entity_lists_all_properties_but_blobs():
     (column,) = matching("$b: Book", "$b.*").columns
-    assert isinstance(column.expression, ex.EntityObject)
+    assert isinstance(column.expression, ex.Whole)
     names = [name for name, _ in column.expression.columns]
     assert names[0] == "id"
     assert "cover" not in names

@@ -317,7 +317,7 @@ def test_block_words_are_words_unless_a_brace_follows():
         ("$a: A where $a.x = 1", "without `where`"),
         ("$a: A return { $a }", "close the match"),
         ("$a: A optinal { $a.x = 1 }", "`optional`"),
-        ("$a: A exists { $a.x = 1 }", "existence"),
+        ("$a: A exists $a.x = 1", "`exists { … }`"),
         ("$a: A a.x = 1", "`$a.…`"),
         ("$a: A contains 1", None),
         ("$a: A foo", None),

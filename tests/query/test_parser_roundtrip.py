@@ -64,6 +64,7 @@ leaves = st.one_of(
     st.builds(ast.EntityRef, variables, NOWHERE),
     st.builds(ast.AliasRef, WORDS, NOWHERE),
     nows,
+    st.deferred(lambda: block_values),
 )
 
 ARITIES = {
@@ -135,6 +136,37 @@ hops = st.builds(
     path_variable=st.none() | variables,
     span=NOWHERE,
 )
+
+
+def some(inner: st.SearchStrategy[Any]) -> Any:
+    return st.lists(inner, min_size=1, max_size=3).map(tuple)
+
+
+counts = st.none() | st.builds(ast.Count, st.integers(0, 2**64 - 1) | variables, NOWHERE)
+of_block = {
+    "function": st.sampled_from(ast.BLOCK_FUNCTIONS),
+    "clauses": some(bindings | hops | st.builds(ast.NullTest, properties, st.booleans(), NOWHERE)),
+    "span": NOWHERE,
+}
+block_values: st.SearchStrategy[Any] = st.one_of(
+    st.builds(
+        ast.BlockValue,
+        **of_block,
+        items=st.just(()),
+        distinct=st.just(False),
+        order=st.just(()),
+        limit=st.none(),
+    ),
+    st.builds(
+        ast.BlockValue,
+        **of_block,
+        items=some(st.builds(ast.ReturnItem, properties, st.none() | WORDS, NOWHERE, NOWHERE)),
+        distinct=st.booleans(),
+        order=st.just(())
+        | some(st.builds(ast.OrderKey, properties, st.sampled_from([None, True, False]), NOWHERE)),
+        limit=counts,
+    ),
+)
 filters = st.one_of(
     st.builds(
         ast.Filter,
@@ -153,12 +185,15 @@ filters = st.one_of(
         st.builds(ast.Literal, st.just(True), NOWHERE),
         NOWHERE,
     ),
+    st.builds(
+        ast.Filter,
+        block_values.filter(lambda block: block.function == "exists"),
+        st.just("="),
+        st.builds(ast.Literal, st.just(True), NOWHERE),
+        NOWHERE,
+    ),
     st.builds(ast.NullTest, expressions, st.booleans(), NOWHERE),
 )
-
-
-def some(inner: st.SearchStrategy[Any]) -> Any:
-    return st.lists(inner, min_size=1, max_size=3).map(tuple)
 
 
 clauses = st.recursive(
@@ -180,7 +215,6 @@ items = st.builds(ast.ReturnItem, expressions, st.none() | WORDS, NOWHERE, NOWHE
 keys = st.builds(ast.OrderKey, expressions, st.sampled_from([None, True, False]), NOWHERE).filter(
     lambda key: key.descending is None or not is_nearest(key.expression)
 )
-counts = st.none() | st.builds(ast.Count, st.integers(0, 2**64 - 1) | variables, NOWHERE)
 
 
 def bodies(

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from omnigraph.query import expressions as ex
-from omnigraph.query.lower import Block, keep_locals_apart, retype
+from omnigraph.query.check_blocks import check_block
+from omnigraph.query.lower import Block, retype
 from omnigraph.query.operands import (
     BoundAs,
+    CheckBlock,
     Context,
     EdgeVariable,
     NodeVariable,
@@ -26,19 +28,29 @@ from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Span
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedMatch:
+    """The checked clauses of a match, and the variables that are bound after it."""
+
+    block: Block
+    scope: VariableScope
+    check_block: CheckBlock
+    """Checks a block that what follows the match reads."""
+
+
 def check_match(
     clauses: tuple[ast.Clause, ...], context: Context, stage: Stage | None = None
-) -> tuple[Block, VariableScope]:
-    """The checked clauses of a match, and the variables that are bound after it."""
+) -> CheckedMatch:
+    """Check the clauses of a match."""
     scope = VariableScope()
     for node in () if stage is None else stage.nodes:
         catalog = context.catalog
         node_type = catalog.nodes.get(node.type_name) or catalog.interfaces[node.type_name]
         scope.own[node.name] = NodeVariable(node_type, node.optional)
-    block = _BlockChecker(context, scope, _AnonymousNames()).check(clauses)
+    checker = _BlockChecker(context, scope, _FreshNames())
+    block = checker.check(clauses)
     block.stage = stage
-    keep_locals_apart(block)
-    return block, scope
+    return CheckedMatch(block, scope, checker.check_block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +63,30 @@ class _Bounds:
     maximum_from: ex.ParameterValue | None = None
 
 
-class _AnonymousNames:
-    """Names for `$_`, which no variable can have."""
+class _FreshNames:
+    """Names for `$_`, which no variable can have, and numbers for blocks that give a value."""
 
     def __init__(self) -> None:
         self._used = 0
+        self._blocks = 0
 
     def next(self) -> str:
         self._used += 1
         return f"_#{self._used}"
 
+    def next_block(self) -> int:
+        self._blocks += 1
+        return self._blocks
+
 
 class _BlockChecker:
     """Checks one block from top to bottom."""
 
-    def __init__(self, context: Context, scope: VariableScope, anonymous: _AnonymousNames) -> None:
+    def __init__(self, context: Context, scope: VariableScope, fresh: _FreshNames) -> None:
         self._context = context
         self._scope = scope
-        self._anonymous = anonymous
-        self._operands = Operands(context, scope)
+        self._fresh = fresh
+        self._operands = Operands(context, scope, block=self.check_block)
         self._block = Block()
 
     def check(self, clauses: tuple[ast.Clause, ...]) -> Block:
@@ -79,6 +96,14 @@ class _BlockChecker:
                     self._binding(clause)
                 case ast.Hop():
                     self._hop(clause)
+                case ast.Filter(left=ast.BlockValue(function="exists", items=()) as tested) if (
+                    wanted := _wanted_existence(clause)
+                ) is not None:
+                    inner = self._inner(tested.clauses)[0]
+                    if wanted:
+                        self._block.disjunctions.append((inner,))
+                    else:
+                        self._block.exclusions.append(inner)
                 case ast.Filter():
                     self._block.predicates.append(check_filter(clause, self._operands))
                 case ast.NullTest():
@@ -88,8 +113,8 @@ class _BlockChecker:
                 case ast.Not():
                     self._not(clause)
                 case ast.Any():
-                    inner = tuple(self._inner(one)[0] for one in clause.alternatives)
-                    self._block.disjunctions.append(inner)
+                    several = tuple(self._inner(one)[0] for one in clause.alternatives)
+                    self._block.disjunctions.append(several)
                 case ast.Optional():
                     block, scope = self._inner(clause.clauses)
                     self._block.optionals.append((block, tuple(scope.own)))
@@ -100,7 +125,17 @@ class _BlockChecker:
 
     def _inner(self, clauses: tuple[ast.Clause, ...]) -> tuple[Block, VariableScope]:
         scope = VariableScope(outer=self._scope)
-        return _BlockChecker(self._context, scope, self._anonymous).check(clauses), scope
+        return _BlockChecker(self._context, scope, self._fresh).check(clauses), scope
+
+    def check_block(self, node: ast.BlockValue) -> ex.BoundValue | ex.RecordList:
+        """Check a block that gives a value for each row of this one."""
+        scope = VariableScope(outer=self._scope)
+        inner = _BlockChecker(self._context, scope, self._fresh)
+        block = inner.check(node.clauses)
+        operands = Operands(self._context, scope, alias_code="T25", block=inner.check_block)
+        computed, value = check_block(node, self._fresh.next_block(), block, operands)
+        self._block.computed.append(computed)
+        return value
 
     def _not(self, clause: ast.Not) -> None:
         outer = {*self._scope.names(), *(each.variable for each in self._context.values.values())}
@@ -350,7 +385,7 @@ class _BlockChecker:
     def _bind_end(self, variable: ast.Variable, type_name: str, bound: NodeVariable | None) -> str:
         """Bind an end of a hop; one that is bound already stays what it is."""
         if variable.is_anonymous:
-            name = self._anonymous.next()
+            name = self._fresh.next()
             self._block.nodes[name] = type_name
             return name
         catalog = self._context.catalog
@@ -397,6 +432,12 @@ class _BlockChecker:
         return name
 
 
+def _wanted_existence(clause: ast.Filter) -> bool | None:
+    """Whether an `exists { … }` that is compared to a literal has to hold; None for other tests."""
+    value = clause.right.value if isinstance(clause.right, ast.Literal) else None
+    return value if clause.operator == "=" and isinstance(value, bool) else None
+
+
 def _is_same(left: str, right: str) -> bool:
     return left == right
 
@@ -439,4 +480,7 @@ def _read_by(node: ast.Expression, parameters: Set[str]) -> set[str]:
             return _read_by(node.left, parameters) | _read_by(node.right, parameters)
         case ast.SearchCall() | ast.FunctionCall():
             return {name for part in node.arguments for name in _read_by(part, parameters)}
+        case ast.BlockValue():
+            read = {name for clause in node.clauses for name in _mentions(clause, parameters)}
+            return read.union(*(_read_by(item.expression, parameters) for item in node.items))
     return set()

@@ -8,6 +8,7 @@ from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.operands import (
+    CheckBlock,
     Context,
     EdgeVariable,
     NodeVariable,
@@ -21,6 +22,7 @@ from omnigraph.query.operands import (
 from omnigraph.query.predicates import check_filter, check_null_test, rank_call, text_match
 from omnigraph.schema.catalog import InterfaceType
 from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.tokens import Span
 
 # --- return ---------------------------------------------------------------------------------------
 
@@ -54,12 +56,20 @@ class ReturnBlock:
 
 
 def check_return(
-    body: ast.ReadBody, context: Context, scope: VariableScope, *, is_stage: bool = False
+    body: ast.ReadBody,
+    context: Context,
+    scope: VariableScope,
+    block: CheckBlock,
+    *,
+    is_stage: bool = False,
 ) -> ReturnBlock:
-    """Items, grouping and `having` of a read, or of a stage that hands them on."""
-    operands = _ItemOperands(context, scope)
+    """Items, grouping and `having` of a read, or of a stage that hands them on.
+
+    ``block`` checks the blocks that items take a value of.
+    """
+    operands = _ItemOperands(context, scope, block)
     if is_stage:
-        operands = _StageOperands(context, scope)
+        operands = _StageOperands(context, scope, block)
     return _ReturnChecker(body, context, operands).check()
 
 
@@ -68,8 +78,8 @@ class _ItemOperands(Operands):
 
     __slots__ = ("_inside_aggregate",)
 
-    def __init__(self, context: Context, scope: VariableScope) -> None:
-        super().__init__(context, scope, alias_code="T25")
+    def __init__(self, context: Context, scope: VariableScope, block: CheckBlock) -> None:
+        super().__init__(context, scope, alias_code="T25", block=block)
         self._inside_aggregate = False
 
     def value(self, node: ast.Expression) -> ex.Expression:
@@ -91,6 +101,8 @@ class _ItemOperands(Operands):
                 return self._variable(node)
             case ast.AliasRef() if node.name in self.aliases:
                 return self.aliases[node.name]
+            case ast.BlockValue():
+                return self.block_value(node)
         return self.value(node)
 
     def _variable(self, node: ast.Variable) -> ex.Expression:
@@ -152,9 +164,13 @@ class _ItemOperands(Operands):
                 node.argument.span,
                 f"use `${argument.variable}`" if argument.kind == "node" else None,
             )
+        if isinstance(argument, ex.RecordList):
+            raise self.context.error(
+                "T8", f"`{node.function}` takes a value, not a list of records", node.argument.span
+            )
         if any(isinstance(part, ex.AggregateValue) for part in ex.walk(argument)):
             raise self.context.error("T8", "aggregates cannot be nested", node.argument.span)
-        result = self._aggregate_type(node, argument.type)
+        result = aggregate_type(self.context, node.function, argument.type, node.argument.span)
         if node.function == "count" and _type_beside_id(argument) is not None:
             assert isinstance(argument, ex.PropertyValue)
             argument = ex.EntityId(argument.variable, argument.type)
@@ -170,32 +186,6 @@ class _ItemOperands(Operands):
             return None
         return edge_id(argument.name, bound)
 
-    def _aggregate_type(self, node: ast.Aggregate, argument: ValueType) -> ValueType:
-        function = node.function
-        problem = None
-        match function:
-            case "count":
-                return ex.I64
-            case "sum" | "avg":
-                if argument.is_numeric:
-                    return ValueType(Scalar.F64, nullable=True)
-                problem = "a number"
-            case "min" | "max":
-                text = argument.scalar is Scalar.STRING and not argument.is_list
-                if argument.is_numeric or text:
-                    return argument.with_nullable(True)
-                problem = "a number or a String"
-            case "collect":
-                if argument.is_plain_scalar:
-                    return ValueType(
-                        argument.scalar, is_list=True, enum_values=argument.enum_values
-                    )
-                problem = "single values"
-        assert node.argument is not None
-        raise self.context.error(
-            "T8", f"`{function}` takes {problem}, got {argument}", node.argument.span
-        )
-
 
 class _StageOperands(_ItemOperands):
     """The items of a `with`: nodes, which stay nodes, and values, which have names."""
@@ -208,7 +198,10 @@ class _StageOperands(_ItemOperands):
                 raise self._refused("a whole entity", node, f"write `${node.variable.name}`")
             if isinstance(node, ast.Variable) and node.name not in self.context.parameters:
                 return self._carried(node)
-        return super().item(node)
+        found = super().item(node)
+        if isinstance(found, ex.RecordList) and not self._inside_aggregate:
+            raise self._refused("a list of records", node, "return one item in the block")
+        return found
 
     def name(self, item: ast.ReturnItem) -> str:
         node = item.expression
@@ -233,6 +226,30 @@ class _StageOperands(_ItemOperands):
 
     def _refused(self, what: str, node: ast.Expression | ast.ReturnItem, hint: str) -> Exception:
         return self.context.error("T27", f"`with` cannot hand on {what}", node.span, hint)
+
+
+def aggregate_type(
+    context: Context, function: ast.AggregateFunction, argument: ValueType, span: Span
+) -> ValueType:
+    """The type of an aggregate of values of a type; T8, at ``span``, if it takes none of those."""
+    problem = None
+    match function:
+        case "count":
+            return ex.I64
+        case "sum" | "avg":
+            if argument.is_numeric:
+                return ValueType(Scalar.F64, nullable=True)
+            problem = "a number"
+        case "min" | "max":
+            text = argument.scalar is Scalar.STRING and not argument.is_list
+            if argument.is_numeric or text:
+                return argument.with_nullable(True)
+            problem = "a number or a String"
+        case "collect":
+            if argument.is_plain_scalar:
+                return ValueType(argument.scalar, is_list=True, enum_values=argument.enum_values)
+            problem = "single values"
+    raise context.error("T8", f"`{function}` takes {problem}, got {argument}", span)
 
 
 @dataclass(slots=True)
@@ -268,6 +285,13 @@ class _ReturnChecker:
         names, row_values = self._items()
         values = list(row_values.values())
         is_grouped = self._has_aggregates(values)
+        if self._body.distinct and any(isinstance(value, ex.RecordList) for value in values):
+            raise self._context.error(
+                "T9",
+                "lists of records cannot be compared, so rows with one cannot be distinct",
+                self._body.return_span,
+                "return one item in the block, or leave `distinct` out",
+            )
         identities = [each for each in map(_type_beside_id, values) if each is not None]
         if is_grouped or (identities and self._body.distinct):
             columns = self._grouped_columns(names, values)
@@ -317,25 +341,25 @@ class _ReturnChecker:
                 grouping.aggregates.setdefault(name, value)
             elif isinstance(value, ex.Constant) and not self._has_aggregates(values):
                 continue  # of distinct rows, which are all alike in this
-            elif not isinstance(value, ex.EntityObject) and _is_aggregate_free(value):
+            elif not isinstance(value, ex.Whole) and _is_aggregate_free(value):
                 is_alias = isinstance(item.expression, ast.AliasRef)
                 is_given = isinstance(value, ex.BoundValue)
                 if not isinstance(value, _GROUPABLE) or (is_alias and not is_given):
                     raise self._not_groupable(item)
                 grouping.items[name] = value
-            elif isinstance(value, ex.EntityObject):
+            elif isinstance(value, ex.Whole):
                 raise self._not_groupable(item)
         return [
             plan.Column(name, self._over_groups(value, item), field_name(item))
             for name, value, item in zip(names, values, self._body.items, strict=True)
-            if not isinstance(value, ex.EntityObject)
+            if not isinstance(value, ex.Whole)
         ]
 
     def _has_aggregates(self, values: list[ex.OutputExpression]) -> bool:
         return any(_has_aggregate(condition) for condition in self._body.having) or any(
             isinstance(part, ex.AggregateValue)
             for value in values
-            if not isinstance(value, ex.EntityObject)
+            if not isinstance(value, ex.Whole)
             for part in ex.walk(value)
         )
 
@@ -435,7 +459,7 @@ def output_key(node: ast.Expression) -> str | None:
             return "literal"
         case ast.Now():
             return "now"
-        case ast.SearchCall() | ast.FunctionCall():
+        case ast.SearchCall() | ast.FunctionCall() | ast.BlockValue():
             return node.function
         case ast.Aggregate():
             argument = output_key(node.argument) if node.argument is not None else None
@@ -554,7 +578,7 @@ class _OrderChecker:
     def _check_returned_rrf(self) -> None:
         """A fused score only exists while ranking by it."""
         for item, value in zip(self._body.items, self._output.row_values.values(), strict=True):
-            if isinstance(value, ex.EntityObject):
+            if isinstance(value, ex.Whole):
                 continue
             for part in ex.walk(value):
                 if isinstance(part, ex.Rrf) and not self._ranks_by(part):
@@ -583,8 +607,12 @@ class _OrderChecker:
                 key.span,
                 suggest_alias(alias.name, self._output.row_values),
             )
-        if isinstance(value, ex.EntityObject | ex.CarriedNode):
-            what = "a whole entity" if isinstance(value, ex.EntityObject) else "a node"
+        if isinstance(value, ex.EntityObject | ex.RecordList | ex.CarriedNode):
+            what = {
+                ex.EntityObject: "a whole entity",
+                ex.RecordList: "a list of records",
+                ex.CarriedNode: "a node",
+            }[type(value)]
             raise self._context.error("T25", f"`{alias.name}` is {what} and has no order", key.span)
         self._require_orderable(value.type, key)
         if isinstance(value, ex.Rrf) and at > 0 and not self._ranks_by(value):
@@ -635,9 +663,7 @@ class _OrderChecker:
         return tuple(
             ex.OutputValue(
                 column.name,
-                ex.STRING
-                if isinstance(column.expression, ex.EntityObject)
-                else column.expression.type,
+                ex.STRING if isinstance(column.expression, ex.Whole) else column.expression.type,
             )
             for column in self._output.columns
         )

@@ -16,8 +16,8 @@ from omnigraph.query import plan
 from omnigraph.query.check_match import check_match
 from omnigraph.query.check_mutation import check_mutation, check_where
 from omnigraph.query.check_return import check_order, check_return
-from omnigraph.query.expressions import Expression, ParameterValue
-from omnigraph.query.lower import lower_block
+from omnigraph.query.expressions import Expression
+from omnigraph.query.lower import keep_locals_apart, lower_block
 from omnigraph.query.operands import Context, EdgeVariable, NodeVariable, VariableScope
 from omnigraph.query.plan import QueryPlan, ReadPlan
 from omnigraph.schema.catalog import Catalog, TableType
@@ -155,7 +155,7 @@ def _handed_on(read: plan.ReadPlan) -> plan.Stage:
     nodes: list[plan.StageNode] = []
     values: list[plan.StageValue] = []
     for column in read.columns:
-        assert not isinstance(column.expression, ex.EntityObject)
+        assert not isinstance(column.expression, ex.Whole)
         value = carried.get(column.name, column.expression)
         if isinstance(value, ex.CarriedNode):
             nodes.append(plan.StageNode(column.name, value.type_name, value.type.nullable))
@@ -186,10 +186,12 @@ def _check_part(
     is_stage: bool = False,
 ) -> plan.ReadPlan:
     """The plan of a match and of what it returns or hands on."""
-    block, scope = check_match(body.clauses, context, stage)
-    output = check_return(body, context, scope, is_stage=is_stage)
+    matched = check_match(body.clauses, context, stage)
+    scope = matched.scope
+    output = check_return(body, context, scope, matched.check_block, is_stage=is_stage)
     ordering = check_order(body, output, context, scope)
-    pattern = lower_block(block, context.catalog)
+    keep_locals_apart(matched.block)
+    pattern = lower_block(matched.block, context.catalog)
     interfaces = _interfaces(pattern, context.catalog)
     return plan.ReadPlan(
         query.name,
@@ -203,8 +205,8 @@ def _check_part(
         output.is_distinct,
         ordering.keys,
         ordering.tie_breakers,
-        _row_count(body.limit, "limit", context),
-        _row_count(body.offset, "offset", context),
+        context.row_count(body.limit, "limit"),
+        context.row_count(body.offset, "offset"),
         query.description,
         query.instruction,
         interfaces,
@@ -231,7 +233,7 @@ def _type_names(pattern: plan.Pattern) -> Iterator[str]:
                 yield step.type_name
             case plan.Expand():
                 yield from (step.source_type, step.target_type, *step.declared)
-            case plan.Exclude() | plan.Extend():
+            case plan.Exclude() | plan.Extend() | plan.Compute():
                 yield from _type_names(step.pattern)
             case plan.Exists():
                 for alternative in step.alternatives:
@@ -251,7 +253,7 @@ def _is_bounded_by_parameters(pattern: plan.Pattern) -> bool:
             case plan.Expand():
                 if step.minimum_from is not None or step.maximum_from is not None:
                     return True
-            case plan.Exclude() | plan.Extend():
+            case plan.Exclude() | plan.Extend() | plan.Compute():
                 if _is_bounded_by_parameters(step.pattern):
                     return True
             case plan.Exists():
@@ -297,21 +299,6 @@ def _bound_variables(scope: VariableScope, context: Context) -> tuple[plan.Bound
     given = context.values.values()
     found += [plan.BoundVariable(each.variable, "value", "", each.type) for each in given]
     return tuple(found)
-
-
-def _row_count(count: ast.Count | None, word: str, context: Context) -> plan.RowCount | None:
-    if count is None:
-        return None
-    if isinstance(count.value, int):
-        return count.value
-    declared = context.parameter(count.value)
-    if declared.type.is_list or not declared.type.scalar.is_integer:
-        raise context.error(
-            "T7",
-            f"`{word}` takes an integer parameter, but `${declared.name}` is {declared.type}",
-            count.span,
-        )
-    return ParameterValue(declared.name, declared.type)
 
 
 # --- the cache: bounded by the memory that plans take instead of by their number ------------------

@@ -17,6 +17,7 @@ from omnigraph.query.expressions import (
     OutputExpression,
     OutputValue,
     PropertyValue,
+    RecordList,
 )
 from omnigraph.schema.catalog import Catalog
 
@@ -103,6 +104,14 @@ def _result_field(column: plan.Column, compiled: plan.ReadPlan) -> FieldDescript
             return FieldDescriptor(
                 name=column.field, column=column.name, kind="object", nullable=value.nullable
             )
+        case RecordList():
+            return FieldDescriptor(
+                name=column.field,
+                column=column.name,
+                kind="list",
+                item_kind="object",
+                nullable=False,
+            )
         case EntityId() | PropertyValue(property="@id"):
             return FieldDescriptor(
                 name=column.field, column=column.name, kind="object", nullable=value.type.nullable
@@ -147,7 +156,7 @@ def _pattern_reads(pattern: plan.Pattern) -> Iterator[TypeUse]:
                 yield ("node", step.source_type)
                 yield ("edge", step.edge_type)
                 yield ("node", step.target_type)
-            case plan.Exclude() | plan.Extend():
+            case plan.Exclude() | plan.Extend() | plan.Compute():
                 yield from _pattern_reads(step.pattern)
             case plan.Exists():
                 for alternative in step.alternatives:

@@ -46,10 +46,7 @@ def _read(compiled: plan.ReadPlan, last: str = "Return") -> Iterator[str]:
     if compiled.distinct:
         yield "  Distinct"
     if compiled.order:
-        keys = ", ".join(
-            show(key.expression) + (" desc" if key.descending else "") for key in compiled.order
-        )
-        yield f"  Order by {keys}"
+        yield f"  Order by {_keys(compiled.order)}"
     if compiled.offset is not None:
         yield f"  Offset {_count(compiled.offset)}"
     if compiled.limit is not None:
@@ -65,7 +62,7 @@ def _pattern(pattern: plan.Pattern, indent: str) -> Iterator[str]:
             continue
         yield indent + explain_step(step)
         match step:
-            case plan.Exclude() | plan.Extend():
+            case plan.Exclude() | plan.Extend() | plan.Compute():
                 yield from _pattern(step.pattern, indent + "  ")
             case plan.Exists():
                 for at, alternative in enumerate(step.alternatives):
@@ -89,8 +86,25 @@ def explain_step(step: plan.Step) -> str:
             return "Optional"
         case plan.Exists():
             return "Any of"
+        case plan.Compute():
+            return f"Compute {step.variable.removeprefix('.')}{_computed(step)}"
         case plan.Stage():
             return f"With {', '.join(column.name for column in step.read.columns)}"
+
+
+def _computed(step: plan.Compute) -> str:
+    """What a block returns, in which order, and how much of it."""
+    text = ""
+    if step.items:
+        shown = ", ".join(f"{name} = {show(value)}" for name, value in step.items)
+        text = f" of {'distinct ' if step.distinct else ''}{shown}"
+    if step.order:
+        text += f" order by {_keys(step.order)}"
+    return text if step.limit is None else f"{text} limit {_count(step.limit)}"
+
+
+def _keys(keys: tuple[plan.SortKey, ...]) -> str:
+    return ", ".join(show(key.expression) + (" desc" if key.descending else "") for key in keys)
 
 
 def _expand(step: plan.Expand) -> str:
@@ -151,6 +165,8 @@ def _count(count: plan.RowCount) -> str:
 def _column(column: plan.Column) -> str:
     if isinstance(column.expression, ex.EntityObject):
         return f"{column.name} = ${column.expression.variable}.*"
+    if isinstance(column.expression, ex.RecordList):
+        return f"{column.name} = {column.expression.variable.removeprefix('.')}"
     return f"{column.name} = {show(column.expression)}"
 
 

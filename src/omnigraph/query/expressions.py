@@ -114,13 +114,21 @@ class PathLength:
 
 @dataclass(frozen=True, slots=True)
 class BoundValue:
-    """A value that each row of a match has under a name: one that the stage before has computed.
+    """A value that each row of a match has: of the stage before, or of a block like `count { … }`.
 
     The name begins with a dot, so that no variable of a text has it.
     """
 
     variable: str
     type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class RecordList:
+    """The value of a `collect { … }` that returns several items: a list of records."""
+
+    variable: str
+    columns: tuple[tuple[str, ValueType], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +355,11 @@ _READS_VARIABLE = (
 )
 """The expressions that name a match variable."""
 
-OutputExpression: TypeAlias = Expression | EntityObject
-"""A return item: a value, or a whole entity."""
+Whole: TypeAlias = EntityObject | RecordList
+"""An item that is more than one value: it is returned, and used for nothing else."""
+
+OutputExpression: TypeAlias = Expression | Whole
+"""A return item."""
 
 
 _OPERAND_NAMES: dict[type, tuple[str, ...]] = {

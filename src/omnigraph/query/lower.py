@@ -18,6 +18,7 @@ from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query.plan import (
     FLIPPED,
+    Compute,
     Exclude,
     Exists,
     Expand,
@@ -34,6 +35,34 @@ from omnigraph.schema.catalog import Catalog
 
 
 @dataclass(slots=True)
+class ComputedBlock:
+    """A checked block whose matches give a value: a `Compute` without its pattern."""
+
+    step: Compute
+    block: Block
+
+    @property
+    def outer(self) -> frozenset[str]:
+        """Variables that the block reads but does not introduce."""
+        read = set(self.block.outer)
+        for expression in self.expressions:
+            read |= ex.variables_of(expression)
+        return frozenset(read - self.block.introduces)
+
+    @property
+    def expressions(self) -> Iterator[ex.Expression]:
+        """What it returns and orders by."""
+        yield from (value for _, value in self.step.items)
+        yield from (key.expression for key in self.step.order)
+
+    def rewrite(self, change: Callable[[ex.Expression], ex.Expression]) -> None:
+        """Change what it returns and orders by."""
+        items = tuple((name, change(value)) for name, value in self.step.items)
+        order = tuple(replace(key, expression=change(key.expression)) for key in self.step.order)
+        self.step = replace(self.step, items=items, order=order)
+
+
+@dataclass(slots=True)
 class Block:
     """The checked clauses of one block, in no particular order."""
 
@@ -45,6 +74,7 @@ class Block:
     exclusions: list[Block] = field(default_factory=list)
     disjunctions: list[tuple[Block, ...]] = field(default_factory=list)
     optionals: list[tuple[Block, tuple[str, ...]]] = field(default_factory=list)
+    computed: list[ComputedBlock] = field(default_factory=list)
     stage: Stage | None = None
     """The stage before, if this is the block of a later match."""
     _outer: frozenset[str] | None = None
@@ -56,8 +86,10 @@ class Block:
             read = {name for hop in self.hops for name in (hop.source, hop.target)}
             for predicate in self.predicates:
                 read |= ex.variables_of(predicate)
-            for inner in chain(self.local_blocks, self.optional_blocks):
+            for inner in chain(self.tested_blocks, self.optional_blocks):
                 read |= inner.outer
+            for each in self.computed:
+                read |= each.outer
             self._outer = frozenset(read - self.introduces)
         return self._outer
 
@@ -67,14 +99,21 @@ class Block:
         bound = {name for hop in self.hops for name in (hop.edge_variable, hop.path_variable)}
         optional = (name for _, names in self.optionals for name in names)
         staged = self.stage.introduces if self.stage is not None else ()
-        every = chain(self.nodes, bound, optional, staged)
+        computed = (each.step.variable for each in self.computed)
+        every = chain(self.nodes, bound, optional, staged, computed)
         return frozenset(name for name in every if name is not None)
 
     @property
-    def local_blocks(self) -> Iterator[Block]:
-        """Negations and alternatives, whose variables are not seen outside of them."""
+    def tested_blocks(self) -> Iterator[Block]:
+        """Negations and alternatives."""
         yield from self.exclusions
         yield from chain.from_iterable(self.disjunctions)
+
+    @property
+    def local_blocks(self) -> Iterator[Block]:
+        """All blocks whose variables are not seen outside of them."""
+        yield from self.tested_blocks
+        yield from (each.block for each in self.computed)
 
     @property
     def optional_blocks(self) -> Iterator[Block]:
@@ -101,6 +140,9 @@ def _keep_apart(block: Block, visible: frozenset[str], numbers: Iterator[int]) -
         clashing = {name: f"{name}#{next(numbers)}" for name in sorted(inner.introduces & visible)}
         if clashing:
             _rename(inner, clashing)
+            for each in block.computed:
+                if each.block is inner:
+                    _rename_shown(each, clashing)
 
 
 def _rename(block: Block, names: dict[str, str]) -> None:
@@ -120,8 +162,16 @@ def _rename(block: Block, names: dict[str, str]) -> None:
     ]
     block.predicates = [ex.renamed(predicate, names) for predicate in block.predicates]
     block.optionals = [(inner, tuple(map(new, bound))) for inner, bound in block.optionals]
+    for each in block.computed:
+        _rename_shown(each, names)
     for inner in chain(block.local_blocks, block.optional_blocks):
         _rename(inner, names)
+
+
+def _rename_shown(computed: ComputedBlock, names: dict[str, str]) -> None:
+    computed.rewrite(lambda expression: ex.renamed(expression, names))
+    ties = tuple(replace(tie, name=names.get(tie.name, tie.name)) for tie in computed.step.ties)
+    computed.step = replace(computed.step, ties=ties)
 
 
 def retype(block: Block, name: str, type_name: str) -> None:
@@ -136,6 +186,9 @@ def retype(block: Block, name: str, type_name: str) -> None:
         return None
 
     block.predicates = [ex.rewrite(predicate, replacement) for predicate in block.predicates]
+    for each in block.computed:
+        if name not in each.block.nodes:
+            each.rewrite(lambda expression: ex.rewrite(expression, replacement))
     for inner in chain(block.local_blocks, block.optional_blocks):
         if name not in inner.nodes:
             retype(inner, name, type_name)
@@ -195,6 +248,10 @@ class _Tests(Generic[Test]):
             if not self._missing[number]:
                 heappush(self._ready, number)
 
+    def is_awaited(self, name: str) -> bool:
+        """Whether a test waits for this variable."""
+        return name in self._readers
+
     def take_ready(self) -> list[Test]:
         """Remove and return the tests that can run, in the order they are written."""
         ready, self._ready = self._ready, []
@@ -230,6 +287,10 @@ class _Ordering:
             (frozenset().union(*(one.outer for one in each)) for each in block.disjunctions),
             self._is_bound,
         )
+        self._computed = _Tests(block.computed)
+        self._computed.enter((each.outer for each in block.computed), self._is_bound)
+        self._later: list[ComputedBlock] = []
+        """Blocks that no condition reads: they run last, on the fewest rows."""
         self._hops = _WaitingHops(block.hops, self._is_bound)
 
     def pattern(self) -> Pattern:
@@ -256,6 +317,8 @@ class _Ordering:
             for name in introduced:
                 self._bind(name)
             self._test_what_is_ready()
+        for each in self._later:
+            self._compute(each)
         return Pattern(tuple(self._steps))
 
     def _is_bound(self, name: str) -> bool:
@@ -272,6 +335,7 @@ class _Ordering:
             self._predicates.bind(name)
             self._exclusions.bind(name)
             self._disjunctions.bind(name)
+            self._computed.bind(name)
             self._hops.bind(name)
 
     def _inner(self, block: Block) -> Pattern:
@@ -331,6 +395,10 @@ class _Ordering:
             self._bind(name)
         self._steps.append(replace(step, target_is_bound=target_is_bound, predicates=predicates))
 
+    def _compute(self, computed: ComputedBlock) -> None:
+        self._steps.append(replace(computed.step, pattern=self._inner(computed.block)))
+        self._bind(computed.step.variable)
+
     def _test_what_is_ready(self) -> None:
         ready = self._predicates.take_ready()
         if ready:
@@ -339,6 +407,13 @@ class _Ordering:
             self._steps.append(Exclude(self._inner(inner)))
         for several in self._disjunctions.take_ready():
             self._steps.append(Exists(tuple(map(self._inner, several))))
+        for computed in self._computed.take_ready():
+            if not self._predicates.is_awaited(computed.step.variable):
+                self._later.append(computed)
+                continue
+            self._compute(computed)
+            if ready := self._predicates.take_ready():
+                self._steps.append(FilterRows(tuple(ready)))
 
 
 class _WaitingHops:

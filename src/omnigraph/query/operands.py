@@ -6,7 +6,7 @@ Search calls are checked in `predicates`, aggregates in `check_return`; both bui
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -78,6 +78,21 @@ class Context:
             )
         return declared
 
+    def row_count(self, count: ast.Count | None, word: str) -> int | ex.ParameterValue | None:
+        """The number after `limit` or `offset`; T7 for a parameter that is no integer."""
+        if count is None:
+            return None
+        if isinstance(count.value, int):
+            return count.value
+        declared = self.parameter(count.value)
+        if declared.type.is_list or not declared.type.scalar.is_integer:
+            raise self.error(
+                "T7",
+                f"`{word}` takes an integer parameter, but `${declared.name}` is {declared.type}",
+                count.span,
+            )
+        return ex.ParameterValue(declared.name, declared.type)
+
 
 @dataclass(slots=True)
 class VariableScope:
@@ -124,6 +139,9 @@ _LITERAL_SCALARS: dict[type, Scalar] = {
 }
 
 
+CheckBlock: TypeAlias = Callable[[ast.BlockValue], ex.BoundValue | ex.RecordList]
+
+
 @dataclass(slots=True)
 class Operands:
     """Checks value expressions against one scope."""
@@ -134,6 +152,8 @@ class Operands:
     """Earlier return items, for expressions that may name them."""
     alias_code: str = "T7"
     """The code for a bare word that names none of them: T25 where aliases are allowed."""
+    block: CheckBlock | None = None
+    """Checks a block that gives a value, where there may be one."""
 
     def value(self, node: ast.Expression) -> ex.Expression:
         """A typed value; raises T6, T7 or T24 for anything else."""
@@ -154,6 +174,13 @@ class Operands:
                 return self._function(node)
             case ast.AliasRef():
                 return self._alias(node)
+            case ast.BlockValue():
+                found = self.block_value(node)
+                if isinstance(found, ex.RecordList):
+                    raise self.context.error(
+                        "T7", "a list of records is not a value here", node.span
+                    )
+                return found
         raise self.context.error("T7", f"{_describe(node)} is not a value here", node.span)
 
     def plain(self, node: ast.Expression) -> ex.Expression:
@@ -167,6 +194,12 @@ class Operands:
                 "use `contains` to look inside a list" if typed.type.is_list else None,
             )
         return typed
+
+    def block_value(self, node: ast.BlockValue) -> ex.BoundValue | ex.RecordList:
+        """The value of a block; T7 where there can be none."""
+        if self.block is None:
+            raise self.context.error("T7", f"{_describe(node)} is not a value here", node.span)
+        return self.block(node)
 
     # --- leaves -----------------------------------------------------------------------------------
 
@@ -307,10 +340,9 @@ class Operands:
         found = self.aliases.get(node.name) or self.context.values.get(node.name)
         if found is None:
             raise self.unknown_alias(node)
-        if isinstance(found, ex.EntityObject):
-            raise self.context.error(
-                "T7", f"`{node.name}` is a whole entity, not a value", node.span
-            )
+        if isinstance(found, ex.EntityObject | ex.RecordList):
+            what = "a whole entity" if isinstance(found, ex.EntityObject) else "a list of records"
+            raise self.context.error("T7", f"`{node.name}` is {what}, not a value", node.span)
         return found
 
     def unknown_alias(self, node: ast.AliasRef) -> Exception:
@@ -544,6 +576,8 @@ def _describe(node: ast.Expression) -> str:
             return f"`{node.name}`"
         case ast.SearchCall() | ast.FunctionCall() | ast.Aggregate():
             return f"`{node.function}(…)`"
+        case ast.BlockValue():
+            return f"`{node.function} {{ … }}`"
         case ast.Now():
             return "`now()`"
         case ast.NullLiteral():

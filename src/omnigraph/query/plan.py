@@ -27,6 +27,7 @@ from omnigraph.query.expressions import (
     ParameterValue,
     RankExpression,
 )
+from omnigraph.syntax.query_ast import BlockFunction
 
 Direction: TypeAlias = Literal["out", "in", "both"]
 
@@ -202,7 +203,29 @@ class Stage:
         return (*(each.name for each in self.nodes), *(each.variable for each in self.values))
 
 
-Step: TypeAlias = Scan | Expand | FilterRows | Exclude | Exists | Extend | Stage
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """`count { … }` and its kin: give each row a value of the solutions that extend it.
+
+    Rows that bind the variables which the block reads alike have the same value. A `BoundValue` or
+    a `RecordList` reads it.
+    """
+
+    variable: str
+    function: BlockFunction
+    pattern: Pattern
+    items: tuple[tuple[str, Expression], ...] = ()
+    """What the block returns, by name; a null is no value, unless it is part of a record."""
+    distinct: bool = False
+    order: tuple[SortKey, ...] = ()
+    """Of the list that `collect` makes; without keys the items order it."""
+    ties: tuple[BoundVariable, ...] = ()
+    """The variables of the block whose ids order what the keys leave equal; none where the items
+    do."""
+    limit: RowCount | None = None
+
+
+Step: TypeAlias = Scan | Expand | FilterRows | Exclude | Exists | Extend | Stage | Compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +371,7 @@ def _pattern_within(pattern: Pattern, parameters: Mapping[str, object]) -> Patte
         match step:
             case Expand():
                 steps.append(step.within(parameters))
-            case Exclude() | Extend():
+            case Exclude() | Extend() | Compute():
                 steps.append(replace(step, pattern=_pattern_within(step.pattern, parameters)))
             case Exists():
                 inner = tuple(_pattern_within(each, parameters) for each in step.alternatives)

@@ -131,6 +131,24 @@ class FunctionCall:
     span: Span
 
 
+BlockFunction = OneOf["count", "exists", "sum", "avg", "min", "max", "collect"]
+BLOCK_FUNCTIONS: tuple[BlockFunction, ...] = get_args(BlockFunction)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockValue:
+    """`count { … }` and its kin: a value of the matches of a block, for each row outside of it."""
+
+    function: BlockFunction
+    clauses: tuple[Clause, ...]
+    items: tuple[ReturnItem, ...]
+    """What the block returns; none without `return`."""
+    distinct: bool
+    order: tuple[OrderKey, ...]
+    limit: Count | None
+    span: Span
+
+
 ArithmeticOperator = OneOf["+", "-", "*", "/"]
 
 
@@ -156,6 +174,7 @@ Expression = (
     | SearchCall
     | Aggregate
     | FunctionCall
+    | BlockValue
     | Arithmetic
 )
 
@@ -211,7 +230,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """`left operator right`. A bare text predicate is written as `call = true`."""
+    """`left operator right`. A bare text predicate or `exists { … }` is `… = true`."""
 
     left: Expression
     operator: FilterOperator

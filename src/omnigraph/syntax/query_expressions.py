@@ -4,7 +4,8 @@
 
     expression     = multiplicative { ( "+" | "-" ) multiplicative }
     multiplicative = primary { ( "*" | "/" ) primary }
-    primary        = "(" expression ")" | call | var [ "." ( ident | "*" ) ] | literal | ident
+    primary        = "(" expression ")" | call | block | var [ "." ( ident | "*" ) ] | literal
+                   | ident
 
 A binary operator always continues the expression in front of it, also where a new clause or item
 could start: `$a.x -3` is a difference. A `-` that touches digits is a sign only where an operand is
@@ -331,6 +332,8 @@ def _primary(stream: QueryStream) -> ast.Expression:
     if token.kind is TokenKind.WORD:
         if stream.peek().text == "(":
             return _call(stream)
+        if stream.opens_block(*ast.BLOCK_FUNCTIONS):
+            return _block(stream)
         if token.text not in ("true", "false"):
             stream.advance()
             return ast.AliasRef(token.text, token.span)
@@ -367,6 +370,16 @@ def _no_expression(stream: QueryStream) -> NoReturn:
         hint = "a property is written `$x.name`"
     words = _FUNCTIONS if stream.peek().text == "(" else ("true", "false")
     stream.unexpected("an expression", words=words, hint=hint)
+
+
+def _block(stream: QueryStream) -> ast.BlockValue:
+    # The clauses of a block have expressions, and an expression may be a block.
+    from omnigraph.syntax.query_read import parse_block
+
+    operators = stream.operators
+    block = parse_block(stream)
+    stream.operators = operators
+    return block
 
 
 # --- calls ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Alternatives are ordered, and one token of lookahead behind the edge word decide
            | var [ var ":" ] ( word | "<" word ">" ) [ "{" bound "," [ bound ] "}" ] var
              [ "via" var ]
            | var "is" [ "not" ] Type
-           | filter | text predicate
+           | filter | text predicate | "exists" block
     bound  = int | var
 
 A variable, a word and a variable are always a hop: `$q contains $x` follows an edge called
@@ -50,7 +50,7 @@ _ADVICE = {
     "and": "the clauses of a match all have to hold: write them one after another",
     "or": "write alternatives as the clauses of `any { … }`",
     "where": "write the condition as a clause of its own, without `where`",
-    "exists": "a hop or binding already asks for existence; write it as a clause",
+    "exists": "write `exists { … }`",
     "match": "one `match` holds all clauses",
     "return": "close the match with `}` in front of `return`",
 }
@@ -63,13 +63,14 @@ _TEST_ADVICE = {
 
 def parse_match_block(stream: QueryStream) -> tuple[ast.Clause, ...]:
     """Read the `{ clause … }` of a match."""
-    return stream.one_or_more(_clause, "a clause", _IN_MATCH)
+    return stream.one_or_more(parse_clause, "a clause", _IN_MATCH)
 
 
 def parse_having_filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
     """Read one filter of a `having`; there are no hops there."""
     stream.count_clause()
-    if stream.current.kind is TokenKind.WORD and not _starts_operand(stream.peek()):
+    is_block = stream.opens_block(*ast.BLOCK_FUNCTIONS)
+    if stream.current.kind is TokenKind.WORD and not (is_block or _starts_operand(stream.peek())):
         hint = "the filters all have to hold: write them one after another"
         joined = stream.at_word("and", "or")
         stream.unexpected("a filter or `}`", "in `having`", hint=hint if joined else None)
@@ -79,16 +80,17 @@ def parse_having_filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
 # --- choosing -------------------------------------------------------------------------------------
 
 
-def _clause(stream: QueryStream) -> ast.Clause:
+def parse_clause(stream: QueryStream) -> ast.Clause:
+    """Read one clause of a match or of a block."""
     stream.count_clause()
     token = stream.current
     if token.kind is TokenKind.VAR:
         return _variable_clause(stream)
     if token.kind is TokenKind.WORD:
         after = stream.peek()
-        if after.text == "{":
+        if after.text == "{" and token.text not in ast.BLOCK_FUNCTIONS:
             return _block_clause(stream, token)
-        if not _starts_operand(after):
+        if after.text != "{" and not _starts_operand(after):
             _no_clause(stream)
     elif (token.kind is TokenKind.TYPE and stream.peek().text != "(") or (
         token.kind is TokenKind.PUNCT and token.text not in ("(", "[", "-")
@@ -147,7 +149,7 @@ def _block_clause(stream: QueryStream, word: Token) -> ast.Clause:
     if word.text == "any":
         alternatives = stream.one_or_more(_alternative, "a clause", where)
         return ast.Any(alternatives, stream.span_from(word.span.start))
-    clauses = stream.one_or_more(_clause, "a clause", where)
+    clauses = stream.one_or_more(parse_clause, "a clause", where)
     span = stream.span_from(word.span.start)
     return ast.Not(clauses, span) if word.text == "not" else ast.Optional(clauses, span)
 
@@ -155,8 +157,8 @@ def _block_clause(stream: QueryStream, word: Token) -> ast.Clause:
 def _alternative(stream: QueryStream) -> tuple[ast.Clause, ...]:
     if stream.opens_block("all"):
         stream.advance()
-        return stream.one_or_more(_clause, "a clause", "in `all`")
-    return (_clause(stream),)
+        return stream.one_or_more(parse_clause, "a clause", "in `all`")
+    return (parse_clause(stream),)
 
 
 def _names_type(token: Token, following: Token) -> bool:
@@ -285,7 +287,11 @@ def _filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
     left = parse_expression(stream)
     test = _test(stream, left, start)
     if test is None:
-        if not (isinstance(left, ast.SearchCall) and left.function in ast.TEXT_PREDICATES):
+        is_text_predicate = (
+            isinstance(left, ast.SearchCall) and left.function in ast.TEXT_PREDICATES
+        )
+        is_exists = isinstance(left, ast.BlockValue) and left.function == "exists"
+        if not (is_text_predicate or is_exists):
             _no_test(stream)
         return ast.Filter(left, "=", ast.Literal(True, left.span), stream.span_from(start))
     return test

@@ -7,6 +7,9 @@
             [ "having" "{" filter { filter } "}" ]
             [ "order" "{" key { "," key } "}" ]
             [ "limit" count ] [ "offset" count ]
+    block = ( "count" | "exists" | "sum" | "avg" | "min" | "max" | "collect" )
+            "{" clause { clause } [ "return" [ "distinct" ] "{" item { item } "}"
+            [ "order" "{" key { "," key } "}" ] [ "limit" count ] ] "}"
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ from omnigraph.syntax.query_expressions import (
     parse_expression,
     require_within,
 )
-from omnigraph.syntax.query_match import parse_having_filter, parse_match_block
+from omnigraph.syntax.query_match import parse_clause, parse_having_filter, parse_match_block
 from omnigraph.syntax.tokens import Token, TokenKind
 
 STAGES_MAX = 32
 """Each stage nests the plan by one level, which the recursive passes over it must survive."""
 
 
+_BLOCKS: dict[str, ast.BlockFunction] = {name: name for name in ast.BLOCK_FUNCTIONS}
 _TAIL = ("having", "order", "limit", "offset")
 _AFTER_MATCH_ADVICE = {
     "where": "conditions are clauses of the match: move them into its braces",
@@ -87,6 +91,39 @@ def _shown(
     limit = _count(stream, "limit") if stream.take_word("limit") else None
     offset = _count(stream, "offset") if stream.take_word("offset") else None
     return ast.ReadBody(clauses, items, distinct, having, order, limit, offset, word.span, stages)
+
+
+def parse_block(stream: QueryStream) -> ast.BlockValue:
+    """Read `count { … }` and its kin; the word in front of the block says which."""
+    word = stream.advance()
+    function = _BLOCKS[word.text]
+    where = f"in `{function}`"
+    clauses: list[ast.Clause] = []
+    shown: list[ast.ReadBody] = []
+
+    def part() -> None:
+        if shown:
+            hint = "`order` and `limit` follow `return` in this order, once each"
+            stream.unexpected("`}`", f"at the end of `{function} {{ … }}`", hint=hint)
+        if stream.opens_block("return") or (
+            stream.at_word("return") and stream.peek().text == "distinct"
+        ):
+            shown.append(_shown(stream, stream.advance(), ()))
+        else:
+            clauses.append(parse_clause(stream))
+
+    block = stream.block(part, where)
+    if not clauses:
+        stream.fail(f"expected a clause {where}", block)
+    body = shown[0] if shown else None
+    if body is not None and (body.having or body.offset):
+        stream.fail("a block has neither `having` nor `offset`", block)
+    span = stream.span_from(word.span.start)
+    if body is None:
+        return ast.BlockValue(function, tuple(clauses), (), False, (), None, span)
+    return ast.BlockValue(
+        function, tuple(clauses), body.items, body.distinct, body.order, body.limit, span
+    )
 
 
 def _item(stream: QueryStream) -> ast.ReturnItem:

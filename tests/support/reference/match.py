@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Any, assert_never
 
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
@@ -21,6 +21,8 @@ class Match:
     holds: Callable[[Solution, ex.Expression], bool]
     rows: Callable[[plan.ReadPlan], Answer]
     """What a stage hands on."""
+    block: Callable[[plan.Compute, list[Solution]], Any]
+    """The value of a block, given its solutions."""
 
     def solutions(self, pattern: plan.Pattern, start: Solution | None = None) -> list[Solution]:
         """Every way to extend ``start`` by what the pattern asks for."""
@@ -46,6 +48,9 @@ class Match:
             case plan.Extend():
                 unmatched = {**solution, **dict.fromkeys(step.introduces)}
                 return self.solutions(step.pattern, solution) or [unmatched]
+            case plan.Compute():
+                found = self.solutions(step.pattern, solution)
+                return [{**solution, step.variable: self.block(step, found)}]
             case plan.Stage():
                 handed = self.rows(step.read)
                 variables = {value.name: value.variable for value in step.values}

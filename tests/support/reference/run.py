@@ -12,6 +12,7 @@ from omnigraph.model.parameters import bind_parameters
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from tests.support.reference.analyser import tokens as plain_tokens
+from tests.support.reference.blocks import block_value
 from tests.support.reference.embedding import mock_vector
 from tests.support.reference.interfaces import Interfaces
 from tests.support.reference.match import Match
@@ -62,6 +63,9 @@ class Reference:
             Interfaces.of(read, self.tables),
             lambda solution, test: row(solution).is_true(test),
             lambda stage: self._answer(stage, parameters),
+            lambda step, found: block_value(
+                step, list(map(row, found)), _row_count(step.limit, parameters)
+            ),
         )
         solutions = match.solutions(read.pattern)
         ranked = None if read.rank is None else ranking(read.rank, solutions, search, limit)
@@ -89,7 +93,7 @@ def _expressions(read: plan.ReadPlan) -> Iterator[ex.Expression]:
         roots += [named.value for named in read.group_by.aggregates]
     roots += _conditions(read.pattern)
     for root in roots:
-        if not isinstance(root, ex.EntityObject):
+        if not isinstance(root, ex.Whole):
             yield from ex.walk(root)
 
 
@@ -103,6 +107,9 @@ def _conditions(pattern: plan.Pattern) -> Iterator[ex.Expression]:
             case plan.Exists():
                 for alternative in step.alternatives:
                     yield from _conditions(alternative)
+            case plan.Compute():
+                yield from _conditions(step.pattern)
+                yield from (value for _, value in step.items)
             case plan.Stage():
                 yield from _expressions(step.read)
             case _:

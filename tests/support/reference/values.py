@@ -51,6 +51,8 @@ class Row:
 
     def output(self, expression: ex.OutputExpression) -> Any:
         """The value of a return item; a whole entity is a dictionary."""
+        if isinstance(expression, ex.RecordList):
+            return self.solution[expression.variable]
         if not isinstance(expression, ex.EntityObject):
             return self.value(expression)
         found = entity(self.solution, expression.variable)

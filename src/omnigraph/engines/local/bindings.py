@@ -272,6 +272,8 @@ class BindingValues:
                 return self.session.paths.nodes(self.slots(leaf.variable))
             case ex.PathLength():
                 return self.session.paths.lengths(self.slots(leaf.variable))
+            case ex.BoundValue() if leaf.variable in self.session.prepared.blocks:
+                return self.block(leaf.variable)
             case ex.BoundValue():
                 return taken(self.session.values_of[leaf.variable], self.slots(leaf.variable))
             case ex.CarriedNode():
@@ -279,6 +281,13 @@ class BindingValues:
                 return pa.array(slots, pa.int32(), mask=slots < 0)
             case ex.OutputValue():
                 return self._searched(leaf.name)
+
+    def block(self, variable: str) -> pa.Array:
+        """The values of a block, in the type that it makes."""
+        # Blocks run patterns, whose steps evaluate expressions.
+        from omnigraph.engines.local.blocks import block_values
+
+        return block_values(self.session, self.session.prepared.blocks[variable], self.frame)
 
     def _searched(self, name: str) -> pa.Array:
         known = self._scores.get(name)

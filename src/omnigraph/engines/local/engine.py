@@ -174,13 +174,23 @@ class _RowColumns(BindingValues):
 
     def output(self, column: plan.Column) -> pa.Array:
         """One column of the answer."""
-        if isinstance(column.expression, ex.EntityObject):
-            return entity_objects(self, column.expression)
+        match column.expression:
+            case ex.EntityObject():
+                return entity_objects(self, column.expression)
+            case ex.RecordList():
+                return self._records(column.expression)
         return self.column(column.expression)
+
+    def _records(self, records: ex.RecordList) -> pa.Array:
+        fields = [pa.field(name, arrow_type(type)) for name, type in records.columns]
+        if not self.frame.count:
+            return pa.array([], pa.list_(pa.struct(fields)))
+        return self.block(records.variable)
 
     def by_name(self, name: str) -> pa.Array:
         """An output column as a sort key: an entity by its id."""
         expression = self._columns[name].expression
+        assert not isinstance(expression, ex.RecordList)
         if not isinstance(expression, ex.EntityObject):
             return self.column(expression)
         if expression.kind == "node":
@@ -363,7 +373,7 @@ def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) ->
     outputs = {
         column.name: groups.column(column.expression)
         for column in prepared.columns
-        if not isinstance(column.expression, ex.EntityObject)
+        if not isinstance(column.expression, ex.Whole)
     }
     groups = _GroupColumns(session, count, named, outputs)
     if prepared.having:

@@ -28,8 +28,10 @@ from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import current
 from omnigraph.model.hashing import StringHash, first_words
+from omnigraph.model.types import ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
+from omnigraph.syntax import query_ast as ast
 
 # --- sorting --------------------------------------------------------------------------------------
 
@@ -431,6 +433,23 @@ def _merged_total(value: ex.AggregateValue, totals: list[Total], groups: Groupin
             valid = column.is_valid()
             group = groups.group[valid.to_numpy(zero_copy_only=False)]
             return GroupValues(_extremes(value.function, column.filter(valid), group, groups.count))
+
+
+def totals(
+    function: ast.AggregateFunction,
+    argument: ex.Expression,
+    values: BindingValues,
+    groups: Grouping,
+    *,
+    distinct: bool,
+) -> pa.Array:
+    """An aggregate of rows whose groups are known; there may be groups without rows."""
+    # The type of an aggregate is that of its argument, or one that `_column` knows.
+    value = ex.AggregateValue(function, argument, distinct, _RESULTS.get(function, argument.type))
+    return _column(value, _total(value, values, groups, None))
+
+
+_RESULTS: dict[str, ValueType] = {"count": ex.I64, "sum": ex.F64, "avg": ex.F64}
 
 
 def _added(counts: list[npt.NDArray[np.int64]], groups: Grouping) -> npt.NDArray[np.int64]:

@@ -125,6 +125,8 @@ class PatternMatcher:
                 return self._extend(one.patterns[0], step, frame, needed), "left join"
             case plan.Stage() as step:
                 return self._stage(step), "rows of the stage before"
+            case plan.Compute():
+                return frame, "where the value is read"
             case _:
                 assert_never(one.step)
 

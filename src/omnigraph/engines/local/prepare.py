@@ -62,6 +62,19 @@ class PreparedPattern:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedBlock:
+    """A block that gives rows a value."""
+
+    step: plan.Compute
+    pattern: PreparedPattern
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Variables bound outside: rows that bind them alike have the same value."""
+        return self.pattern.reads
+
+
+@dataclass(frozen=True, slots=True)
 class LastHop:
     """A pattern whose solutions are grouped, split at its last hop."""
 
@@ -157,6 +170,8 @@ class PreparedRead:
     """The stage before, whose rows the match starts from."""
     carried: dict[str, ex.CarriedNode]
     """The columns that hand a node on to the next stage."""
+    blocks: dict[str, PreparedBlock]
+    """The blocks that give rows a value, by the variable of the value."""
 
 
 def prepare(compiled: plan.ReadPlan) -> PreparedRead:
@@ -173,6 +188,8 @@ class _Preparation:
     node_columns: dict[str, dict[str, pa.DataType]] = field(default_factory=dict)
     edge_columns: dict[str, dict[str, pa.DataType]] = field(default_factory=dict)
     followed: set[str] = field(default_factory=set)
+    computed: dict[str, plan.Compute] = field(default_factory=dict)
+    blocks: dict[str, PreparedBlock] = field(default_factory=dict)
 
     def prepared(self) -> PreparedRead:
         compiled = self.compiled
@@ -186,7 +203,7 @@ class _Preparation:
         )
         columns = tuple(
             column
-            if isinstance(column.expression, ex.EntityObject)
+            if isinstance(column.expression, ex.Whole)
             else replace(column, expression=self.rewritten(column.expression))
             for column in compiled.columns
         )
@@ -208,6 +225,8 @@ class _Preparation:
             needed.add(compiled.rank.score.variable)
             self._learn_columns(compiled.rank.score)
         pattern = self._pattern(compiled.pattern, frozenset(needed))
+        # Blocks are solved for rows, so groups of their values are made of rows.
+        by_shape = None if compiled.rank or self._reads_block(group_by) else group_by
         return PreparedRead(
             compiled,
             pattern,
@@ -224,13 +243,12 @@ class _Preparation:
             order,
             ties,
             frozenset(self.followed),
-            None if group_by is None or compiled.rank else _last_hop(pattern, group_by),
+            None if by_shape is None else _last_hop(pattern, by_shape),
             # A tree counts all neighbours of a hop; at an interface some may be of another type.
-            None
-            if group_by is None or compiled.rank or compiled.interfaces
-            else self._tree(pattern, group_by),
+            None if by_shape is None or compiled.interfaces else self._tree(pattern, by_shape),
             _stage(pattern),
             _carried(columns, group_by),
+            {name: self._block(name) for name in self.computed},
         )
 
     # --- expressions ------------------------------------------------------------------------------
@@ -272,13 +290,43 @@ class _Preparation:
         if isinstance(expression, ex.EntityObject):
             self._learn_object(expression)
             return frozenset([expression.variable])
+        if isinstance(expression, ex.RecordList):
+            return self._block(expression.variable).reads
         read: set[str] = set()
         for part in ex.walk(expression):
             if isinstance(part, ex.OutputValue) and part.name in self.calls:
                 read.add(self.calls[part.name].variable)
+            elif isinstance(part, ex.BoundValue) and part.variable in self.computed:
+                read |= self._block(part.variable).reads
             elif (name := getattr(part, "variable", None)) is not None:
                 read.add(name)
         return frozenset(read)
+
+    def _reads_block(self, by: plan.GroupBy | None) -> bool:
+        """Whether groups are made of values of blocks, or aggregate them."""
+        return by is not None and any(
+            isinstance(part, ex.BoundValue) and part.variable in self.computed
+            for expression in _tail_expressions(by, (), (), ())
+            if not isinstance(expression, ex.Whole)
+            for part in ex.walk(expression)
+        )
+
+    def _block(self, variable: str) -> PreparedBlock:
+        """A block, prepared when it is first asked for."""
+        known = self.blocks.get(variable)
+        if known is None:
+            step = self.computed[variable]
+            items = tuple((name, self.rewritten(value)) for name, value in step.items)
+            order = tuple(
+                replace(key, expression=self.rewritten(key.expression)) for key in step.order
+            )
+            needed = {tie.name for tie in step.ties}
+            for expression in (*(value for _, value in items), *(key.expression for key in order)):
+                needed |= self._reads(expression)
+            pattern = self._pattern(step.pattern, frozenset(needed))
+            known = PreparedBlock(replace(step, items=items, order=order), pattern)
+            self.blocks[variable] = known
+        return known
 
     def _learn_object(self, entity: ex.EntityObject) -> None:
         for name, type in entity.columns:
@@ -335,6 +383,9 @@ class _Preparation:
                         self.variables[node.name] = info
                     for value in step.values:
                         self.variables[value.variable] = VariableInfo("value", "", optional)
+                case plan.Compute():
+                    self.computed[step.variable] = step
+                    self._learn_variables(step.pattern, optional=optional)
                 case plan.FilterRows():
                     pass
                 case _:
@@ -397,6 +448,11 @@ class _Preparation:
                     for type_name, types in columns.items():
                         known.setdefault(type_name, {}).update(types)
                 return PreparedStep(step, needed, stage=before)
+            case plan.Compute():
+                block = self._block(step.variable)
+                return PreparedStep(block.step, needed, (block.pattern,))
+            case _:
+                assert_never(step)
 
     def _step_reads(self, one: PreparedStep) -> frozenset[str]:
         read: set[str] = set()
@@ -414,8 +470,8 @@ class _Preparation:
             case plan.Exclude() | plan.Exists() | plan.Extend():
                 for pattern in one.patterns:
                     read |= pattern.reads
-            case plan.Stage():
-                pass
+            case plan.Stage() | plan.Compute():
+                pass  # what reads the value of a block reads what the block reads
             case _:
                 assert_never(step)
         return frozenset(read)
@@ -620,7 +676,7 @@ def _introduced(step: plan.Step) -> frozenset[str]:
             return frozenset(name for name in names if name is not None)
         case plan.Extend() | plan.Stage():
             return frozenset(step.introduces)
-        case plan.FilterRows() | plan.Exclude() | plan.Exists():
+        case plan.FilterRows() | plan.Exclude() | plan.Exists() | plan.Compute():
             return frozenset()
         case _:
             assert_never(step)

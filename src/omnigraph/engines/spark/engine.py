@@ -115,6 +115,8 @@ class SparkRows:
 def _decoded(column: pa.Array | pa.ChunkedArray, expression: ex.OutputExpression) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):  # of no chunks
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if isinstance(expression, ex.RecordList):
+        return _records(column, expression)
     if not isinstance(expression, ex.EntityObject):
         return from_carried(column, arrow_type(expression.type))
     fields = [pa.field(name, arrow_type(type)) for name, type in expression.columns]
@@ -123,7 +125,25 @@ def _decoded(column: pa.Array | pa.ChunkedArray, expression: ex.OutputExpression
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
 
+def _records(column: pa.Array, records: ex.RecordList) -> pa.Array:
+    fields = [pa.field(name, arrow_type(type)) for name, type in records.columns]
+    inner = column.flatten()
+    children = [from_carried(inner.field(at), field.type) for at, field in enumerate(fields)]
+    offsets = pa.array(column.offsets.to_numpy() - column.offsets[0].as_py(), pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(children, fields=fields))
+
+
 def _shown(name: str, expression: ex.OutputExpression) -> Column:
+    if isinstance(expression, ex.RecordList):
+        return F.transform(
+            F.col(name),
+            lambda record: F.struct(
+                *(
+                    _timestamp(record.getField(f"i{at}"), type).alias(shown)
+                    for at, (shown, type) in enumerate(expression.columns)
+                )
+            ),
+        )
     if not isinstance(expression, ex.EntityObject):
         return _timestamp(F.col(name), expression.type)
     fields = [

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal, assert_never
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from omnigraph.engines.base import StepReport
@@ -40,6 +40,8 @@ from omnigraph.engines.spark.bindings import (
 from omnigraph.engines.spark.jobs import Jobs
 from omnigraph.engines.spark.reach import paths, reached
 from omnigraph.engines.spark.tables import Tables, tested_after
+from omnigraph.engines.spark.tail import aggregate_column
+from omnigraph.engines.spark.types import sort_keys
 from omnigraph.model.arrow import ID
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
@@ -193,6 +195,8 @@ class PatternMatcher:
                 return self._extend(one.patterns[0], step, bindings), "left join"
             case plan.Stage() as step:
                 return self._stage(step), "rows of the stage before"
+            case plan.Compute() as step:
+                return self._compute(one.patterns[0], step, bindings), "left join of values"
             case _:
                 assert_never(one.step)
 
@@ -434,6 +438,88 @@ class PatternMatcher:
         same = _all([F.col(name).eqNullSafe(F.col(fresh[name])) for name in fresh])
         joined = bindings.rows.join(found, same, "left_outer").drop(*fresh.values())
         return bindings.joined(joined, new)
+
+    def _compute(
+        self, pattern: PreparedPattern, step: plan.Compute, bindings: Bindings
+    ) -> Bindings:
+        """Every row with the value of a block, computed once for each binding that it reads."""
+        read = sorted(pattern.reads)
+        outer = self._distinct(bindings, read)
+        inner = self._begun(replace(self, counts=False).run(pattern, outer))
+        fresh = {outer.identity(variable): self.tables.names.new() for variable in read}
+        keys = [F.col(name).alias(fresh[name]) for name in fresh]
+        values, names = self.values(inner), self.tables.names
+        shown = [(names.new(), value) for _, value in step.items]
+        order = [(names.new(), key) for key in step.order]
+        ties = [(names.new(), tie.name) for tie in step.ties]
+        found = inner.rows.select(
+            *keys,
+            *(values.column(value).alias(name) for name, value in shown),
+            *(values.column(key.expression).alias(name) for name, key in order),
+            *(inner.column(variable).alias(name) for name, variable in ties),
+        )
+        if len(shown) == 1:
+            found = found.where(F.col(shown[0][0]).isNotNull())
+        if step.distinct:
+            found = found.dropDuplicates([*fresh.values(), *(name for name, _ in shown)])
+        made = names.new()
+        if step.function == "collect":
+            sorting = [
+                part
+                for name, key in order
+                for part in sort_keys(F.col(name), key.expression.type, descending=key.descending)
+            ]
+            if not order or step.distinct:
+                sorting += [p for name, value in shown for p in sort_keys(F.col(name), value.type)]
+            for name, variable in ties:
+                sorting += self._tie_keys(variable, F.col(name))
+            items = [name for name, _ in shown]
+            found, value = self._listed(step, found, list(fresh.values()), items, sorting)
+        elif step.function == "count" or step.function == "exists":  # noqa: PLR1714 - for types
+            value = F.count(F.lit(1))
+        else:
+            ((name, expression),) = shown
+            of_values = ex.AggregateValue(step.function, expression, False, expression.type)
+            value = aggregate_column(of_values, F.col(name), None)
+        grouped = found.groupBy(*fresh.values()).agg(value.alias(made))
+        same = _all([F.col(name).eqNullSafe(F.col(fresh[name])) for name in fresh])
+        joined = bindings.rows.join(grouped, same, "left_outer").drop(*fresh.values())
+        if step.function == "collect":
+            none = F.array().cast(grouped.schema[made].dataType)
+            joined = joined.withColumn(made, F.coalesce(F.col(made), none))
+        elif step.function in ("count", "exists"):
+            number = F.coalesce(F.col(made), F.lit(0))
+            joined = joined.withColumn(made, number > 0 if step.function == "exists" else number)
+        return bindings.joined(joined, {(step.variable, ID): made})
+
+    def _listed(
+        self,
+        step: plan.Compute,
+        found: DataFrame,
+        keys: list[str],
+        items: list[str],
+        sorting: list[Column],
+    ) -> tuple[DataFrame, Column]:
+        """The rows that a list takes of each binding, and the aggregate that makes the list."""
+        place = self.tables.names.new()
+        number = F.row_number().over(Window.partitionBy(*keys).orderBy(*sorting))
+        found = found.withColumn(place, number)
+        limit = self.tables.run.row_count(step.limit)
+        if limit is not None:
+            found = found.where(F.col(place) <= limit)
+        one = F.col(items[0])
+        if len(items) > 1:
+            one = F.struct(*(F.col(name).alias(f"i{at}") for at, name in enumerate(items)))
+        entries = F.sort_array(F.collect_list(F.struct(F.col(place), one.alias("value"))))
+        return found, F.transform(entries, lambda entry: entry.getField("value"))
+
+    def _tie_keys(self, variable: str, column: Column) -> list[Column]:
+        """What orders entities by their ids, those of an interface also by their types."""
+        ids = self.tables.ids
+        parts = [column]
+        if ids.types.get(variable) in ids.members:
+            parts = [ids.id(variable, column), ids.type(variable, column)]
+        return [part.asc_nulls_first() for part in parts]
 
     def _solved(self, pattern: PreparedPattern, bindings: Bindings) -> tuple[DataFrame, Column]:
         """The bindings of the variables a pattern reads for which it has a solution."""

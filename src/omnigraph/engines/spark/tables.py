@@ -66,6 +66,9 @@ class Needs:
                     needs._add(one.step.predicates, prepared)
                 case plan.Expand():
                     needs._add(tested_after(one.step), prepared)
+                case plan.Compute():
+                    needs._add([value for _, value in one.step.items], prepared)
+                    needs._add([key.expression for key in one.step.order], prepared)
         by = prepared.group_by
         if by is not None:
             needs._add([item for _, item in by.items], prepared)
@@ -74,7 +77,7 @@ class Needs:
         for column in prepared.columns:
             if isinstance(column.expression, ex.EntityObject):
                 needs._add_object(column.expression)
-            else:
+            elif not isinstance(column.expression, ex.RecordList):
                 needs._add([column.expression], prepared)
         needs._add(prepared.having, prepared)
         needs._add([key.expression for key in prepared.order], prepared)

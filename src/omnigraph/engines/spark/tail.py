@@ -121,6 +121,7 @@ class _Tail:
                     return (
                         parts[0] if len(parts) == 1 else F.concat(parts[0], F.lit("\0"), parts[1])
                     )
+                assert not isinstance(expression, ex.RecordList)
                 if expression is not None and expression != node:
                     return values.column(expression)
                 if calls[node.name] in scores:
@@ -132,6 +133,8 @@ class _Tail:
 
     def _output(self, bindings: Bindings, values: Values, column: plan.Column) -> Column:
         expression = column.expression
+        if isinstance(expression, ex.RecordList):
+            return bindings.column(expression.variable)
         if not isinstance(expression, ex.EntityObject):
             return values.column(expression)
         variable = expression.variable
@@ -276,7 +279,7 @@ class _Tail:
         made = {entry.name: self.tables.names.new() for entry in by.aggregates}
         times = None if bindings.times is None else F.col(bindings.times)
         totals = [
-            _aggregate(entry.value, arguments.get(entry.name), times).alias(made[entry.name])
+            aggregate_column(entry.value, arguments.get(entry.name), times).alias(made[entry.name])
             for entry in by.aggregates
         ]
         if not by.items:
@@ -289,7 +292,7 @@ class _Tail:
         values = Values(self.tables.constants, _leaf_by_name(known))
         outputs: dict[str, str] = {}
         for output in self.prepared.columns:
-            assert not isinstance(output.expression, ex.EntityObject)
+            assert not isinstance(output.expression, ex.Whole)
             outputs[output.name] = self.tables.names.new()
             frame = frame.withColumn(outputs[output.name], values.column(output.expression))
         by_name = {**known, **outputs}
@@ -375,7 +378,9 @@ def _share(place: str, k: int) -> Column:
 # --- aggregates -----------------------------------------------------------------------------------
 
 
-def _aggregate(value: ex.AggregateValue, argument: Column | None, times: Column | None) -> Column:
+def aggregate_column(
+    value: ex.AggregateValue, argument: Column | None, times: Column | None
+) -> Column:
     """An aggregate over the rows of a group, each of which counts so many times."""
     if argument is None:
         return F.count(F.lit(1)) if times is None else F.coalesce(F.sum(times), F.lit(0))

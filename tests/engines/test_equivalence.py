@@ -30,15 +30,8 @@ from omnigraph.query.compile import compile_query
 from omnigraph.query.plan import ReadPlan
 from omnigraph.schema.compile import compile_schema
 from tests.cases.format import all_cases
-from tests.engines.strategies import (
-    SCHEMA,
-    WORDS,
-    Query,
-    queries,
-    records,
-    reordered,
-    tree_queries,
-)
+from tests.engines.matches import SCHEMA, WORDS, records
+from tests.engines.strategies import Query, queries, reordered, tree_queries
 from tests.support.budgets import FEW, MANY
 from tests.support.reference import Reference, Tables
 from tests.support.reference.analyser import tokens as plain_tokens

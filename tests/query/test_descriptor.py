@@ -245,3 +245,17 @@ def test_c_qry_084_types_that_only_an_earlier_stage_reads_are_reads():
     )
     assert types(found["reads"]) == ["node Author", "node Book", "edge Knows", "edge Wrote"]
     assert [entry["kind"] for entry in found["result"]] == ["object", "bigint", "string", "string"]
+
+
+def test_c_qry_082_blocks_have_kinds_and_read_types():
+    found = described(
+        query(
+            "$a: Author",
+            "count { $a wrote $b } as n, exists { $a knows $c } as e, "
+            "collect { $a wrote $b return { $b.title } } as titles, "
+            "collect { $a wrote $b return { $b.title, $b.pages } } as books",
+        )
+    )
+    kinds = [(entry["kind"], entry.get("item_kind")) for entry in found["result"]]
+    assert kinds == [("bigint", None), ("bool", None), ("list", "string"), ("list", "object")]
+    assert types(found["reads"]) == ["node Author", "node Book", "edge Knows", "edge Wrote"]

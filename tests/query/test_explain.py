@@ -190,3 +190,32 @@ def test_c_qry_084_stages_come_in_their_order():
           Return a.name = a.name, books = books, n = n
         """
     )
+
+
+def test_c_qry_082_a_block_stands_where_its_condition_is_tested_or_else_last():
+    text = """
+    query busy($n: I32) {
+        match {
+            $a: Author
+            count { $a wrote $b  $b.pages > 3 } > $n
+            $a knows $c
+        }
+        return {
+            $c.name,
+            collect { $c wrote $d return { $d.title, $d.pages } order { $d.pages } limit 3 } as x
+        }
+    }
+    """
+    assert explained(text) == lines(
+        """
+        read busy($n: I32)
+          Scan $a: Author
+          Compute count#1
+            Expand $a -Wrote-> $b: Book where $b.pages > 3
+          Filter where count#1 > $n
+          Expand $a -Knows-> $c: Author
+          Compute collect#2 of d.title = $d.title, d.pages = $d.pages order by $d.pages limit 3
+            Expand $c -Wrote-> $d: Book
+          Return c.name = $c.name, x = collect#2
+        """
+    )

@@ -25,7 +25,8 @@ from omnigraph.query.plan import ReadPlan
 from omnigraph.schema.compile import compile_schema
 from tests.engines.local.examples import FEW
 from tests.engines.local.graphs import with_engine
-from tests.engines.strategies import SCHEMA, Query, queries, records, tree_queries
+from tests.engines.matches import SCHEMA, records
+from tests.engines.strategies import Query, queries, tree_queries
 from tests.engines.test_equivalence import assert_answers
 from tests.support.reference import Tables
 from tests.support.reference.json_rows import tables_of

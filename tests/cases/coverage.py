@@ -75,7 +75,7 @@ def _pattern(pattern: plan.Pattern, inside: str) -> Iterator[str]:
                 yield f"{name} hops={min(step.maximum, 3)} least={min(step.minimum, 2)}"
                 yield (
                     f"{name} edge={step.edge_variable is not None}"
-                    f" path={step.path_variable is not None} test={step.target_is_bound}"
+                    f" path={step.path_variable and step.path_kind} test={step.target_is_bound}"
                 )
             case plan.Exclude() | plan.Extend():
                 yield from _pattern(step.pattern, "inner ")

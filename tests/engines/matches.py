@@ -337,7 +337,8 @@ class MatchWriter:
             bindings.append(Clause(f"${right}: {right_type}", frozenset({right})))
         introduced = {name for name in (left, right) if name != "_"}
         one_type = source == target
-        form = self._draw(st.sampled_from(["plain", "plain", "bounds", "edge", "path"]))
+        forms = ["plain", "plain", "bounds", "edge", "path", "path"]
+        form = self._draw(st.sampled_from([*forms, *["cheapest"] * (word in EDGE_NUMBERS)]))
         undirected = one_type and self._draw(st.integers(0, 2)) == 0
         shown = f"<{word}>" if undirected else word
         bounds, via, edge = "", "", ""
@@ -354,7 +355,14 @@ class MatchWriter:
             name = self._fresh()
             names.paths.add(name)
             introduced.add(name)
-            via = f" via ${name}"
+            via = f" via {self._draw(st.sampled_from(['', '', 'all ']))}${name}"
+        if form == "cheapest":
+            name, of_edges = self._fresh(), self._fresh()
+            names.paths.add(name)
+            introduced.add(name)
+            edge = f"${of_edges}:"
+            bounds = self._draw(st.sampled_from(["{1,}", "{0,}"]))
+            via = f" via cheapest ${name} by ${of_edges}.since"
         text = f"${left} {edge}{shown}{bounds} ${right}{via}"
         # A hop types its ends by what stands before it; between two types that decides where it
         # goes, and an optional variable must not turn into one of the block.

@@ -118,7 +118,7 @@ class TailWriter:
         people = [name for name, type_name in self._names.readable.items() if type_name == "Person"]
         extra = [f"${name}.*" for name in self._names.readable]
         extra += [f"${name}.{p}" for name in people for p in ("tags", "vec")]
-        extra += [f"${name}.nodes" for name in self._names.paths]
+        extra += [f"${n}.{part}" for n in self._names.paths for part in ("nodes", "edges")]
         extra += [f'search(${name}.bio, "fox")' for name in people]
         extra += [f"nearest(${name}.vec, [1, 0])" for name in people]
         if self._draw(st.booleans()):

@@ -99,6 +99,8 @@ QUERY_FEATURES: set[str] = {
     "hop of no steps",
     "hop with an edge variable",
     "hop with a path",
+    "hop with all shortest paths",
+    "hop with the cheapest path",
     "hop to anyone",
     "hop to itself",
     "any with all",
@@ -245,7 +247,11 @@ def _hop_features(hop: gq.Hop) -> Iterator[str]:
     if hop.edge_variable is not None:
         yield "hop with an edge variable"
     if hop.path_variable is not None:
-        yield "hop with a path"
+        yield {
+            "one": "hop with a path",
+            "all": "hop with all shortest paths",
+            "cheapest": "hop with the cheapest path",
+        }[hop.path_kind]
     if hop.right.is_anonymous:
         yield "hop to anyone"
     if hop.left.name == hop.right.name:

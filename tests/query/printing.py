@@ -149,7 +149,10 @@ def _hop(clause: ast.Hop) -> str:
         edge = f"${clause.edge_variable.name}:{edge}"
     if clause.bounds is not None:
         edge += f"{{{_bound(clause.bounds.minimum)},{_bound(clause.bounds.maximum)}}}"
-    path = f" via ${clause.path_variable.name}" if clause.path_variable is not None else ""
+    kind = "" if clause.path_kind == "one" else f"{clause.path_kind} "
+    path = f" via {kind}${clause.path_variable.name}" if clause.path_variable is not None else ""
+    if clause.path_weight is not None:
+        path += f" by ${clause.path_weight.variable.name}.{clause.path_weight.name}"
     return f"${clause.left.name} {edge} ${clause.right.name}{path}"
 
 

@@ -123,8 +123,20 @@ bindings = st.builds(
     ast.Binding, variables, TYPES, NOWHERE, st.lists(pairs, max_size=3).map(tuple), NOWHERE
 )
 U32 = st.integers(0, 2**32 - 1)
+_paths = (
+    st.tuples(st.none() | variables, st.just("one"), st.none())
+    | st.tuples(variables, st.just("all"), st.none())
+    | st.tuples(
+        variables,
+        st.just("cheapest"),
+        st.builds(ast.PropertyRef, variables, WORDS, NOWHERE, NOWHERE),
+    )
+)
 hops = st.builds(
-    ast.Hop,
+    lambda path, **parts: ast.Hop(
+        path_variable=path[0], path_kind=path[1], path_weight=path[2], **parts
+    ),
+    path=_paths,
     left=variables,
     edge_variable=st.none() | variables,
     edge_word=WORDS.filter(lambda word: word != "not"),
@@ -133,7 +145,6 @@ hops = st.builds(
     bounds=st.none()
     | st.builds(ast.HopBounds, U32 | variables, st.none() | U32 | variables, NOWHERE),
     right=variables,
-    path_variable=st.none() | variables,
     span=NOWHERE,
 )
 

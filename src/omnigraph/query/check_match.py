@@ -18,6 +18,7 @@ from omnigraph.query.operands import (
     Operands,
     PathVariable,
     VariableScope,
+    property_value,
     type_value,
 )
 from omnigraph.query.plan import HOPS_MAX, Direction, Expand, Stage, value_variable
@@ -281,6 +282,8 @@ class _BlockChecker:
                 maximum if self._overlap(edge.source, edge.target) else min(maximum, 1),
                 self._bind_edge(clause, edge),
                 self._bind_path(clause),
+                path_kind=clause.path_kind,
+                weight=self._weight(clause, edge),
                 ends=None if ends == [source_type, target_type] else (ends[0], ends[1]),
                 minimum_from=bounds.minimum_from,
                 maximum_from=bounds.maximum_from,
@@ -395,7 +398,7 @@ class _BlockChecker:
 
     def _bind_edge(self, clause: ast.Hop, edge: EdgeType) -> str | None:
         variable = clause.edge_variable
-        if variable is None or variable.is_anonymous:
+        if variable is None or variable.is_anonymous or clause.path_kind == "cheapest":
             return None
         bounds = clause.bounds
         if bounds is not None and (bounds.minimum, bounds.maximum) != (1, 1):
@@ -412,15 +415,57 @@ class _BlockChecker:
         if variable is None:
             return None
         binds_edge = clause.edge_variable is not None and not clause.edge_variable.is_anonymous
-        if variable.is_anonymous or binds_edge:
+        if variable.is_anonymous or (binds_edge and clause.path_kind != "cheapest"):
             raise self._context.error(
                 "T23",
                 "a path needs a name of its own and a hop without an edge binding",
                 variable.span,
             )
-        return self._bind_fresh(variable, PathVariable())
+        return self._bind_fresh(variable, PathVariable(kind=clause.path_kind))
+
+    def _weight(self, clause: ast.Hop, edge: EdgeType) -> ex.PropertyValue | None:
+        """What the edges of a cheapest path add up: a number that each of them may have."""
+        weight = clause.path_weight
+        if weight is None:
+            return None
+        context, named = self._context, clause.edge_variable
+        if named is None or named.name != weight.variable.name or named.is_anonymous:
+            raise context.error(
+                "T23",
+                f"`${weight.variable.name}` does not name the edges of this hop",
+                weight.variable.span,
+                f"write `${clause.left.name} ${weight.variable.name}:{clause.edge_word}{{1,}} "
+                f"${clause.right.name} via cheapest …`",
+            )
+        self._require_fresh(named)
+        bounds = clause.bounds
+        if bounds is None or bounds.maximum is not None or bounds.minimum not in (0, 1):
+            raise context.error(
+                "T15",
+                "a cheapest path may have any number of edges",
+                clause.edge_span if bounds is None else bounds.span,
+                "write the bounds as `{1,}`, or `{0,}` for the node itself as well",
+            )
+        bound = EdgeVariable(edge)
+        declared = edge.properties.get(weight.name)
+        if declared is None:
+            raise self._operands.unknown_property(
+                "T6", bound, weight.name, weight.name_span, named.name
+            )
+        if not declared.type.is_numeric:
+            raise context.error(
+                "T7",
+                f"`${named.name}.{weight.name}` is a {declared.type}, not a number",
+                weight.span,
+            )
+        return property_value(named.name, bound, declared)
 
     def _bind_fresh(self, variable: ast.Variable, bound: BoundAs) -> str:
+        self._require_fresh(variable)
+        self._scope.own[variable.name] = bound
+        return variable.name
+
+    def _require_fresh(self, variable: ast.Variable) -> None:
         name = variable.name
         if self._scope.lookup(name) is not None or name in self._context.parameters:
             raise self._context.error(
@@ -428,8 +473,6 @@ class _BlockChecker:
                 f"`${name}` is already in use; an edge or path needs a fresh name",
                 variable.span,
             )
-        self._scope.own[name] = bound
-        return name
 
 
 def _wanted_existence(clause: ast.Filter) -> bool | None:

@@ -34,6 +34,8 @@ _GROUPABLE = (
     ex.PathLength,
     ex.BoundValue,
     ex.CarriedNode,
+    ex.PathEdges,
+    ex.PathCost,
     ex.ParameterValue,
     ex.ArithmeticValue,
     ex.ScalarCall,

@@ -296,6 +296,8 @@ def _bound_variables(scope: VariableScope, context: Context) -> tuple[plan.Bound
             found.append(plan.BoundVariable(name, "node", bound.type.name))
         elif isinstance(bound, EdgeVariable):
             found.append(plan.BoundVariable(name, "edge", bound.type.name))
+        elif bound.kind == "all":
+            found.append(plan.BoundVariable(name, "path", ""))
     given = context.values.values()
     found += [plan.BoundVariable(each.variable, "value", "", each.type) for each in given]
     return tuple(found)

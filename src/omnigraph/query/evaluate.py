@@ -53,6 +53,8 @@ ColumnExpression: TypeAlias = (
     | ex.PathLength
     | ex.BoundValue
     | ex.CarriedNode
+    | ex.PathEdges
+    | ex.PathCost
 )
 """The leaves with one value per row."""
 
@@ -119,6 +121,8 @@ class _Evaluation:
                 | ex.PathLength()
                 | ex.BoundValue()
                 | ex.CarriedNode()
+                | ex.PathEdges()
+                | ex.PathCost()
             ):
                 return self.columns(node)
             case ex.RoundToF32():

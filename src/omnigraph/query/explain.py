@@ -112,7 +112,9 @@ def _expand(step: plan.Expand) -> str:
     bounds = "" if step.is_single else f"{{{_minimum(step)},{_maximum(step)}}}"
     left, right = {"out": ("-", "->"), "in": ("<-", "-"), "both": ("-", "-")}[step.direction]
     verb = "Check" if step.target_is_bound else "Expand"
-    path = f" via ${step.path_variable}" if step.path_variable else ""
+    kind = "" if step.path_kind == "one" else f"{step.path_kind} "
+    path = f" via {kind}${step.path_variable}" if step.path_variable else ""
+    path += f" by {show(step.weight)}" if step.weight is not None else ""
     arrow = f"{left}{word}{bounds}{right}"
     return f"{verb} ${step.source} {arrow} ${step.target}: {step.target_type}{path}"
 
@@ -192,6 +194,10 @@ def show(expression: ex.Expression) -> str:
             return expression.variable.removeprefix(".")
         case ex.CarriedNode():
             return f"${expression.variable}"
+        case ex.PathEdges():
+            return f"${expression.variable}.edges"
+        case ex.PathCost():
+            return f"${expression.variable}.cost"
         case ex.OutputValue():
             return expression.name
         case ex.RoundToF32():

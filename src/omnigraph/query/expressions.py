@@ -144,6 +144,22 @@ class CarriedNode:
 
 
 @dataclass(frozen=True, slots=True)
+class PathEdges:
+    """The ids of the edges along a bound path; of parallel ones, the cheapest or the smallest."""
+
+    variable: str
+    type: ValueType = STRINGS
+
+
+@dataclass(frozen=True, slots=True)
+class PathCost:
+    """The sum of the weights of the edges of a cheapest path."""
+
+    variable: str
+    type: ValueType = F64
+
+
+@dataclass(frozen=True, slots=True)
 class OutputValue:
     """A column computed by an earlier stage: an aggregate, a group item or a return item."""
 
@@ -324,6 +340,8 @@ Expression: TypeAlias = (
     | PathLength
     | BoundValue
     | CarriedNode
+    | PathEdges
+    | PathCost
     | OutputValue
     | RoundToF32
     | ArithmeticValue
@@ -349,6 +367,8 @@ _READS_VARIABLE = (
     PathLength,
     BoundValue,
     CarriedNode,
+    PathEdges,
+    PathCost,
     TextMatch,
     Nearest,
     Bm25,

@@ -44,6 +44,7 @@ class PathVariable:
     """A variable bound to the path of a hop."""
 
     optional: bool = False
+    kind: ast.PathKind = "one"
 
 
 BoundAs: TypeAlias = NodeVariable | EdgeVariable | PathVariable
@@ -329,11 +330,15 @@ class Operands:
                 return ex.PathNodes(name, ex.STRINGS.with_nullable(bound.optional))
             case "length":
                 return ex.PathLength(name, ex.I64.with_nullable(bound.optional))
+            case "edges":
+                return ex.PathEdges(name, ex.STRINGS.with_nullable(bound.optional))
+            case "cost" if bound.kind == "cheapest":
+                return ex.PathCost(name, ex.F64.with_nullable(bound.optional))
         raise self.context.error(
             "T6",
             f"path `${name}` has no property `{node.name}`",
             node.name_span,
-            "a path has `nodes` and `length`",
+            "a path has `nodes`, `edges` and `length`, and one of `via cheapest` a `cost`",
         )
 
     def _alias(self, node: ast.AliasRef) -> ex.Expression:

@@ -25,9 +25,10 @@ from omnigraph.query.expressions import (
     OutputExpression,
     OutputValue,
     ParameterValue,
+    PropertyValue,
     RankExpression,
 )
-from omnigraph.syntax.query_ast import BlockFunction
+from omnigraph.syntax.query_ast import BlockFunction, PathKind
 
 Direction: TypeAlias = Literal["out", "in", "both"]
 
@@ -84,6 +85,11 @@ class Expand:
     """The parameter that sets the minimum of a run; ``minimum`` is then 0."""
     maximum_from: ParameterValue | None = None
     """The parameter that sets the maximum of a run, if it is not above ``maximum``."""
+    path_kind: PathKind = "one"
+    """Which paths ``path_variable`` is bound to; with `all` a pair has a row for each."""
+    weight: PropertyValue | None = None
+    """What the edges of a cheapest path add up; the minimum is then 0 or 1, the maximum open, or 1
+    between two types. An edge without a value is not taken."""
 
     @property
     def is_single(self) -> bool:
@@ -247,7 +253,8 @@ class BoundVariable:
     """What breaks ties of rows: ids of named variables in name order, then values of a stage."""
 
     name: str
-    kind: EntityKind | Literal["value"]
+    kind: EntityKind | Literal["value", "path"]
+    """A path only where a pair of nodes has several: their ids do not tell its rows apart."""
     type_name: str
     """The node or edge type; nothing for a value."""
     value_type: ValueType | None = None

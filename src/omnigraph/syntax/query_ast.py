@@ -213,9 +213,16 @@ class HopBounds:
     span: Span
 
 
+PathKind = OneOf["one", "all", "cheapest"]
+"""One shortest path of each pair, all of them, or the one whose edges have the smallest sum."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """`$left [$edge:]word[{m,n}] $right [via $path]`, or with `<word>` for either direction."""
+    """`$left [$edge:]word[{m,n}] $right [via $path]`, or with `<word>` for either direction.
+
+    The path may also be `via all $path` or `via cheapest $path by $edge.weight`.
+    """
 
     left: Variable
     edge_variable: Variable | None
@@ -226,6 +233,8 @@ class Hop:
     right: Variable
     path_variable: Variable | None
     span: Span
+    path_kind: PathKind = "one"
+    path_weight: PropertyRef | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Alternatives are ordered, and one token of lookahead behind the edge word decide
     clause = "not" block | "optional" block | "any" alternatives
            | var ":" Type [ "{" pairs "}" ]
            | var [ var ":" ] ( word | "<" word ">" ) [ "{" bound "," [ bound ] "}" ] var
-             [ "via" var ]
+             [ "via" [ "all" ] var | "via" "cheapest" var "by" var "." name ]
            | var "is" [ "not" ] Type
            | filter | text predicate | "exists" block
     bound  = int | var
@@ -42,6 +42,7 @@ COMPARISONS: dict[str, ast.ComparisonOperator] = {
 }
 _TEXT_TESTS: dict[str, ast.FilterOperator] = {"contains": "contains", "starts_with": "starts_with"}
 _TEST_WORDS = ("contains", "starts_with", "in", "is")
+_PATH_KINDS: dict[str, ast.PathKind] = {"all": "all", "cheapest": "cheapest"}
 _BEHIND_OPERAND = frozenset({"(", *COMPARISONS, *ARITHMETIC, *FOREIGN_OPERATORS})
 
 _IN_MATCH = "in the match"
@@ -214,10 +215,7 @@ def _hop(stream: QueryStream) -> ast.Hop:
         stream.expect_punct(">", f"after `<{word.text}`")
     bounds = _bounds(stream) if stream.current.text == "{" else None
     right = _right_end(stream, word)
-    path_variable = None
-    if stream.at_word("via") and stream.peek().kind is TokenKind.VAR:
-        stream.advance()
-        path_variable = stream.variable()
+    path_variable, path_kind, path_weight = _path(stream)
     if stream.current.text == ".":
         hint = f"to filter instead of hopping, write `(${left.name}) {word.text} ${right.name}.…`"
         stream.unexpected(
@@ -235,7 +233,33 @@ def _hop(stream: QueryStream) -> ast.Hop:
         right=right,
         path_variable=path_variable,
         span=stream.span_from(left.span.start),
+        path_kind=path_kind,
+        path_weight=path_weight,
     )
+
+
+def _path(stream: QueryStream) -> tuple[ast.Variable | None, ast.PathKind, ast.PropertyRef | None]:
+    """Read `via $r`, `via all $r` or `via cheapest $r by $e.weight`, if there is one."""
+    following = stream.peek()
+    kind = _PATH_KINDS.get(following.text) if following.kind is TokenKind.WORD else None
+    if not stream.at_word("via") or (kind is None and following.kind is not TokenKind.VAR):
+        return None, "one", None
+    stream.advance()
+    if kind is not None:
+        stream.advance()
+    if stream.current.kind is not TokenKind.VAR:
+        stream.unexpected("a variable", f"after `via {following.text}`")
+    variable = stream.variable()
+    if kind != "cheapest":
+        return variable, kind or "one", None
+    if not stream.take_word("by"):
+        hint = f"name the property to add up, as in `via cheapest ${variable.name} by $e.weight`"
+        stream.unexpected("`by`", f"after `via cheapest ${variable.name}`", hint=hint)
+    start = stream.current.span
+    weight = parse_reference(stream)
+    if not isinstance(weight, ast.PropertyRef):
+        stream.fail("the weight of a path is a property of its edges, such as `$e.weight`", start)
+    return variable, "cheapest", weight
 
 
 def _edge_word(stream: QueryStream) -> Token:

@@ -120,7 +120,7 @@ def listed(
 
 @EXAMPLES
 @given(small, directions, bounds, st.lists(st.integers(0, 4), max_size=4, unique=True), letters)
-def test_paths_from_many_sources_are_the_smallest_and_all_of_the_shortest(
+def test_c_qry_085_paths_from_many_sources_are_the_smallest_and_all_of_the_shortest(
     graph: Multigraph,
     direction: Direction,
     bound: tuple[int, int],
@@ -169,7 +169,7 @@ def pair_search(request: pytest.FixtureRequest) -> Iterator[None]:
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=8),
     letters,
 )
-def test_c_qry_036_bound_pairs_have_the_paths_of_the_whole_search(
+def test_c_qry_036_and_085_bound_pairs_have_the_paths_of_the_whole_search(
     graph: Multigraph,
     direction: Direction,
     bound: tuple[int, int],
@@ -197,7 +197,7 @@ def test_c_qry_036_bound_pairs_have_the_paths_of_the_whole_search(
     assert {row: sorted(w, key=lambda way: way[::-1]) for row, w in every.items()} == found
 
 
-def test_a_bound_target_stops_the_search():
+def test_c_qry_085_a_bound_target_stops_the_search():
     # A chain of 1,000 nodes: between neighbours nothing else is looked at.
     chain = Multigraph(1_000, tuple((node, node + 1) for node in range(999)))
     ids = [f"n{node:03}" for node in range(1_000)]
@@ -214,7 +214,7 @@ def test_a_bound_target_stops_the_search():
     assert len(search.forwards.asked) == 5
 
 
-def test_a_search_from_both_ends_goes_on_where_there_are_fewer_edges():
+def test_c_qry_085_a_search_from_both_ends_goes_on_where_there_are_fewer_edges():
     # A hub with 900 neighbours leads to the target by one of them.
     edges = [(0, node) for node in range(1, 901)] + [(7, 901), (901, 902)]
     search = search_of(Multigraph(903, tuple(edges)), "out", (1, 9), [f"{n}" for n in range(903)])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import pairwise
 
+from omnigraph.errors import InputError
 from omnigraph.query.plan import Expand
 from tests.support.reference.solutions import Entity, Path
 
@@ -39,7 +43,7 @@ def destinations(
     one_type: bool,
     may_stay: bool,
 ) -> list[Path]:
-    """The destinations of ``source``, each as one shortest path to it.
+    """The destinations of ``source``, each as one shortest path to it, or as all of them.
 
     ``nodes`` are the ids that exist at the far end: an edge to anywhere else leads nowhere.
     ``one_type`` says whether an edge may begin where another one ended, ``may_stay`` whether no
@@ -71,9 +75,80 @@ def destinations(
             for there, paths in found.items():
                 emitted.setdefault(there, paths)
         level = list(found.values())
+    if hop.path_kind == "all":
+        return [path for paths in emitted.values() for path in paths]
     return [min(paths, key=from_the_end) for paths in emitted.values()]
 
 
 def from_the_end(path: Path) -> Path:
     """Compares paths by their ids from the target backwards."""
     return path[::-1]
+
+
+# --- cheapest paths -------------------------------------------------------------------------------
+
+
+def weight_of(hop: Expand, edge: Entity) -> float | None:
+    """What an edge adds to the cost of a path; None if it is not taken."""
+    assert hop.weight is not None
+    value = edge[hop.weight.property]
+    if value is not None and not 0 <= value < math.inf:
+        raise InputError(f"{hop.weight.type_name} {edge['id']} has the weight {value}")
+    return None if value is None else float(value)
+
+
+def cheapest(
+    hop: Expand,
+    source: str,
+    edges: Sequence[Entity],
+    nodes: set[str],
+    one_type: bool,
+    may_stay: bool,
+) -> list[Path]:
+    """The destinations of ``source``, each as its cheapest path: see `destinations`.
+
+    Dijkstra's algorithm over whole paths: the best one that is left is taken next.
+    """
+    if not one_type:
+        steps = [s for s in steps_from(source, edges, hop.direction) if s.to in nodes]
+        reached = {step.to for step in steps if weight_of(hop, step.edge) is not None}
+        return [(source, there) for there in sorted(reached)]
+    found: dict[str, Path] = {}
+    loops = False
+    waiting: list[tuple[float, int, Path]] = [(0.0, 0, (source,))]
+    while waiting:
+        cost, length, backwards = heappop(waiting)
+        here = backwards[0]
+        if here in found:
+            continue
+        found[here] = backwards[::-1]
+        for step in steps_from(here, edges, hop.direction):
+            weight = weight_of(hop, step.edge)
+            if weight is None or step.to not in nodes:
+                continue
+            loops = loops or step.to == here == source
+            if step.to != here:
+                heappush(waiting, (cost + weight, length + 1, (step.to, *backwards)))
+    if not (hop.minimum == 0 and may_stay):
+        found.pop(source)
+        if hop.minimum == 1 and loops:
+            found[source] = (source, source)
+    return list(found.values())
+
+
+def edges_along(
+    hop: Expand, path: Path, edges: Sequence[Entity]
+) -> tuple[tuple[str, ...], float | None]:
+    """The ids of the edges of a path, and what they add up to."""
+    ids: list[str] = []
+    cost = 0.0
+    for here, there in pairwise(path):
+        steps = [step.edge for step in steps_from(here, edges, hop.direction) if step.to == there]
+        if hop.weight is None:
+            ids.append(min(str(edge["id"]) for edge in steps))
+            continue
+        weighted = [(weight_of(hop, edge), str(edge["id"])) for edge in steps]
+        weight, id = min((weight, id) for weight, id in weighted if weight is not None)
+        cost += weight
+        ids.append(id)
+    return tuple(ids), None if hop.weight is None else cost

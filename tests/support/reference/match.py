@@ -8,9 +8,9 @@ from typing import Any, assert_never
 
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
-from tests.support.reference.hops import destinations, steps_from
+from tests.support.reference.hops import cheapest, destinations, edges_along, steps_from
 from tests.support.reference.interfaces import Interfaces
-from tests.support.reference.solutions import Answer, Solution, entity, entity_id
+from tests.support.reference.solutions import Answer, Solution, Way, entity, entity_id
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ class Match:
                     yield step.to, {hop.edge_variable: interfaces.shown_edge(hop, step.edge)}
             return
         repeats, may_stay = interfaces.repeats(hop), interfaces.may_stay(hop)
-        for path in destinations(hop, source, edges, targets, repeats, may_stay):
-            shown = interfaces.shown_path(hop, path)
-            yield path[-1], {hop.path_variable: shown} if hop.path_variable is not None else {}
+        found = cheapest if hop.weight is not None else destinations
+        for path in found(hop, source, edges, targets, repeats, may_stay):
+            way = Way(interfaces.shown_path(hop, path), *edges_along(hop, path, edges))
+            yield path[-1], {hop.path_variable: way} if hop.path_variable is not None else {}

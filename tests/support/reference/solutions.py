@@ -13,8 +13,17 @@ Path: TypeAlias = tuple[str, ...]
 """The ids along a path, both ends included."""
 
 Solution: TypeAlias = Mapping[str, Any]
-"""What each variable stands for: an entity, a path, or a value that a stage has handed on. None
+"""What each variable stands for: an entity, a `Way`, or a value that a stage has handed on. None
 where an optional match found nothing."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a path variable stands for."""
+
+    nodes: Path
+    edges: tuple[str, ...]
+    cost: float | None = None
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class Answer:
 def entity(solution: Solution, variable: str) -> Entity | None:
     """The node or edge a variable stands for."""
     found: Entity | None = solution[variable]
-    assert not isinstance(found, tuple)
+    assert not isinstance(found, Way)
     return found
 
 
@@ -39,7 +48,13 @@ def entity_id(solution: Solution, variable: str) -> str | None:
 
 
 def shown_id(solution: Solution, variable: str) -> tuple[str | None, str]:
-    """Its id, and in an interface the type that tells it from others of this id."""
+    """Its id, and in an interface the type that tells it from others of this id.
+
+    Of a path that is not the only one of its ends, its nodes.
+    """
+    way = solution[variable]
+    if isinstance(way, Way):
+        return "\0".join(way.nodes), ""
     found = entity(solution, variable)
     if found is None:
         return None, ""

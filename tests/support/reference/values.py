@@ -15,7 +15,7 @@ from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
 from omnigraph.query import expressions as ex
 from tests.support.reference.embedding import single
 from tests.support.reference.search import Search
-from tests.support.reference.solutions import Solution, entity, entity_id, stored
+from tests.support.reference.solutions import Solution, Way, entity, entity_id, stored
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -61,6 +61,12 @@ class Row:
         shown = {**found, "id": found.get("@id", found["id"])}
         return {name: shown[name] for name, _ in expression.columns}
 
+    def way(self, variable: str) -> Way | None:
+        """What a path variable stands for."""
+        found = self.solution[variable]
+        assert found is None or isinstance(found, Way)
+        return found
+
     def value(self, node: ex.Expression) -> Any:
         match node:
             case ex.Constant():
@@ -74,11 +80,17 @@ class Row:
             case ex.EntityId():
                 return entity_id(self.solution, node.variable)
             case ex.PathNodes():
-                path = self.solution[node.variable]
-                return None if path is None else list(path)
+                way = self.way(node.variable)
+                return None if way is None else list(way.nodes)
             case ex.PathLength():
-                path = self.solution[node.variable]
-                return None if path is None else len(path) - 1
+                way = self.way(node.variable)
+                return None if way is None else len(way.nodes) - 1
+            case ex.PathEdges():
+                way = self.way(node.variable)
+                return None if way is None else list(way.edges)
+            case ex.PathCost():
+                way = self.way(node.variable)
+                return None if way is None else way.cost
             case ex.BoundValue() | ex.CarriedNode():
                 return self.solution[node.variable]
             case ex.OutputValue():

@@ -279,6 +279,10 @@ class BindingValues:
             case ex.CarriedNode():
                 slots = self.slots(leaf.variable)
                 return pa.array(slots, pa.int32(), mask=slots < 0)
+            case ex.PathEdges():
+                return self.session.paths.edges(self.slots(leaf.variable))
+            case ex.PathCost():
+                return self.session.paths.costs(self.slots(leaf.variable))
             case ex.OutputValue():
                 return self._searched(leaf.name)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.engines.base import Execution, StepReport
 from omnigraph.engines.local.bindings import (
@@ -327,6 +328,8 @@ def _carried_ties(session: Session, column: pa.Array, node: ex.CarriedNode) -> l
 def _entity_ids(session: Session, frame: BindingTable, entity: plan.BoundVariable) -> TieBreaker:
     def ids(rows: Rows) -> pa.Array:
         bound = frame.bound[entity.name][rows]
+        if entity.kind == "path":
+            return pc.binary_join(session.paths.nodes(bound), "\0")
         if entity.kind == "node":
             return session.tables.space(entity.type_name).strings(bound)
         if not len(bound):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.base import StepReport
-from omnigraph.engines.local.adjacency import Keys, reserve_rows, spread, spread_values
+from omnigraph.engines.local.adjacency import reserve_rows, spread_values
 from omnigraph.engines.local.bindings import (
     UNCOUNTED_ROWS,
     BindingTable,
@@ -25,25 +25,18 @@ from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.grouping import codes_of
 from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.nodes import NodeTable
-from omnigraph.engines.local.paths import (
-    FoundPaths,
-    ListedPaths,
-    MeasuredPaths,
-    PathBatch,
-    PathIds,
-    PathSearch,
-    lengths_between,
-    paths_between,
-)
 from omnigraph.engines.local.prepare import PreparedPattern, PreparedStep, single_test
-from omnigraph.engines.local.reach import Neighbours, reach
+from omnigraph.engines.local.reach import Neighbours, PresentOnly, reach
 from omnigraph.engines.local.scan import masked_nodes, scanned
-from omnigraph.engines.local.sorting import sorted_distinct, stable_order
+from omnigraph.engines.local.sorting import stable_order
 from omnigraph.engines.local.tables import Session
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.explain import explain_step
+
+if TYPE_CHECKING:
+    from omnigraph.engines.local.path_hops import PathHop
 
 _TAG = "#row"
 """The variable that remembers which outer row an inner solution extends."""
@@ -241,14 +234,7 @@ class PatternMatcher:
         sources, wanted = frame.bound[step.source], frame.bound[step.target]
         if step.minimum == step.maximum == 1:
             return edges.contains(step.direction, sources, wanted)
-        if not self._is_repeated(step):
-            return edges.contains(step.direction, sources, wanted)
-        return lengths_between(self._path_search(step, edges, targets), sources, wanted) >= 0
-
-    def _is_repeated(self, step: plan.Expand) -> bool:
-        """Whether an edge may begin where another one ended."""
-        tables = self.session.tables
-        return tables.space(step.source_type).serial == tables.space(step.target_type).serial
+        return self._path_hop(step, edges, targets).links(sources, wanted)
 
     def _with_ends(self, step: plan.Expand, frame: BindingTable) -> BindingTable:
         """The rows whose ends are bound: optional variables may be unbound."""
@@ -265,7 +251,7 @@ class PatternMatcher:
         # A search of several hops must not pass through deleted nodes.
         if step.maximum <= 1:
             return neighbours
-        return _PresentOnly(neighbours, self._passed(step, targets))
+        return PresentOnly(neighbours, self._passed(step, targets).present)
 
     def _passed(self, step: plan.Expand, targets: NodeTable) -> NodeTable:
         """The nodes that a search may pass through; those it may end at can be of fewer types."""
@@ -298,19 +284,6 @@ class PatternMatcher:
         expanded = expanded.binding(step.edge_variable, found_edges)
         return self._where(step.predicates, expanded)
 
-    def _path_search(self, step: plan.Expand, edges: EdgeTable, targets: NodeTable) -> PathSearch:
-        passed = self._passed(step, targets)
-        tables = self.session.tables
-        far = tables.is_shared(step.target_type)
-        return PathSearch(
-            _PresentOnly(edges.neighbours(step.direction), passed),
-            edges.neighbours(plan.FLIPPED[step.direction]),
-            passed.present,
-            tables.reference_space() if far else tables.space(step.target_type),
-            tables.minimum(step),
-            step.maximum,
-        )
-
     def _paths(
         self,
         step: plan.Expand,
@@ -318,18 +291,9 @@ class PatternMatcher:
         edges: EdgeTable,
         targets: NodeTable,
     ) -> BindingTable:
-        """One shortest path per pair."""
+        """The rows of a hop that binds a path."""
         assert step.path_variable is not None
-        search = self._path_search(step, edges, targets)
-        sources = frame.bound[step.source]
-        if not self._is_repeated(step):
-            rows, found, numbers = self._paths_of_edges(step, frame, edges, search)
-        elif step.target_is_bound:
-            found = frame.bound[step.target]
-            rows, numbers = self._bound_paths(step, sources, found, search)
-            found = found[rows]
-        else:
-            rows, found, numbers = self._all_paths(step, sources, search)
+        rows, found, numbers = self._path_hop(step, edges, targets).found(frame)
         expanded = frame.take(rows)
         if not step.target_is_bound:
             expanded = expanded.binding(step.target, found)
@@ -339,65 +303,10 @@ class PatternMatcher:
             expanded = expanded if present is None else expanded.filter(present)
         return self._where(step.predicates, expanded)
 
-    def _paths_of_edges(
-        self, step: plan.Expand, frame: BindingTable, edges: EdgeTable, search: PathSearch
-    ) -> tuple[Rows, Slots, Bound]:
-        """Between two types a path is one edge."""
-        sources = frame.bound[step.source]
-        rows: Rows
-        if step.target_is_bound:
-            rows = np.flatnonzero(edges.contains(step.direction, sources, frame.bound[step.target]))
-            found = frame.bound[step.target][rows]
-        else:
-            rows, found = reach(search.forwards, sources, 1, 1)
-        nodes = np.stack([sources[rows], found], axis=1).ravel()
-        listed = ListedPaths(rows, nodes, np.ones(len(rows), np.int32))
-        return rows, found, self._kept(step, listed)
+    def _path_hop(self, step: plan.Expand, edges: EdgeTable, targets: NodeTable) -> PathHop:
+        from omnigraph.engines.local.path_hops import PathHop
 
-    def _bound_paths(
-        self, step: plan.Expand, sources: Slots, targets: Slots, search: PathSearch
-    ) -> tuple[Rows, Bound]:
-        """Rows with both ends bound that have a path, and its number."""
-        if step.path_variable not in self.session.prepared.followed:
-            lengths = lengths_between(search, sources, targets)
-            linked = np.flatnonzero(lengths >= 0)
-            return linked, self._kept(step, MeasuredPaths(lengths[linked]))
-        rows, parts = paths_between(search, sources, targets)
-        numbers = [np.zeros(0, np.int32), *(self._kept(step, made) for made in parts)]
-        return rows, np.concatenate(numbers)
-
-    def _all_paths(
-        self, step: plan.Expand, sources: Slots, search: PathSearch
-    ) -> tuple[Rows, Slots, Bound]:
-        """The destinations of every source, each with the number of its path."""
-        distinct = sorted_distinct(sources.copy())
-        keys: list[Keys] = [np.zeros(0, np.int64)]
-        numbers: list[Bound] = [np.zeros(0, np.int32)]
-        for made in search.all_from(distinct):
-            keys.append(made.keys)
-            numbers.append(self._kept(step, made))
-        found, numbered = np.concatenate(keys), np.concatenate(numbers)
-        begin = np.searchsorted(found, np.arange(len(distinct) + 1) << 32)
-        place = np.searchsorted(distinct, sources)
-        counts = begin[place + 1] - begin[place]
-        reserve_rows(int(counts.sum()), 16)
-        at = spread(begin[place], counts)
-        rows = np.repeat(np.arange(len(sources)), counts)
-        return rows, (found[at] & 0xFFFFFFFF).astype(np.int32), numbered[at]
-
-    def _kept(self, step: plan.Expand, made: FoundPaths) -> Bound:
-        """The numbers under which the paths of a hop are read."""
-        tables = self.session.tables
-        near, far = tables.is_shared(step.source_type), tables.is_shared(step.target_type)
-        ids = PathIds(
-            tables.reference_space() if near else tables.space(step.source_type),
-            tables.reference_space() if far else tables.space(step.target_type),
-            near,
-            far,
-        )
-        self.session.governor.hold(made.nbytes)
-        start = self.session.paths.add(PathBatch(made, ids))
-        return np.arange(start, start + len(made.lengths), dtype=np.int32)
+        return PathHop(self.session, step, edges, self._passed(step, targets))
 
     # --- blocks -----------------------------------------------------------------------------------
 
@@ -451,37 +360,6 @@ def _no_rows(names: Iterable[str]) -> BindingTable:
 def _existing(targets: NodeTable, rows: Rows, found: Slots) -> tuple[Rows, Slots]:
     present = targets.present(found)
     return (rows, found) if present is None else (rows[present], found[present])
-
-
-class _PresentOnly:
-    """Neighbours without deleted nodes."""
-
-    def __init__(self, neighbours: Neighbours, nodes: NodeTable) -> None:
-        self._neighbours = neighbours
-        self._nodes = nodes
-
-    @property
-    def has_parallels(self) -> bool:
-        return self._neighbours.has_parallels
-
-    @property
-    def has_loops(self) -> bool:
-        return self._neighbours.has_loops
-
-    @property
-    def node_count(self) -> int:
-        return self._neighbours.node_count
-
-    def expected(self, slots: Slots) -> int:
-        return self._neighbours.expected(slots)
-
-    def gather(self, slots: Slots) -> tuple[Slots, npt.NDArray[np.int64]]:
-        found, counts = self._neighbours.gather(slots)
-        present = self._nodes.present(found)
-        if present is None:
-            return found, counts
-        owners = np.repeat(np.arange(len(slots)), counts)[present]
-        return found[present], np.bincount(owners, minlength=len(slots))
 
 
 # --- joins by value -------------------------------------------------------------------------------

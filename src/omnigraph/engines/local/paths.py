@@ -36,7 +36,7 @@ from omnigraph.model.references import ids_in
 Mask = npt.NDArray[np.bool_]
 Distances = npt.NDArray[np.int32]
 
-_LOW = 0xFFFFFFFF
+LOW = 0xFFFFFFFF
 _PATHS_AT_ONCE = 1 << 16
 """Paths whose nodes are read between two looks at the limits."""
 
@@ -158,19 +158,19 @@ class ShortestPaths:
         begin, at = _ends_of(lengths)
         reserve_rows(int(lengths.sum()) + len(lengths), 4)
         flat = np.empty(int(lengths.sum()) + len(lengths), np.int32)
-        flat[at] = keys & _LOW
+        flat[at] = keys & LOW
         distances = self._distance(keys)
         at -= lengths > distances
-        flat[at] = keys & _LOW
+        flat[at] = keys & LOW
         for distance in range(int(distances.max(initial=0)), 1, -1):
             current().check()
             rows = np.flatnonzero(distances >= distance)
             distinct = sorted_distinct(keys[rows])
             owners, before = self._before(distinct, distance)
-            chosen = before[_smallest(self.space, owners, (before & _LOW).astype(np.int32))]
+            chosen = before[_smallest(self.space, owners, (before & LOW).astype(np.int32))]
             keys[rows] = chosen[np.searchsorted(distinct, keys[rows])]
             at[rows] -= 1
-            flat[at[rows]] = keys[rows] & _LOW
+            flat[at[rows]] = keys[rows] & LOW
         flat[begin] = self.sources[(keys >> 32) - self.start]
         return flat
 
@@ -200,7 +200,7 @@ class ShortestPaths:
             columns = [*(np.repeat(column, counts) for column in columns), fresh]
         if distance:
             columns.append(self.sources[(columns[-1] >> 32) - self.start].astype(np.int64))
-        nodes = np.stack([(column & _LOW).astype(np.int32) for column in columns[::-1]], axis=1)
+        nodes = np.stack([(column & LOW).astype(np.int32) for column in columns[::-1]], axis=1)
         lengths = np.full(len(nodes), nodes.shape[1] - 1, np.int32)
         return ListedPaths(rows, nodes.ravel(), lengths)
 
@@ -212,9 +212,9 @@ class ShortestPaths:
 
         Each comes once; places ascend.
         """
-        found, counts = self.backwards.gather((keys & _LOW).astype(np.int32))
+        found, counts = self.backwards.gather((keys & LOW).astype(np.int32))
         owners = np.repeat(np.arange(len(keys)), counts)
-        before = (keys[owners] & ~_LOW) | found
+        before = (keys[owners] & ~LOW) | found
         at = np.minimum(np.searchsorted(self.visited, before), len(self.visited) - 1)
         fits = (self.visited[at] == before) & (self.distances[at] == distance - 1)
         # Parallel edges come one after the other.
@@ -341,9 +341,7 @@ def _in_blocks(search: PathSearch, pairs: Keys, with_paths: bool) -> Iterator[_S
     first = np.append(np.searchsorted(pairs, sources.astype(np.int64) << 32), len(pairs))
     for block in from_many(search.forwards, sources, search.minimum, search.maximum):
         start, stop = int(first[block.start]), int(first[block.stop])
-        keys = (np.searchsorted(sources, pairs[start:stop] >> 32) << 32) | (
-            pairs[start:stop] & _LOW
-        )
+        keys = (np.searchsorted(sources, pairs[start:stop] >> 32) << 32) | (pairs[start:stop] & LOW)
         made = ShortestPaths.of(search, block, sources[block.start : block.stop])
         yield (start, stop, *_looked_up(made, keys, with_paths))
 
@@ -364,7 +362,7 @@ def _pair_by_pair(search: PathSearch, pairs: Keys, with_paths: bool) -> Iterator
     origins = (pairs >> 32).astype(np.int32)
     begin = np.flatnonzero(np.append(True, origins[1:] != origins[:-1])).tolist()
     for start, stop in zip(begin, [*begin[1:], len(pairs)], strict=True):
-        source, targets = origins[start : start + 1], (pairs[start:stop] & _LOW).astype(np.int32)
+        source, targets = origins[start : start + 1], (pairs[start:stop] & LOW).astype(np.int32)
         if stop - start > _TARGETS_ALONE:
             levels, loops = levels_from(
                 search.forwards, int(source[0]), search.minimum, search.maximum, targets
@@ -455,7 +453,7 @@ def _layers(search: PathSearch, forward: list[Slots], backward: list[Slots]) -> 
 
 @dataclass(frozen=True, slots=True)
 class PathIds:
-    """How the ids along the paths of a hop are read."""
+    """How the ids of the nodes along the paths of a hop are read."""
 
     near: AnySpace
     far: AnySpace
@@ -496,6 +494,7 @@ class MeasuredPaths:
         raise InternalError("the nodes of a path were not searched")
 
 
+EdgeIds: TypeAlias = Callable[[Slots, Slots], pa.Array]
 FoundPaths: TypeAlias = ShortestPaths | ListedPaths | MeasuredPaths
 
 
@@ -505,6 +504,10 @@ class PathBatch:
 
     found: FoundPaths
     ids: PathIds
+    edge_ids: EdgeIds | None = None
+    """Gives the id of the edge that a path takes from the one to the other of each pair."""
+    costs: npt.NDArray[np.float64] | None = None
+    """Of cheapest paths."""
 
 
 @dataclass(slots=True)
@@ -535,6 +538,33 @@ class PathStore:
         return self._lists(
             numbers, lambda batch, at, nodes: batch.ids.of(nodes, batch.found.lengths[at])
         )
+
+    def edges(self, numbers: npt.NDArray[np.int32]) -> pa.Array:
+        """The ids of the edges along each path."""
+
+        def ids(batch: PathBatch, at: Rows, nodes: Slots) -> pa.Array:
+            assert batch.edge_ids is not None
+            first, last = _ends_of(batch.found.lengths[at])
+            ends = np.ones(len(nodes), np.bool_)
+            ends[last] = False
+            starts = np.ones(len(nodes), np.bool_)
+            starts[first] = False
+            return batch.edge_ids(nodes[ends], nodes[starts])
+
+        return self._lists(numbers, ids, fewer=1)
+
+    def costs(self, numbers: npt.NDArray[np.int32]) -> pa.Array:
+        """The sum of the weights of each path."""
+        costs = np.concatenate(
+            [
+                np.full(len(batch.found.lengths), np.nan) if batch.costs is None else batch.costs
+                for batch in self._batches
+            ]
+            or [np.zeros(0)]
+        )
+        found = np.zeros(len(numbers))
+        found[numbers >= 0] = costs[numbers[numbers >= 0]]
+        return pa.array(found, mask=numbers < 0)
 
     def _lists(
         self,

@@ -339,7 +339,7 @@ class _Preparation:
                     self._learn_column(
                         part.kind, part.type_name, part.property, arrow_type(part.type)
                     )
-                case ex.PathNodes():
+                case ex.PathNodes() | ex.PathEdges():
                     self.followed.add(part.variable)
                 case ex.TextMatch() | ex.Bm25():
                     self._learn_column("node", part.type_name, part.property, pa.string())
@@ -428,6 +428,8 @@ class _Preparation:
                 )
             case plan.Expand():
                 predicates = tuple(map(self.rewritten, step.predicates))
+                if step.weight is not None:
+                    self._learn_columns(step.weight)
                 return PreparedStep(replace(step, predicates=predicates), needed)
             case plan.FilterRows():
                 predicates = tuple(map(self.rewritten, step.predicates))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,6 +67,44 @@ class Neighbours(Protocol):
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
         """All neighbours of each slot, ascending, one slot after the other; how many each has."""
         ...
+
+
+class PresentOnly:
+    """Neighbours without deleted nodes."""
+
+    def __init__(
+        self, neighbours: Neighbours, present: Callable[[Slots], npt.NDArray[np.bool_] | None]
+    ) -> None:
+        self._neighbours = neighbours
+        self._present = present
+
+    @property
+    def has_parallels(self) -> bool:
+        """Whether a pair may come more than once."""
+        return self._neighbours.has_parallels
+
+    @property
+    def has_loops(self) -> bool:
+        """Whether a node may be its own neighbour."""
+        return self._neighbours.has_loops
+
+    @property
+    def node_count(self) -> int:
+        """More than every slot that `gather` has returned so far."""
+        return self._neighbours.node_count
+
+    def expected(self, slots: Slots) -> int:
+        """How many neighbours there are at most."""
+        return self._neighbours.expected(slots)
+
+    def gather(self, slots: Slots) -> tuple[Slots, Counts]:
+        """The neighbours that exist."""
+        found, counts = self._neighbours.gather(slots)
+        present = self._present(found)
+        if present is None:
+            return found, counts
+        owners = np.repeat(np.arange(len(slots)), counts)[present]
+        return found[present], np.bincount(owners, minlength=len(slots))
 
 
 def reach(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) -> tuple[Rows, Slots]:

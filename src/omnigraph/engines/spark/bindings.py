@@ -30,10 +30,14 @@ from omnigraph.query.plan import TypeNumber
 from omnigraph.syntax.query_ast import ComparisonOperator
 
 Key: TypeAlias = tuple[str, str]
-"""A variable and what is known of it: `ID`, a property, a search call, or the `NODES` of a path.
+"""A variable and what is known of it: `ID`, a property, a search call, or a part of a path.
 Of a variable that has values, `ID` stands for the value."""
 
 NODES = "#nodes"
+EDGES = "#edges"
+COST = "#cost"
+PATH_PARTS = {NODES: "array<string>", EDGES: "array<string>", COST: "double"}
+"""What is known of a path, and the types of Spark that carry it."""
 
 
 def keys_read(expression: ex.Expression, calls: Mapping[str, Any]) -> Iterator[Key]:
@@ -48,6 +52,10 @@ def keys_read(expression: ex.Expression, calls: Mapping[str, Any]) -> Iterator[K
                 yield part.variable, ID
             case ex.PathNodes() | ex.PathLength():
                 yield part.variable, NODES
+            case ex.PathEdges():
+                yield part.variable, EDGES
+            case ex.PathCost():
+                yield part.variable, COST
             case ex.OutputValue() if part.name in calls:
                 yield calls[part.name].variable, part.name
 
@@ -208,6 +216,8 @@ _LEAVES = (
     ex.PathNodes,
     ex.PathLength,
     ex.BoundValue,
+    ex.PathEdges,
+    ex.PathCost,
     ex.OutputValue,
 )
 _NEVER_FAIL = frozenset(("lower", "upper", "length", "date_part"))
@@ -249,6 +259,8 @@ class Values:
                 | ex.PathLength()
                 | ex.BoundValue()
                 | ex.CarriedNode()
+                | ex.PathEdges()
+                | ex.PathCost()
                 | ex.OutputValue()
             ):
                 return self.leaf(node)
@@ -326,6 +338,10 @@ def match_values(
             case ex.PathLength():
                 nodes = bindings.column(node.variable, NODES)
                 return F.when(nodes.isNotNull(), (F.size(nodes) - 1).cast("long"))
+            case ex.PathEdges():
+                return bindings.column(node.variable, EDGES)
+            case ex.PathCost():
+                return bindings.column(node.variable, COST)
             case ex.OutputValue():
                 call = calls[node.name]
                 return call_column(bindings, call, node.name)

@@ -29,6 +29,7 @@ from omnigraph.engines.local.prepare import (
 )
 from omnigraph.engines.spark.bindings import (
     NODES,
+    PATH_PARTS,
     Bindings,
     Key,
     Values,
@@ -38,7 +39,7 @@ from omnigraph.engines.spark.bindings import (
     match_values,
 )
 from omnigraph.engines.spark.jobs import Jobs
-from omnigraph.engines.spark.reach import paths, reached
+from omnigraph.engines.spark.reach import cheapest, paths, reached
 from omnigraph.engines.spark.tables import Tables, tested_after
 from omnigraph.engines.spark.tail import aggregate_column
 from omnigraph.engines.spark.types import sort_keys
@@ -124,7 +125,7 @@ class PatternMatcher:
                 for variable in {name for pattern in one.patterns for name in pattern.reads}:
                     known = self.tables.needs
                     names = [*known.columns.get(variable, {}), *known.calls.get(variable, {})]
-                    found.update((variable, name) for name in (ID, NODES, *names))
+                    found.update((variable, name) for name in (ID, *PATH_PARTS, *names))
         return frozenset(found)
 
     def _counted(self, bindings: Bindings, variable: str, needed: frozenset[Key]) -> Bindings:
@@ -317,8 +318,9 @@ class PatternMatcher:
             edges, _, _, known = self.tables.edges(step)
             frame, names = frame.crossJoin(edges), {**names, **known}
         if step.path_variable is not None:
-            names = {**names, (step.path_variable, NODES): (made := self.tables.names.new())}
-            frame = frame.withColumn(made, F.array().cast("array<string>"))
+            for part, type in PATH_PARTS.items():
+                names = {**names, (step.path_variable, part): (made := self.tables.names.new())}
+                frame = frame.withColumn(made, F.lit(None).cast(type))
         return bindings.joined(frame, names)
 
     def _at_target(self, step: plan.Expand, bindings: Bindings, needed: frozenset[Key]) -> Bindings:
@@ -367,12 +369,17 @@ class PatternMatcher:
         return self._at_target(step, joined, needed)
 
     def _paths(self, step: plan.Expand, bindings: Bindings, needed: frozenset[Key]) -> Bindings:
-        """One shortest path per pair."""
+        """The paths of a hop: one per pair, or a row for each of the shortest."""
         assert step.path_variable is not None
-        pairs = self.tables.pairs(step)
-        frame, near, far, nodes = paths(step, self._sources(step, bindings), pairs, self)
-        frame = frame.withColumn(nodes, self._path_ids(step, F.col(nodes)))
-        names = {(step.path_variable, NODES): nodes}
+        sources = self._sources(step, bindings)
+        if step.weight is not None:
+            frame, near, far, parts = cheapest(step, sources, self)
+        elif step.path_variable in self.tables.prepared.followed:
+            frame, near, far, parts = paths(step, sources, self.tables.path_edges(step), self)
+        else:
+            frame, near, far, parts = paths(step, sources, (*self.tables.pairs(step), None), self)
+        frame = frame.withColumn(parts[NODES], self._path_ids(step, F.col(parts[NODES])))
+        names = {(step.path_variable, part): name for part, name in parts.items()}
         joined = _joined_hop(step, bindings, frame, (near, far), names)
         return self._at_target(step, joined, needed)
 

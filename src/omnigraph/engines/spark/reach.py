@@ -1,12 +1,14 @@
-"""Breadth-first search by joins: the nodes in reach of each source, and shortest paths to them."""
+"""Searches by joins: the nodes in reach of each source, and shortest and cheapest paths to them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from omnigraph.engines.local.cheapest import refused_weight
+from omnigraph.engines.spark.bindings import COST, EDGES, NODES
 from omnigraph.errors import LimitExceeded
 from omnigraph.query import plan
 
@@ -27,6 +29,12 @@ LEVELS_MAX = 500
 Pairs = tuple[DataFrame, str, str]
 """A frame of linked nodes, and the names of both ends."""
 
+PathPairs = tuple[DataFrame, str, str, str | None]
+"""The same with the name of the id of an edge between them, where paths need it."""
+
+PathFrame = tuple[DataFrame, str, str, dict[str, str]]
+"""A frame of sources and destinations, the names of both, and those of the parts of paths."""
+
 
 def reached(step: plan.Expand, sources: DataFrame, pairs: Pairs, matcher: PatternMatcher) -> Pairs:
     """The destinations of every source, each pair once.
@@ -35,16 +43,16 @@ def reached(step: plan.Expand, sources: DataFrame, pairs: Pairs, matcher: Patter
     that was reached, without searching it again: that is news only at the lowest bound, since
     nodes farther away than that have been reported themselves.
     """
-    frame, start, end, _ = _search(step, sources, pairs, matcher, with_paths=False)
+    frame, start, end, _ = _search(step, sources, (*pairs, None), matcher, with_paths=False)
     return frame, start, end
 
 
 def paths(
-    step: plan.Expand, sources: DataFrame, pairs: Pairs, matcher: PatternMatcher
-) -> tuple[DataFrame, str, str, str]:
-    """The destinations of every source, each with one shortest path.
+    step: plan.Expand, sources: DataFrame, pairs: PathPairs, matcher: PatternMatcher
+) -> PathFrame:
+    """The destinations of every source, each with one shortest path, or with all of them.
 
-    Among several it is the one whose nodes, read from the target backwards, have the smallest ids.
+    The one is that whose nodes, read from the target backwards, have the smallest ids.
     """
     return _search(step, sources, pairs, matcher, with_paths=True)
 
@@ -52,25 +60,32 @@ def paths(
 def _search(
     step: plan.Expand,
     sources: DataFrame,
-    pairs: Pairs,
+    pairs: PathPairs,
     matcher: PatternMatcher,
     *,
     with_paths: bool,
-) -> tuple[DataFrame, str, str, str]:
+) -> PathFrame:
     names = matcher.tables.names
-    edges, near, far = pairs
-    start, node, way = names.new(), names.new(), names.new()
+    edges, near, far, edge = pairs
+    start, node = names.new(), names.new()
     (source,) = sources.columns
     level = sources.select(F.col(source).alias(start), F.col(source).alias(node))
+    parts: dict[str, str] = {}
+    grown: list[Column] = []
     if with_paths:
+        way = parts[NODES] = names.new()
         level = level.withColumn(way, F.array(F.col(node)))
+        grown.append(F.concat(F.col(way), F.array(F.col(far))).alias(way))
+    if edge is not None:
+        ids = parts[EDGES] = names.new()
+        level = level.withColumn(ids, F.array().cast("array<string>"))
+        grown.append(F.concat(F.col(ids), F.array(F.col(edge))).alias(ids))
     same_type = matcher.tables.ids.repeats(step)
     emitted: list[DataFrame] = []
     if step.minimum == 0:
         stays = matcher.tables.ids.stays(step, F.col(node))
         emitted.append(level.where(F.lit(False) if stays is None else stays))
     seen = level.select(start, node) if same_type else None
-    grown = [F.concat(F.col(way), F.array(F.col(far))).alias(way)] if with_paths else []
     for hop in range(1, step.maximum + 1):
         found = level.join(edges, F.col(node) == F.col(near))
         is_loop = F.col(far) == F.col(node)
@@ -79,10 +94,12 @@ def _search(
             emitted.append(loops.select(start, F.col(far).alias(node), *grown))
         if same_type:
             found = found.where(~is_loop)
-        if with_paths:
+        if with_paths and step.path_kind == "all":
+            fresh = found.select(start, far, *grown)
+        elif with_paths:
             # Of all ways of this length, the one that arrives from the smallest id.
-            best = F.min_by(F.concat(F.col(way), F.array(F.col(far))), F.col(node)).alias(way)
-            fresh = found.groupBy(start, far).agg(best)
+            best = F.min_by(F.struct(*grown), F.col(node)).alias("best")
+            fresh = found.groupBy(start, far).agg(best).select(start, far, "best.*")
         else:
             fresh = found.select(start, far).distinct()
         fresh = fresh.withColumnRenamed(far, node)
@@ -112,7 +129,101 @@ def _search(
     result = emitted[0]
     for more in emitted[1:]:
         result = result.union(more.select(*result.columns))
-    return result, start, node, way
+    return result, start, node, parts
+
+
+def cheapest(step: plan.Expand, sources: DataFrame, matcher: PatternMatcher) -> PathFrame:
+    """The destinations of every source, each with its cheapest path.
+
+    Of several it is one with the fewest edges, and of these the one whose nodes, read from the
+    target backwards, have the smallest ids.
+    """
+    assert step.weight is not None
+    names, jobs = matcher.tables.names, matcher.jobs
+    edges, near, far, edge, weight = matcher.tables.weighted_edges(step)
+    start, node = names.new(), names.new()
+    parts = {NODES: names.new(), EDGES: names.new(), COST: names.new()}
+    way, ids, cost = parts.values()
+    (source,) = sources.columns
+    level = sources.select(
+        F.col(source).alias(start),
+        F.col(source).alias(node),
+        F.array(F.col(source)).alias(way),
+        F.array().cast("array<string>").alias(ids),
+        F.lit(0.0).alias(cost),
+    )
+    same_type = matcher.tables.ids.repeats(step)
+    is_loop = F.col(far) == F.col(node)
+    grown = (
+        F.concat(F.col(way), F.array(F.col(far))).alias(way),
+        F.concat(F.col(ids), F.array(F.col(edge))).alias(ids),
+        (F.col(cost) + F.col(weight)).alias(cost),
+    )
+
+    def best_of(found: DataFrame) -> DataFrame:
+        """The best way of each pair; of parallel edges the cheapest, then the smallest id."""
+        steps = found.select(start, F.col(far).alias(node), *grown)
+        chosen = F.min_by(F.struct(way, ids, cost), _rank(way, ids, cost)).alias("best")
+        return steps.groupBy(start, node).agg(chosen).select(start, node, "best.*")
+
+    best = level
+    found = level.join(edges, F.col(node) == F.col(near))
+    emitted = []
+    if same_type and step.minimum == 1:
+        emitted.append(best_of(found.where(is_loop)))
+    if not same_type:
+        _refuse_weights(step, matcher, found, edge, weight)
+        return best_of(found), start, node, parts
+    for hop in range(1, LEVELS_MAX + 2):
+        _refuse_weights(step, matcher, found, edge, weight)
+        offered = best_of(found.where(~is_loop))
+        known = {name: names.new() for name in (start, node, *parts.values())}
+        before = best.select(*(F.col(name).alias(other) for name, other in known.items()))
+        same = (F.col(start) == F.col(known[start])) & (F.col(node) == F.col(known[node]))
+        is_new = F.col(known[start]).isNull()
+        ranks = _rank(way, ids, cost), _rank(known[way], known[ids], known[cost])
+        level = (
+            offered.join(before, same, "left_outer")
+            .where(is_new | (ranks[0] < ranks[1]))
+            .select(*offered.columns)
+        )
+        level = jobs.checkpointed(level) if hop % LEVELS_BETWEEN_CHECKPOINTS == 0 else level
+        level = jobs.kept_frame(level)
+        if not jobs.run(level.count):
+            break
+        if hop > LEVELS_MAX:
+            raise _too_many_levels(step)
+        changed = level.select(F.col(start).alias(known[start]), F.col(node).alias(known[node]))
+        best = best.join(changed, same, "left_anti").union(level.select(*best.columns))
+        if hop % LEVELS_BETWEEN_CHECKPOINTS == 0:
+            best = jobs.checkpointed(best)
+        found = level.join(edges, F.col(node) == F.col(near))
+    is_source = F.col(start) == F.col(node)
+    if step.minimum == 0:
+        stays = matcher.tables.ids.stays(step, F.col(node))
+        best = best.where(~is_source | (F.lit(False) if stays is None else stays))
+    else:
+        best = best.where(~is_source)
+    for loops in emitted:
+        best = best.union(loops.select(*best.columns))
+    return best, start, node, parts
+
+
+def _rank(way: str, ids: str, cost: str) -> Column:
+    """What orders the ways between two nodes: cost, number of edges, and ids from the target."""
+    return F.struct(F.col(cost), F.size(way), F.reverse(F.col(way)), F.reverse(F.col(ids)))
+
+
+def _refuse_weights(
+    step: plan.Expand, matcher: PatternMatcher, found: DataFrame, edge: str, weight: str
+) -> None:
+    """Raise if an edge that the search meets has a weight that cannot be added up."""
+    assert step.weight is not None
+    number = F.col(weight)
+    is_wrong = (number < 0) | F.isnan(number) | (number == float("inf"))
+    rows = matcher.jobs.run(found.where(is_wrong).select(edge, weight).limit(1).collect)
+    if rows:
+        raise refused_weight(step.weight, rows[0][0], rows[0][1])
 
 
 def _too_many_levels(step: plan.Expand) -> LimitExceeded:

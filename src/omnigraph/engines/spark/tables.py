@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import pyarrow as pa
@@ -319,6 +319,31 @@ class Tables:
         types = {NEAR: pa.string(), FAR: pa.string(), **shown}
         frame = self._hinted(key, self._scanned(scan, types), types)
         return frame, near, far, {(variable, name): at for name, at in outputs.items()}
+
+    def path_edges(self, step: plan.Expand) -> tuple[DataFrame, str, str, str]:
+        """The pairs of nodes that an edge type links, each with the smallest id of its edges."""
+        frame, near, far, names = self._path_edges(step)
+        (id,) = names.values()
+        return frame.groupBy(near, far).agg(F.min(id).alias(id)), near, far, id
+
+    def weighted_edges(self, step: plan.Expand) -> tuple[DataFrame, str, str, str, str]:
+        """The edges that have a weight: near and far end, id and weight."""
+        assert step.weight is not None
+        frame, near, far, names = self._path_edges(step)
+        id, weight = (names[self._edges_of(step), name] for name in (ID, step.weight.property))
+        frame = frame.withColumn(weight, F.col(weight).cast("double"))
+        return frame.where(F.col(weight).isNotNull()), near, far, id, weight
+
+    def _path_edges(self, step: plan.Expand) -> tuple[DataFrame, str, str, dict[Key, str]]:
+        """The edges that paths are made of."""
+        if step.weight is not None:
+            needed = {step.weight.property: arrow_type(step.weight.type)}
+            self.needs.columns[self._edges_of(step)] = needed
+        return self.edges(replace(step, edge_variable=self._edges_of(step), predicates=()))
+
+    def _edges_of(self, step: plan.Expand) -> str:
+        """A variable that no query has."""
+        return f"#{step.path_variable}"
 
     def _end_prefixes(self, step: plan.Expand) -> dict[str, str]:
         """What makes a reference of an id at each end of the edges of a hop."""

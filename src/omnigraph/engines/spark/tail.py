@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from omnigraph.engines.base import Execution
 from omnigraph.engines.local.prepare import PreparedRead
-from omnigraph.engines.spark.bindings import Bindings, Leaf, Values, match_values
+from omnigraph.engines.spark.bindings import NODES, Bindings, Leaf, Values, match_values
 from omnigraph.engines.spark.jobs import Jobs
 from omnigraph.engines.spark.tables import Tables, rank_calls
 from omnigraph.engines.spark.types import FLOATS, one_zero, sort_keys
@@ -88,7 +88,7 @@ class _Tail:
                 key.asc_nulls_first()
                 for entity in self.prepared.ties
                 if entity.value_type is None
-                for key in self._identity(entity.name, bindings.column(entity.name))
+                for key in self._tie(entity, bindings)
             ]
             for value in self.prepared.ties:
                 if value.value_type is not None:
@@ -98,6 +98,12 @@ class _Tail:
         return self._projected(
             frame, [self._output(bindings, values, column) for column in self.prepared.columns]
         )
+
+    def _tie(self, entity: plan.BoundVariable, bindings: Bindings) -> list[Column]:
+        if entity.kind == "path":
+            # As the local engine compares them.
+            return [F.array_join(bindings.column(entity.name, NODES), "\0")]
+        return self._identity(entity.name, bindings.column(entity.name))
 
     def _identity(self, variable: str, column: Column) -> list[Column]:
         """What orders entities; nodes of an interface by id, then by type."""

@@ -26,7 +26,7 @@ ARGS ?=
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check crash crash-load crash-stream attack lint types audit studio dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-spark docs clean
+.PHONY: help setup demo test test-long check crash crash-load crash-stream attack lint types audit studio pictures dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-spark docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -105,6 +105,9 @@ audit: $(STAMP) ## known advisories about the pinned packages: make audit STRICT
 # Node comes from the path, or with the tools of `make setup`.
 studio: $(STAMP) ## build the page of Studio, if a source of it has changed
 	@$(BIN)/python studio/build.py
+
+pictures: studio ## make the pictures of Studio in the documentation anew
+	@OMNIGRAPH_WRITE_PICTURES=1 $(BIN)/python -m pytest -q -n 0 tests/studio/test_look.py
 
 dist: studio ## build the wheel and the source archive into dist/
 	@$(BIN)/python -m hatchling build --directory dist

@@ -86,6 +86,8 @@ export interface Commit {
   actor_id: string | null;
   created_at: number;
   kind?: string;
+  affected_nodes?: number;
+  affected_edges?: number;
   message?: string;
 }
 export interface MutationReceipt {
@@ -357,8 +359,8 @@ export class Graph {
     });
   planMerge = (source: string, target: string) =>
     this.ask<MergePlan>("POST", "/branches/merge/plan", { body: { source, target, limit: 1 } });
-  merge = (source: string, target: string) =>
-    this.ask<MergeReceipt>("POST", "/branches/merge", { body: { source, target } });
+  merge = (source: string, target: string, message?: string) =>
+    this.ask<MergeReceipt>("POST", "/branches/merge", { body: { source, target, message } });
   stats = (branch?: string) => this.ask<Stats>("GET", "/stats", { query: { branch } });
   blob = (kind: string, type: string, id: string, property: string, target: Target) =>
     send("GET", `/graphs/${encodeURIComponent(this.id)}/blob`, {

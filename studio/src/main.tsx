@@ -4,7 +4,10 @@ import { useEffect, useState } from "preact/hooks";
 import { type Address, MAIN, format, go, to, useAddress } from "./address";
 import { ApiError, Graph, type Permissions, type Schema, keepToken } from "./api";
 import { Branches } from "./pages/branches";
+import { Compare } from "./pages/compare";
 import { EntityPage } from "./pages/entity";
+import { Explore } from "./pages/explore";
+import { Health } from "./pages/health";
 import { QueryPage } from "./pages/query";
 import { SchemaPage } from "./pages/schema";
 import { Failure, Show, shortId, useLoad } from "./parts";
@@ -24,12 +27,15 @@ export interface PageProps {
 }
 
 const PAGES: Record<string, { title: string; page: FunctionComponent<PageProps>; isHidden?: boolean }> = {
+  explore: { title: "Explore", page: Explore },
   query: { title: "Query", page: QueryPage },
   schema: { title: "Schema", page: SchemaPage },
   branches: { title: "Branches", page: Branches },
+  compare: { title: "Compare", page: Compare },
+  health: { title: "Health", page: Health },
   entity: { title: "Entity", page: EntityPage, isHidden: true },
 };
-const FIRST = "schema";
+const FIRST = "explore";
 
 function Studio({ problem }: { problem?: ApiError }) {
   const address = useAddress();

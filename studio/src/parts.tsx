@@ -169,8 +169,8 @@ export function ResultTable(props: { columns: string[]; rows: Row[]; label: stri
         <table>
           <thead>
             <tr>
-              {props.columns.map((name) => (
-                <th key={name} scope="col">
+              {props.columns.map((name, column) => (
+                <th key={name} scope="col" class={isNumber[column] ? "number" : undefined}>
                   {name}
                 </th>
               ))}
@@ -226,7 +226,7 @@ export function shortId(id: string): string {
 }
 
 export function commitTitle(commit: Commit): string {
-  return commit.message ?? (commit.merged_parent_commit_id ? "Merge" : (commit.kind ?? "Commit"));
+  return commit.message ?? capital(commit.kind ?? "commit");
 }
 
 /** A link to a node or an edge; an edge is found faster if its ends are known. */

@@ -107,6 +107,83 @@ export async function follow(
   };
 }
 
+/** Nodes by id; those that are not there are left out. */
+export async function findNodes(graph: Graph, type: GraphType, ids: string[], target: Target): Promise<Node[]> {
+  const key = idProperty(type);
+  if (key === undefined) {
+    const found = await Promise.all(ids.map((id) => findNode(graph, type, id, target)));
+    return found.filter((node) => node !== null);
+  }
+  const text = `query nodes($ids: [String]) { match { $n: ${type.name}  $n.${key} in $ids } return { $n.* as n } }`;
+  const answer = await graph.query(text, { ids }, target);
+  return answer.rows.map(({ n }) => nodeOf(type.name, n as Row));
+}
+
+/** The property that is the id of a node: the key, if it is one text. */
+function idProperty(type: GraphType | undefined): string | undefined {
+  const [key, ...more] = type?.key ?? [];
+  const property = type?.properties.find((each) => each.name === key);
+  return more.length === 0 && property?.kind === "string" && !property.values ? key : undefined;
+}
+
+const EDGES_MAX = 5000;
+
+/** Every edge between some nodes. */
+export async function edgesBetween(graph: Graph, schema: Schema, nodes: Node[], target: Target): Promise<Edge[]> {
+  const ids = new Map<string, string[]>();
+  for (const node of nodes) ids.set(node.type, [...(ids.get(node.type) ?? []), node.id]);
+  const known = new Set(nodes.map((node) => `${node.type} ${node.id}`));
+  const asked = [...ids.keys()].flatMap((type) =>
+    waysFrom(schema, type)
+      .filter((way) => way.direction === "out" && [...ids.keys()].some((other) => isEnd(schema, way.edge.target, other)))
+      .map((way) => ({ type, way })),
+  );
+  const found = await Promise.all(
+    asked.map(async ({ type, way: { edge } }) => {
+      const [key, other] = [idProperty(typeNamed(schema, type)), idProperty(typeNamed(schema, edge.target!))];
+      const limits = [key && `$n.${key} in $from`, other && `$o.${other} in $to`].filter(Boolean).join("  ");
+      const text = `query between($from: [String], $to: [String]) { match { $n: ${type}  $n $e:${edgeWord(edge.name)} $o  ${limits} } return { $e.* as e } limit ${EDGES_MAX} }`;
+      const params = { from: ids.get(type), to: ids.get(edge.target!) ?? [] };
+      const answer = await graph.query(text, params, target);
+      return answer.rows.map(({ e }) => ({ ...edgeOf(edge, e as Row), fromType: type }));
+    }),
+  );
+  return found.flat().filter((edge) => known.has(`${edge.fromType} ${edge.from}`) && known.has(`${edge.toType} ${edge.to}`));
+}
+
+/** Nodes whose indexed texts have a word, or whose key begins with it; of one type or of all. */
+export async function search(graph: Graph, schema: Schema, words: string, type: string | undefined, target: Target, limit: number): Promise<Node[]> {
+  const asked = schema.types
+    .filter((each) => each.kind === "node" && (!type || each.name === type))
+    .map((each) => ({ each, clauses: clausesOf(each) }))
+    .filter(({ clauses }) => clauses.length > 0 || words === "");
+  const found = await Promise.all(
+    asked.map(async ({ each, clauses }) => {
+      const text = words
+        ? `query find($words: String, $limit: I32) { match { $n: ${each.name}  any { ${clauses.join("  ")} } } return { $n.* as n, $n as k } order { k } limit $limit }`
+        : `query some($limit: I32) { match { $n: ${each.name} } return { $n.* as n, $n as k } order { k } limit $limit }`;
+      const answer = await graph.query(text, words ? { words, limit } : { limit }, target);
+      return answer.rows.map(({ n }) => nodeOf(each.name, n as Row));
+    }),
+  );
+  return found.flat();
+}
+
+function clausesOf(type: GraphType): string[] {
+  const texts = type.properties.filter((each) => each.indexes?.includes("inverted"));
+  const keys = type.properties.filter((each) => type.key?.includes(each.name) && each.kind === "string" && !each.values);
+  return [...texts.map((each) => `search($n.${each.name}, $words)`), ...keys.map((each) => `$n.${each.name} starts_with $words`)];
+}
+
+export const PATH_STEPS_MAX = 6;
+
+/** A shortest path over edges of one type, in either direction; null if there is none so short. */
+export async function pathBetween(graph: Graph, edge: GraphType, from: Node, to: Node, target: Target): Promise<string[] | null> {
+  const text = `query path($from: String, $to: String) { match { $a: ${from.type} { id: $from }  $b: ${to.type} { id: $to }  $a <${edgeWord(edge.name)}>{1,${PATH_STEPS_MAX}} $b via $p } return { $p.nodes as nodes } }`;
+  const answer = await graph.query(text, { from: from.id, to: to.id }, target);
+  return (answer.rows[0]?.nodes as string[] | undefined) ?? null;
+}
+
 function nodeOf(type: string, { id, "@type": _, ...properties }: Row): Node {
   return { type, id: String(id), properties };
 }

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
+import pyarrow as pa
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 import omnigraph as og
 from omnigraph.graph import Graph
@@ -42,9 +43,16 @@ class Studio:
         query = f"?{urlencode(fields)}" if fields else ""
         self.page.goto(f"{self.live.url}/studio/#/{graph}/{page}{query}")
 
-    def shows(self, text: str) -> None:
-        """Wait for a text."""
-        expect(self.page.get_by_text(text).first).to_be_visible()
+    def main(self) -> Locator:
+        """The page without the frame around it, once nothing is on its way."""
+        main = self.page.locator("#main")
+        expect(main.locator(".waiting")).to_have_count(0)
+        expect(main.locator("h1")).to_be_visible()
+        return main
+
+    def drawn(self) -> set[str]:
+        """The nodes on the canvas."""
+        return set(self.page.evaluate("studioCanvas.nodes().map((node) => node.id())"))
 
 
 def story(root: Path) -> Graph:
@@ -76,9 +84,29 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         actor=OWNER,
         message=MARKUP,
     )
-    spec = GraphSpec("default", str(root), (SOCIAL / "queries.gq",))
-    with serving(spec, environment={}, studio=True, owner=OwnerSession(OWNER)) as live:
+    specs = (
+        GraphSpec("default", str(root), (SOCIAL / "queries.gq",)),
+        GraphSpec("big", str(big_graph(root.with_name("big.omni")))),
+    )
+    with serving(*specs, environment={}, studio=True, owner=OwnerSession(OWNER)) as live:
         yield live
+
+
+BIG_NODES = 200_000
+
+
+def big_graph(root: Path) -> Path:
+    """A ring of people who know the next one, and some of whom know many."""
+    schema = "node Person { handle: String @key  name: String @index } edge Knows: Person -> Person"
+    handles = [f"p{number}" for number in range(BIG_NODES)]
+    people = pa.table({"handle": handles, "name": [f"Person {each[1:]}" for each in handles]})
+    sources = [*handles, *("p7" for _ in range(300))]
+    targets = [*handles[1:], "p0", *handles[100:400]]
+    knows = pa.table({"src": sources, "dst": targets})
+    og.init(root, schema).load(
+        frames={"Person": people, "Knows": knows}, mode="append", engine="local"
+    )
+    return root
 
 
 @pytest.fixture(scope="package")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from omnigraph.server.auth import OwnerSession
 from omnigraph.server.config import GraphSpec
 from tests.server.live import new_graph, serving
-from tests.studio.conftest import MARKUP, OWNER, Studio, watching
+from tests.studio.conftest import BIG_NODES, MARKUP, OWNER, Studio, signed_in, watching
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("studio")]
 
@@ -34,7 +35,7 @@ def test_c_stu_001_and_008_the_printed_address_opens_the_graph_and_no_secret_sta
         with watching(context, live) as studio:
             page = studio.page
             page.goto(address)
-            expect(page.get_by_role("heading", level=1, name="Schema")).to_be_visible()
+            expect(page.get_by_role("heading", level=1, name="Explore")).to_be_visible()
             assert owner.code not in page.url
             token = page.evaluate("sessionStorage.getItem('omnigraph.token')")
             assert owner.has(token)
@@ -44,7 +45,7 @@ def test_c_stu_001_and_008_the_printed_address_opens_the_graph_and_no_secret_sta
             # A link that is opened in another tab shows the same, without another code.
             second = context.new_page()
             second.goto(page.url)
-            expect(second.get_by_role("heading", level=1, name="Schema")).to_be_visible()
+            expect(second.get_by_role("heading", level=1, name="Explore")).to_be_visible()
             # Opened once more in another browser, it ends in a message with a way on.
             stranger = browser.new_page()
             stranger.goto(address)
@@ -111,7 +112,124 @@ def test_branches_are_created_looked_at_and_deleted(studio: Studio):
     expect(page.get_by_role("heading", level=1)).to_contain_text("Finn Aalto")
 
 
-def test_c_stu_006_an_entity_is_shown_as_it_was_at_an_older_commit(studio: Studio):
+def test_c_stu_002_search_expand_path_and_table_in_a_graph_of_200_000_nodes(studio: Studio):
+    page = studio.page
+    studio.go("explore", graph="big")
+    search = page.get_by_role("region", name="Search")
+    expect(search.get_by_role("option", name=f"Person ({BIG_NODES:,})")).to_be_attached()
+    search.get_by_role("searchbox").fill("p199999")
+    search.get_by_role("button", name="Search").click()
+    search.get_by_role("button", name="Person 199999").click()
+    # Counts are shown before anything is expanded.
+    node = page.get_by_role("region", name="Selected node")
+    expect(node.get_by_role("button", name="→ Knows (1)")).to_be_visible()
+    node.get_by_role("button", name="→ Knows (1)").click()
+    table = page.get_by_role("region", name="Nodes on the canvas")
+    expect(table.get_by_role("row")).to_have_count(1 + 2)
+    assert studio.drawn() == {"Person:p199999", "Person:p0"}
+    # What is selected in the table is selected on the canvas, and the other way round.
+    table.get_by_label("Select Person 0").check()
+    expect(table.get_by_role("checkbox", checked=True)).to_have_count(2)
+    assert page.evaluate("studioCanvas.nodes('.chosen').length") == 2
+    page.evaluate("studioCanvas.getElementById('Person:p0').emit('tap')")
+    expect(table.get_by_role("checkbox", checked=True)).to_have_count(1)
+    expect(node.get_by_role("heading")).to_contain_text("Person 0")
+    node.get_by_role("button", name="Hide").click()
+    expect(table.get_by_role("row")).to_have_count(1 + 1)
+    # A path between two nodes brings those on the way.
+    studio.go("explore", graph="big", show="Person:p3,Person:p7", select="Person:p3,Person:p7")
+    page.get_by_role("region", name="Path").get_by_role("button", name="over Knows").click()
+    expect(table.get_by_role("row")).to_have_count(1 + 5)
+    assert studio.drawn() == {f"Person:p{number}" for number in range(3, 8)}
+    # Many neighbours are counted, and the first of them shown.
+    studio.go("explore", graph="big", show="Person:p7", select="Person:p7")
+    node.get_by_role("button", name="→ Knows (301)").click()
+    expect(page.get_by_text("101 nodes, ")).to_be_visible()
+    assert len(studio.drawn()) == 101
+
+
+STATES = {
+    "explore": {"show": "Person:ada,Person:bruno,Group:north-face", "select": "Person:ada"},
+    "query": {"q": FOLLOWED, "params": '{"handle":"ada"}', "view": "json"},
+    "schema": {"type": "Person"},
+    "branches": {"branch": "review/june"},
+    "compare": {"source": "review/june", "view": "graph"},
+    "entity": {"type": "Person", "id": "finn", "branch": "review/june"},
+    "health": {},
+}
+MILLISECONDS = re.compile(r"\d+ ms")
+
+
+def test_c_stu_005_an_address_shows_the_same_after_a_reload_and_in_another_browser(
+    studio: Studio, browser: Browser, token: str
+):
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    signed_in(context, token)
+    with watching(context, studio.live) as other:
+        for name, fields in STATES.items():
+            studio.go(name, **fields)
+            texts = [shown_text(studio, name)]
+            studio.page.reload()
+            texts.append(shown_text(studio, name))
+            other.page.goto(studio.page.url)
+            texts.append(shown_text(other, name))
+            assert len(set(texts)) == 1, name
+    context.close()
+
+
+def shown_text(studio: Studio, name: str) -> str:
+    main = studio.main()
+    expected = {"query": "Chiara Lenz", "compare": "node Person", "explore": "3 nodes"}
+    expect(main).to_contain_text(expected.get(name, ""))
+    return MILLISECONDS.sub("", main.inner_text())
+
+
+def test_c_stu_006_every_page_is_shown_as_it_was_at_an_older_commit(studio: Studio):
+    page = studio.page
+    commits = studio.live.graph().list_commits()
+    load = next(each for each in commits if each.message == "First people").graph_commit_id
+    studio.go("explore", at=load, show="Person:bruno", label="bio")
+    expect(studio.main()).to_contain_text("Bread, mostly")
+    bio = 'query q { match { $p: Person { handle: "bruno" } } return { $p.bio } }'
+    studio.go("query", at=load, q=bio)
+    expect(page.get_by_role("region", name="Rows")).to_contain_text("Bread, mostly")
+    studio.go("schema", at=load)
+    expect(page.get_by_role("region", name="node Post", exact=True)).to_contain_text("5 nodes")
+    studio.go("schema")
+    expect(page.get_by_role("region", name="node Post", exact=True)).to_contain_text("6 nodes")
+    studio.go("compare", at=load, target="main")
+    expect(studio.main()).to_contain_text("No differences")
+    studio.go("branches", at=load)
+    expect(page.get_by_text("as it was at commit")).to_be_visible()
+    studio.go("health", at=load)
+    expect(studio.main()).to_contain_text("as it is now, not of the commit")
+
+
+def test_a_branch_is_compared_and_merged(studio: Studio):
+    page, graph = studio.page, studio.live.graph()
+    graph.create_branch("merge-me", actor=OWNER)
+    change = 'query c { update Person set { home: "Oslo" } where handle = "elif" }'
+    graph.mutate(change, branch="merge-me", actor=OWNER)
+    studio.go("compare", source="merge-me")
+    card = page.get_by_role("region", name="Person elif changed")
+    expect(card.get_by_role("row").nth(1)).to_contain_text("homePortoOslo")
+    merge = page.get_by_role("region", name="Merge", exact=True)
+    merge.get_by_label("Message").fill("Elif moves")
+    merge.get_by_role("button", name="Merge into main").click()
+    expect(merge).to_contain_text("There is nothing to merge.")
+    head = graph.list_commits()[0]
+    assert (head.message, head.actor_id) == ("Elif moves", OWNER)
+    graph.mutate(change.replace("Oslo", "Riga"), actor=OWNER)
+    graph.mutate(change.replace("Oslo", "Brno"), branch="merge-me", actor=OWNER)
+    page.reload()
+    expect(merge).to_contain_text("1 conflict must be settled first")
+    expect(merge.get_by_role("row").nth(1)).to_contain_text("homeOsloBrnoRiga")
+    expect(merge.get_by_role("button")).to_have_count(0)
+    graph.delete_branch("merge-me", actor=OWNER)
+    graph.mutate(change.replace("Oslo", "Porto"), actor=OWNER)
+
+
+def test_an_entity_is_shown_as_it_was_at_an_older_commit(studio: Studio):
     page = studio.page
     studio.go("entity", type="Person", id="bruno")
     properties = page.get_by_role("region", name="Properties")

@@ -147,7 +147,8 @@ function CommitGraph(props: { commits: Commit[]; branches: string[]; chosen?: st
                   {commitTitle(commit)}
                 </span>
                 <span class="about">
-                  <bdi>{branchOf(commit)}</bdi> · {commit.actor_id ?? "no actor"} · <Moment us={commit.created_at} />
+                  <bdi>{branchOf(commit)}</bdi> · {affected(commit)}
+                  {commit.actor_id ?? "no actor"} · <Moment us={commit.created_at} />
                 </span>
               </a>
             </li>
@@ -159,6 +160,12 @@ function CommitGraph(props: { commits: Commit[]; branches: string[]; chosen?: st
       )}
     </>
   );
+}
+
+/** How much a commit changed, where its record says so. */
+function affected({ kind, affected_nodes: nodes, affected_edges: edges }: Commit): string {
+  if (nodes === undefined || edges === undefined) return kind ? `${kind} · ` : "";
+  return `${kind}: ${plural(nodes, "node")}, ${plural(edges, "edge")} · `;
 }
 
 function branchOf(commit: Commit): string {

@@ -24,6 +24,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │       ├── QueryParseError         parse error: …
     │       └── QueryTypeError          type error: T4: …
     ├── NotFound                        branch, commit, type, query, entity, object
+    │   └── UnresolvedRevision          a revision names no commit, or several
     ├── LimitExceeded                   actual, limit, and the knob
     │   ├── QueryMemoryExceeded         a query needs more memory than its budget
     │   └── QueryTimeout                a query ran until its deadline
@@ -230,6 +231,33 @@ class NotFound(OmnigraphError, LookupError):
     """A named thing does not exist."""
 
     wire_code = "not_found"
+
+
+class UnresolvedRevision(NotFound):
+    """A revision names no commit, or several: ``reason`` and ``candidates`` in ``details``."""
+
+    code = "unresolved_revision"
+
+    def __init__(
+        self,
+        message: str,
+        revision: str,
+        reason: Literal["unknown", "ambiguous"] = "unknown",
+        candidates: Sequence[str] = (),
+        *,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            message,
+            hint=hint,
+            details={"revision": revision, "reason": reason, "candidates": list(candidates)},
+        )
+
+    @classmethod
+    def no_commit(cls, commit_id: str) -> UnresolvedRevision:
+        """For the id of a commit that is on no branch."""
+        hint = "list commits with `omnigraph commit list`"
+        return cls(f"there is no commit {commit_id}", commit_id, hint=hint)
 
 
 class LimitExceeded(OmnigraphError):

@@ -128,7 +128,7 @@ def test_every_command_declares_its_capability():
     branches = ["branch create", "branch list", "branch delete"]
     branches += ["branch diff", "branch merge", "branch cherry-pick"]
     history = ["commit list", "commit show", "commit revert", "commit changes"]
-    history += ["changes poll", "changes baseline"]
+    history += ["tag create", "tag list", "tag delete", "changes poll", "changes baseline"]
     direct = [
         "compute",
         "embed",

@@ -175,6 +175,9 @@ WORKING = {
     "branch list": ["--uri", "{graph}"],
     "commit list": ["{graph}"],
     "commit show": ["{commit}", "--uri", "{graph}"],
+    "tag create": ["v1", "--uri", "{graph}"],
+    "tag list": ["--uri", "{graph}"],
+    "tag delete": ["v0", "--uri", "{graph}"],
     "export": ["{graph}", "--out", "{folder}/out.jsonl"],
     "import": ["examples/airports/airports.csv", "{folder}/new.omni"],
     "infer": ["examples/airports/airports.csv"],
@@ -224,6 +227,9 @@ FAILING = {
     "branch list": ["--uri", "missing"],
     "commit list": ["{graph}", "--branch", "missing"],
     "commit show": ["missing", "--uri", "{graph}"],
+    "tag create": ["main", "--uri", "{graph}"],
+    "tag list": ["--uri", "missing"],
+    "tag delete": ["missing", "--uri", "{graph}"],
     "export": ["{graph}", "--type", "Missing", "--out", "{folder}/out.jsonl"],
     "import": ["missing.csv", "{folder}/new.omni"],
     "infer": ["missing.csv"],
@@ -268,6 +274,8 @@ def filled(run, full_graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         commit = None
         if "old" in text:
             run("branch", "create", "old", "--uri", full_graph)
+        if "v0" in text:
+            run("tag", "create", "v0", "--uri", full_graph)
         if "{plain}" in text:
             run("init", "--schema", SCHEMA, plain)
         if "{blobs}" in text:

@@ -262,7 +262,9 @@ def test_what_is_not_there_is_named(run, full_graph: str):
     commit = query(run, full_graph, "-e", ALL, "--snapshot", "01K3Z7M0Q8W4R6T2Y5V9B1N3XC")
     assert commit.code == 1
     assert "there is no commit 01K3Z7M0Q8W4R6T2Y5V9B1N3XC" in commit.err
-    assert "is not a commit id" in query(run, full_graph, "-e", ALL, "--snapshot", "head").err
+    assert "names no commit" in query(run, full_graph, "-e", ALL, "--snapshot", "head").err
+    older = query(run, full_graph, "-e", ALL, "--snapshot", "HEAD~1")
+    assert older.code == 0 and older.out.startswith("0 rows")
 
 
 def test_the_flag_knows_the_engines_of_the_library():

@@ -284,7 +284,7 @@ def test_commit_show_of_an_unknown_id_fails(run, full_graph: str):
     unknown = run("commit", "show", "01K3Z7M0Q8W4R6T2Y5V9B1N3XC", "--uri", full_graph)
     assert unknown.code == 1
     assert "there is no commit 01K3Z7M0Q8W4R6T2Y5V9B1N3XC" in unknown.err
-    assert "is not a commit id" in run("commit", "show", "head", "--uri", full_graph).err
+    assert "names no commit" in run("commit", "show", "head", "--uri", full_graph).err
 
 
 # --- schemas --------------------------------------------------------------------------------------
@@ -312,3 +312,26 @@ def test_lint_checks_against_a_file_or_a_graph_but_not_both(run, graph: str, sch
         done = run(*command, *words)
         assert done.code == 2
         assert f"`--schema` and `{named}` are mutually exclusive" in done.err
+
+
+def test_tags_are_made_listed_used_and_deleted(run, full_graph: str):
+    at = ["--uri", full_graph]
+    made = run("tag", "create", "v1", "HEAD~1", *at)
+    assert made.code == 0 and made.out.startswith("tag v1 names commit ")
+    tag_id = made.out.split()[-1]
+    lines = run("tag", "list", *at).out.splitlines()
+    assert lines[0].split() == ["tag", "commit", "branch", "made", "by", "time", "(UTC)"]
+    assert lines[1].split()[:3] == ["v1", tag_id, "main"]
+    shown = run("commit", "show", "v1", *at)
+    assert shown.out.split()[1] == tag_id
+    assert json.loads(run("tag", "list", *at, "--json").out)["tags"][0]["name"] == "v1"
+    run("branch", "create", "again", "--from", "v1", *at)
+    listed = json.loads(run("commit", "list", full_graph, "--branch", "again", "--json").out)
+    assert listed["commits"][0]["graph_commit_id"] == tag_id
+    assert run("tag", "create", "again", *at).code == 1
+    assert run("branch", "diff", "v1", "HEAD", *at).code == 0
+    assert run("tag", "delete", "v1", *at).out.startswith("deleted tag v1")
+    gone = run("tag", "delete", "v1", *at)
+    assert gone.code == 1 and "there is no tag `v1`" in gone.err
+    ambiguous = run("commit", "show", tag_id[:4], *at)
+    assert ambiguous.code == 1 and "commits begin with" in ambiguous.err and tag_id in ambiguous.err

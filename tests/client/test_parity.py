@@ -71,7 +71,8 @@ READS: dict[str, list[list[str]]] = {
         ["--entity", "Person:ada"],
         ["--entity", "Persom:ada"],
     ],
-    "commit show": [["{commit}"], [STALE], ["nonsense"]],
+    "commit show": [["{commit}"], [STALE], ["nonsense"], ["HEAD~1"], ["review~1"], ["main~99"]],
+    "tag list": [[]],
     "commit changes": [
         ["{commit}"],
         ["{commit}", "--type", "City"],
@@ -125,7 +126,15 @@ WRITES: dict[str, list[list[str]]] = {
         ["--data", "{none}", "--mode", "append"],
         ["--data", "{more}"],
     ],
-    "branch create": [["new"], ["new", "--from", "review"], ["review"], ["new", "--from", "none"]],
+    "branch create": [
+        ["new"],
+        ["new", "--from", "review"],
+        ["new", "--from", "review~1"],
+        ["review"],
+        ["new", "--from", "none"],
+    ],
+    "tag create": [["v1"], ["v1", "HEAD~1"], ["v1", "--branch", "review"], ["main"], ["2026"]],
+    "tag delete": [["none", "--yes"]],
     "branch delete": [["review", "--yes"], ["none", "--yes"], ["main", "--yes"]],
     "branch merge": [
         ["review"],

@@ -30,6 +30,7 @@ from omnigraph.errors import (
     QueryParseError,
     QueryTypeError,
     SchemaParseError,
+    UnresolvedRevision,
     UnsupportedSchemaChange,
     WrongVerb,
 )
@@ -653,3 +654,46 @@ def test_messages_kinds_and_counts_of_commits_are_the_same(remote: RemoteGraph, 
     assert [each.affected_nodes for each in listed[:6]] == [1, None, 1, 1, 1, 1]
     with pytest.raises(InputError, match="only commits keep a `message`"):
         remote.invoke("everybody", message="why read")
+
+
+def test_revisions_and_tags_are_the_same(remote: RemoteGraph, local: Graph):
+    reviewed(local)
+    made = remote.create_tag("v1", "HEAD~1")
+    assert remote.create_tag("v1", "HEAD~1") == made
+    assert remote.list_tags() == local.list_tags() == [made]
+    review = remote.on_branch("review"), local.on_branch("review")
+    now = "2100-01-01T00:00:00Z"
+    for revision in ("HEAD", "HEAD~1", "v1", "review~1", now, f"review@{now}~1", "main"):
+        shown = local.show_commit(revision)
+        assert remote.show_commit(revision) == shown
+        assert remote.show_commit(shown.graph_commit_id[:25]) == shown
+        assert review[0].show_commit(revision) == review[1].show_commit(revision)
+        rows = remote.query(PEOPLE, snapshot=revision)
+        assert rows.graph_commit_id == shown.graph_commit_id
+        assert rows.target == local.query(PEOPLE, snapshot=revision).target
+        assert rows.to_pylist() == local.query(PEOPLE, snapshot=revision).to_pylist()
+        there = review[0].query(PEOPLE, snapshot=revision).graph_commit_id
+        assert there == review[1].query(PEOPLE, snapshot=revision).graph_commit_id
+    older = remote.table("Person", snapshot="review~1").to_arrow()
+    assert older == local.table("Person", snapshot="review~1").to_arrow() and len(older)
+    assert b"".join(remote.export(snapshot="HEAD~1")) == b"".join(local.export(snapshot="HEAD~1"))
+    assert b"".join(review[0].export(snapshot="HEAD~1")) == b"".join(
+        review[1].export(snapshot="HEAD~1")
+    )
+    assert remote.diff("v1", "review").to_dict() == local.diff("v1", "review").to_dict()
+    assert remote.plan_cherry_pick("review~1") == local.plan_cherry_pick("review~1")
+    started = remote.create_branch("again", "review~1")
+    assert started.source == "review~1"
+    assert remote.list_commits("again") == local.list_commits("review")[1:]
+    for revision in ("nobody", made.graph_commit_id[:4], "main~99", "main~x"):
+        with pytest.raises(UnresolvedRevision) as here:
+            local.show_commit(revision)
+        with pytest.raises(UnresolvedRevision) as served:
+            remote.show_commit(revision)
+        assert served.value.details == here.value.details
+        assert (str(served.value), served.value.hint) == (str(here.value), here.value.hint)
+    assert remote.delete_tag("v1") == made
+    with pytest.raises(NotFound):
+        remote.delete_tag("v1")
+    with pytest.raises(InputError):
+        remote.create_tag("2026")

@@ -49,3 +49,21 @@ def test_a_moved_branch_is_noticed(graph: Graph):
     before = graph.snapshot()
     insert(open_graph(graph.uri), "from elsewhere")
     assert graph.snapshot().graph_commit_id != before.graph_commit_id
+
+
+def test_a_whole_commit_id_costs_no_more_than_the_head_and_a_name_one_look_more(graph: Graph):
+    for name in ("one", "two"):
+        insert(graph, name)
+    commit_id = graph.list_commits()[1].graph_commit_id
+    graph.create_tag("v1", commit_id)
+
+    def read(snapshot: str | None) -> Cost:
+        return cost_of(graph, lambda: graph.table("Person", snapshot=snapshot))
+
+    read(None)
+    head, exact = read(None), read(commit_id)
+    assert exact.requests == head.requests == 1, exact.table()
+    assert read(commit_id.lower()).requests == 1
+    assert cost_of(graph, lambda: graph.show_commit(commit_id)).requests == 1
+    for named in ("main~1", "v1", "HEAD~1"):
+        assert read(named).shape == {"latest_version __manifest": 2}, named

@@ -45,6 +45,7 @@ class Model:
     """All branches of a graph; no branch at all means there is no graph."""
 
     branches: dict[str, Contents] = field(default_factory=dict)
+    tags: set[str] = field(default_factory=set)
 
     @property
     def main(self) -> Contents:
@@ -83,7 +84,8 @@ def seed_records() -> str:
 
 def shown(graph: Graph) -> Model:
     """What a graph really shows, on every branch."""
-    return Model({branch: _contents(graph, branch) for branch in graph.list_branches()})
+    contents = {branch: _contents(graph, branch) for branch in graph.list_branches()}
+    return Model(contents, {tag.name for tag in graph.list_tags()})
 
 
 def _contents(graph: Graph, branch: str) -> Contents:

@@ -183,6 +183,20 @@ def _branch_delete() -> Operation:
     return Operation(_on_graph(lambda graph: graph.delete_branch("old").to_dict()), apply)
 
 
+def _tag_create() -> Operation:
+    def apply(model: Model) -> None:
+        model.tags.add("v1")
+
+    return Operation(_on_graph(lambda graph: graph.create_tag("v1", "HEAD~1").to_dict()), apply)
+
+
+def _tag_delete() -> Operation:
+    def apply(model: Model) -> None:
+        model.tags.remove("v1")
+
+    return Operation(_on_graph(lambda graph: graph.delete_tag("v1").to_dict()), apply)
+
+
 def _init() -> Operation:
     def apply(model: Model) -> None:
         model.branches["main"] = Contents()
@@ -396,6 +410,8 @@ OPERATIONS = {
     "merge": _merge(),
     "overwrite": _overwrite(),
     "branch-create": _branch_create(),
+    "tag-create": _tag_create(),
+    "tag-delete": _tag_delete(),
     "branch-delete": _branch_delete(),
     "init": _init(),
     "index": _index("main"),

@@ -100,6 +100,8 @@ STEPS: dict[str, list[Step]] = {
             "new",
         ),
     ],
+    "tag-create": [*steps(OPENING), *steps("tag_create.post_register", "new")],
+    "tag-delete": [*steps(OPENING), *steps("tag_delete.post_unregister", "new")],
     "init": [
         *steps("init.after_schema_contract_written"),
         *steps("init.post_manifest_create", "new"),
@@ -140,7 +142,13 @@ ELSEWHERE = {
 
 def prepared(kind: str, root: Path) -> Model:
     """The graph before the operation; none at all before `init`."""
-    return Model() if kind == "init" else seeded(str(root))
+    if kind == "init":
+        return Model()
+    model = seeded(str(root))
+    if kind == "tag-delete":
+        open_graph(root).create_tag("v1")
+        model.tags.add("v1")
+    return model
 
 
 @pytest.mark.slow

@@ -102,6 +102,15 @@ WRITES = [
         "side",
     ),
     Write(
+        "create_tag",
+        lambda g, a: g.create_tag("v1", "review", actor=a),
+        "tag_create",
+        None,
+        "v1",
+        "review",
+    ),
+    Write("delete_tag", lambda g, a: g.delete_tag("v0", actor=a), "tag_delete", None, "v0"),
+    Write(
         "merge_branch",
         lambda g, a: g.merge_branch("review", actor=a),
         "branch_merge",
@@ -155,6 +164,7 @@ READS = {
         "list_branches",
         "list_commits",
         "list_recoveries",
+        "list_tags",
     ),
     *("plan_cherry_pick", "plan_merge", "plan_revert", "plan_schema", "poll_changes", "query"),
     *("schema_source", "show_commit", "snapshot", "stats", "table", "uri"),
@@ -177,6 +187,7 @@ def prepared(path: Path) -> og.Graph:
     graph.mutate(ADD, {"n": "base"})
     graph.create_branch("review")
     graph.create_branch("side")
+    graph.create_tag("v0")
     graph.mutate(ADD, {"n": "reviewed"}, branch="review")
     return graph
 

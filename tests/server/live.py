@@ -72,7 +72,10 @@ rules:
   - id: admins-edit
     allow: { actors: { group: admins }, actions: [change], branch_scope: any }
   - id: admins-delete
-    allow: { actors: { group: admins }, actions: [branch_delete], target_branch_scope: any }
+    allow:
+      actors: { group: admins }
+      actions: [branch_delete, tag_create, tag_delete]
+      target_branch_scope: any
   - id: admins-shape
     allow: { actors: { group: admins }, actions: [schema_apply], target_branch_scope: protected }
   - id: admins-call

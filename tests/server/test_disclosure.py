@@ -63,6 +63,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     graph = new_graph(folder / "team.omni")
     graph.create_branch("secret")
     graph.mutate(ADD, {"name": "hidden"}, branch="secret")
+    graph.create_tag("hidden-tag", branch="secret")
+    graph.create_tag("open-tag")
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "queries.gq").write_text(QUERIES)
     spec = GraphSpec(
@@ -342,3 +344,59 @@ def test_a_tool_that_is_not_listed_is_unknown_whatever_its_arguments(
 def test_tools_of_the_server_are_listed_by_its_policy(live: Live):
     client = live.client("act-ana", graph_id=None)
     assert tools(client) == {"server_health"}
+
+
+# --- revisions and tags ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("revision", "unknown"),
+    [
+        ("secret", "nobody"),
+        ("secret~0", "nobody~0"),
+        ("hidden-tag", "no-tag"),
+        ("secret@2100-01-01T00:00:00Z", "nobody@2100-01-01T00:00:00Z"),
+        ("prefix", "7ZZZZZZZZZ"),
+    ],
+)
+def test_a_commit_that_the_caller_may_not_read_is_found_by_no_name(
+    live: Live, secret_commit: str, revision: str, unknown: str
+):
+    wanted = secret_commit[:25] if revision == "prefix" else revision
+    ana, bo = live.client("act-ana"), live.client("act-bo")
+    asked = {"query": PEOPLE, "snapshot": wanted}
+    shown = ana.post("/query", json=asked).json()["graph_commit_id"]
+    assert revision == "hidden-tag" or shown == secret_commit
+
+    def answers(name: str) -> list[tuple[int, str]]:
+        sent = (name, name.partition("~")[0].partition("@")[0])
+        requests = [
+            bo.post("/query", json={"query": PEOPLE, "snapshot": name}),
+            bo.post("/export", json={"snapshot": name}),
+            bo.get(f"/commits/{name}/changes"),
+            bo.post(f"/commits/{name}/revert"),
+        ]
+        if not name.startswith(("secret", "nobody")):  # a branch is decided about by its name
+            requests.append(bo.post("/branches", json={"name": "mine", "from": name}))
+            requests.append(bo.get("/diff", params={"target": "main", "source": name}))
+        return [told(answer, *sent) for answer in requests]
+
+    refused = answers(wanted)
+    assert refused == answers(unknown)
+    assert all(status == 404 and secret_commit not in text for status, text in refused), refused
+
+
+def test_candidates_and_tags_are_for_callers_that_may_read_them(live: Live, secret_commit: str):
+    ana, bo = live.client("act-ana"), live.client("act-bo")
+    asked = {"query": PEOPLE, "snapshot": secret_commit[:4]}
+    assert secret_commit in ana.post("/query", json=asked).json()["details"]["candidates"]
+    hidden = bo.post("/query", json=asked).json()
+    assert hidden["details"]["candidates"] == [] and "hint" not in hidden
+    assert [tag["name"] for tag in ana.get("/tags").json()["tags"]] == ["hidden-tag", "open-tag"]
+    for attempt in (
+        bo.get("/tags"),
+        bo.post("/tags", json={"name": "mine"}),
+        bo.delete("/tags/open-tag"),
+        bo.delete("/tags/no-such"),
+    ):
+        assert attempt.status_code == 403

@@ -96,6 +96,9 @@ OURS = {
     "cluster_mergeReview",
     "cluster_closeReview",
     "cluster_reopenReview",
+    "cluster_listTags",
+    "cluster_createTag",
+    "cluster_deleteTag",
 }
 """What this product adds."""
 

@@ -150,6 +150,11 @@ def calls(live: Live) -> Iterator[tuple[str, httpx.Response]]:
     for name in ("review", "clash", "gone"):
         yield "cluster_createBranch", graph.post("/branches", json={"name": name})
     yield "cluster_createBranch", graph.post("/branches", json={"name": "review"})
+    for name in ("v1", "v1", "review"):
+        yield "cluster_createTag", graph.post("/tags", json={"name": name})
+    yield "cluster_listTags", graph.get("/tags")
+    yield "cluster_deleteTag", graph.delete("/tags/v1")
+    yield "cluster_deleteTag", graph.delete("/tags/v1")
     for branch, age in (("review", 1), ("clash", 2)):
         body = {"query": AGE, "params": {"a": age}, "branch": branch}
         graph.post("/mutate", json=body).raise_for_status()

@@ -7,17 +7,24 @@ types: a fork of `__manifest`, its head row, and the registry row that makes it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import Lease, branch_scope
+from omnigraph.commit.schema.change import identity_of
 from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.commit.write_path import key_taken
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.errors import AlreadyExists, Conflict, InputError
+from omnigraph.errors import (
+    AlreadyExists,
+    Conflict,
+    HistoricalVersionReclaimed,
+    InputError,
+    NotFound,
+)
 from omnigraph.model.ids import (
     MAIN_BRANCH,
     SCHEMA_APPLY_LOCK,
@@ -25,8 +32,16 @@ from omnigraph.model.ids import (
     check_new_branch_name,
 )
 from omnigraph.storage.datasets import DatasetRef
-from omnigraph.storage.manifest import ManifestBranch
-from omnigraph.storage.manifest_rows import BranchOperationRow, BranchRow, BranchVerb
+from omnigraph.storage.manifest import ManifestBranch, ManifestState
+from omnigraph.storage.manifest_rows import (
+    BranchOperationRow,
+    BranchRow,
+    BranchVerb,
+    CommitRow,
+    TableIdentity,
+    TableRow,
+    VersionRow,
+)
 from omnigraph.storage.publisher import fork_manifest, register_branch, unregister_branch
 
 log = logging.getLogger(__name__)
@@ -81,29 +96,37 @@ def create_branch(
     name: str,
     source: str = MAIN_BRANCH,
     *,
+    at: str | None = None,
+    revision: str | None = None,
     actor_id: str | None = None,
     operation_id: str | None = None,
 ) -> str:
     """Create ``name`` at the head of ``source``; visible once this returns, and not before.
 
+    With ``at`` it starts at that commit of the source, which the caller asked for as ``revision``.
     Returns the commit it starts with. If the actor has named an earlier call ``operation_id``,
-    nothing is done and the commit of that one returned, whatever became of the branch.
+    nothing is done and the commit of that one returned, whatever became of the branch. Raises
+    `HistoricalVersionReclaimed` if cleanup has taken rows of the commit.
     """
     check_new_branch_name(name)
     check_branch_name(source)
-    asked = BranchRequest("create", name, actor_id, operation_id, {"from": source})
+    asked = BranchRequest("create", name, actor_id, operation_id, {"from": revision or source})
     if (done := asked.earlier(kernel.manifest.main)) is not None:
         return str(done.receipt["source_commit_id"])
     kernel.manifest.branch(source)  # a missing source is told before anything is touched
-    with _whole_graph(kernel, source) as lease:
+    with own_registry(kernel, source) as lease:
         if (done := asked.earlier(kernel.manifest.main)) is not None:
             return str(done.receipt["source_commit_id"])
         if name in kernel.manifest.main.refresh().branches:
             raise AlreadyExists(
                 f"branch `{name}` already exists", hint="write to it as it is, or choose a new name"
             )
+        if name in kernel.manifest.main.state.tags:
+            raise AlreadyExists(f"there is a tag `{name}`", hint="choose another name")
         ref = kernel.ids.physical_ref()
-        head = fork_manifest(kernel.manifest, kernel.manifest.branch(source), name, ref)
+        origin = kernel.manifest.branch(source)
+        start = None if at is None else _start(kernel, origin.refresh(), at)
+        head = fork_manifest(kernel.manifest, origin, name, ref, start)
         hit(Failpoint.BRANCH_CREATE_POST_NATIVE)
         now = kernel.clock.wall_us()
         row = BranchRow(name, ref, source, head.commit_id, now, actor_id, kernel.root.uri)
@@ -134,7 +157,7 @@ def delete_branch(
             "branch `main` cannot be deleted", hint="every other branch can; main always exists"
         )
     kernel.manifest.registration(name)
-    with _whole_graph(kernel, name) as lease:
+    with own_registry(kernel, name) as lease:
         if asked.earlier(kernel.manifest.main) is not None:
             return
         row = kernel.manifest.registration(name)
@@ -147,6 +170,13 @@ def delete_branch(
             raise Conflict(
                 f"branch `{name}` cannot be deleted: {', '.join(children)} still depends on it",
                 hint="delete the branches created from it first",
+            )
+        tags = _tags_only_on(kernel, name)
+        if tags:
+            raise Conflict(
+                f"branch `{name}` cannot be deleted: no other branch has the commits of "
+                f"{', '.join(f'tag `{tag}`' for tag in tags)}",
+                hint="merge the branch and keep it, or delete the tags first",
             )
         if expected_head is not None:
             # Under the lease of the branch: no writer can add to it until its row is gone.
@@ -168,8 +198,8 @@ def _require_head(kernel: Kernel, name: str, expected: str) -> None:
 
 
 @contextmanager
-def _whole_graph(kernel: Kernel, affected: str) -> Iterator[Lease]:
-    """No write to main or to the affected branch runs while the set of branches changes.
+def own_registry(kernel: Kernel, affected: str) -> Iterator[Lease]:
+    """No write to main or to the affected branch runs while branches or tags change.
 
     Yields the lease of main, which holds the registry.
     """
@@ -180,6 +210,73 @@ def _whole_graph(kernel: Kernel, affected: str) -> Iterator[Lease]:
         kernel.manifest.main.refresh()
         require_no_schema_apply(kernel, "changing branches")
         yield leases[branch_scope(MAIN_BRANCH)]
+
+
+def _start(
+    kernel: Kernel, state: ManifestState, commit_id: str
+) -> tuple[CommitRow, Sequence[TableRow]]:
+    """A commit that a branch is to start with, and its tables as they were registered then.
+
+    A registration holds the name of today, so those that came later get the name that the type had
+    in the schema of the commit.
+    """
+    commit = state.commits[commit_id]
+    pins = next(state.pins_along([commit]))
+    if commit_id != state.head.commit_id:
+        require_tables(kernel, state, pins)
+    rows = [state.tables[identity] for identity in pins]
+    later = [row for row in rows if row.commit_seq > commit.commit_seq]
+    if not later:
+        return commit, ()
+    then = kernel.schema_of(commit.schema_hash)
+    if then is None:
+        raise Conflict(
+            f"the schema that commit {commit_id} was made with is not kept any more",
+            hint="start from a newer commit",
+            details={"graph_commit_id": commit_id},
+        )
+    names = {identity_of(type): type.table_key for type in then.catalog.types}
+    return commit, [
+        replace(row, table_key=names[row.identity], commit_seq=commit.commit_seq) for row in later
+    ]
+
+
+def require_tables(
+    kernel: Kernel, state: ManifestState, pins: Mapping[TableIdentity, VersionRow]
+) -> None:
+    """Every one of these versions of tables is there when storage is asked anew.
+
+    Raises `HistoricalVersionReclaimed`.
+    """
+    for identity, pin in pins.items():
+        row = state.tables[identity]
+        try:
+            kernel.lance.open(DatasetRef(kernel.table_uri(row.location), pin.ref), pin.version)
+        except NotFound as gone:
+            raise reclaimed(row.table_key) from gone
+
+
+def reclaimed(table_key: str) -> HistoricalVersionReclaimed:
+    """The error for rows of an older commit that cleanup has removed."""
+    return HistoricalVersionReclaimed(
+        f"the rows of {table_key} at this commit no longer exist",
+        hint="they were removed for good; read a newer commit",
+    )
+
+
+def _tags_only_on(kernel: Kernel, branch: str) -> list[str]:
+    """The tags whose commits no other branch than this one has."""
+    state = kernel.manifest.refreshed(branch).state
+    own = {
+        tag.name: tag.commit_id
+        for tag in kernel.manifest.main.state.tags.values()
+        if tag.commit_id in state.commits
+    }
+    for other in list_branches(kernel) if own else ():
+        if other != branch:
+            commits = kernel.manifest.refreshed(other).state.commits
+            own = {name: each for name, each in own.items() if each not in commits}
+    return sorted(own)
 
 
 def _owned_datasets(kernel: Kernel, row: BranchRow) -> list[DatasetRef]:

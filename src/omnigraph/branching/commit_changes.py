@@ -10,7 +10,8 @@ from typing import Any
 
 from omnigraph.branching.delta import DELETE, INSERT, TableDelta, lifetime_delta
 from omnigraph.branching.diff import GraphDiff, ListedChanges, WantedTypes, public_type_id
-from omnigraph.branching.moments import Moment, SchemaHistory, moments, reclaimed_told, state_with
+from omnigraph.branching.moments import Moment, SchemaHistory, moments, reclaimed_told
+from omnigraph.branching.revisions import find_commit
 from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import TableRows
 from omnigraph.branching.workers import Choose, InProcess, Workers
@@ -269,7 +270,7 @@ def commit_step(kernel: Kernel, commit_id: str) -> tuple[Moment, Moment]:
 
     Raises `NotFound`, and `ChangeDiffRefused` for the first commit of a graph.
     """
-    state = state_with(kernel, commit_id)
+    state, _ = find_commit(kernel, commit_id)
     commit = state.commits[commit_id]
     parent = state.commits.get(commit.parent_commit_id or "")
     if parent is None:

@@ -22,7 +22,8 @@ from omnigraph.branching.ancestry import common_ancestor
 from omnigraph.branching.branches import BranchRequest, delete_branch
 from omnigraph.branching.change_pages import Unfinished, next_page
 from omnigraph.branching.merge_plan import MergeWrite, PlannedMerge, Sides, merge_types
-from omnigraph.branching.moments import reader_of, state_with
+from omnigraph.branching.moments import reader_of
+from omnigraph.branching.revisions import find_commit
 from omnigraph.branching.three_way import ConflictRules
 from omnigraph.branching.workers import Choose
 from omnigraph.commit.kernel import Capture, Kernel
@@ -592,7 +593,7 @@ def _history(kernel: Kernel, request: ReplaySpec, state: ManifestState) -> Manif
     """The line of commits that has the commit."""
     if request.commit_id in state.commits:
         return state
-    found = state_with(kernel, request.commit_id)
+    found, _ = find_commit(kernel, request.commit_id)
     if request.verb == "cherry-pick":
         return found
     raise NotFound(

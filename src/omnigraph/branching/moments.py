@@ -14,16 +14,16 @@ from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
 
-from omnigraph.branching.branches import list_branches
+from omnigraph.branching.branches import reclaimed, require_tables
+from omnigraph.branching.revisions import resolve
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.schema.change import identity_of, tables_forward, tables_today
 from omnigraph.commit.schema.contract import past_catalog
 from omnigraph.commit.schema.rebase import SchemaPath, first_entry, schema_position
 from omnigraph.errors import ChangeDiffRefused, HistoricalVersionReclaimed, NotFound, StorageError
-from omnigraph.model.ids import TableKey, is_ulid
+from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import Catalog
-from omnigraph.storage.datasets import DatasetRef, Handle
-from omnigraph.storage.layout import MAIN
+from omnigraph.storage.datasets import Handle
 from omnigraph.storage.manifest import ManifestState, Snapshot, TableEntry
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, VersionRow
 from omnigraph.storage.reader import PastReader, SnapshotReader
@@ -118,13 +118,7 @@ class Moment:
 
         Raises `HistoricalVersionReclaimed`.
         """
-        for identity, pin in self.pins.items():
-            location = self.state.tables[identity].location
-            where = DatasetRef(self.kernel.table_uri(location), pin.ref)
-            try:
-                self.kernel.lance.open(where, pin.version)
-            except NotFound as gone:
-                raise _reclaimed(self.state.tables[identity].table_key) from gone
+        require_tables(self.kernel, self.state, self.pins)
 
     def reader(self, catalog: Catalog) -> SnapshotReader:
         """Its tables as ``catalog`` names them, which has the schema of the commit."""
@@ -199,17 +193,10 @@ class _MomentReader(SnapshotReader):
             try:
                 known = super().handle(table_key)
             except NotFound as gone:
-                raise _reclaimed(table_key) from gone
+                raise reclaimed(table_key) from gone
             self._opened.keep(entry, known)
         self._handles[table_key] = known
         return known
-
-
-def _reclaimed(table_key: str) -> HistoricalVersionReclaimed:
-    return HistoricalVersionReclaimed(
-        f"the rows of {table_key} at this commit no longer exist",
-        hint="they were removed for good; read a newer commit",
-    )
 
 
 @contextmanager
@@ -237,36 +224,10 @@ def moments(kernel: Kernel, state: ManifestState, commits: Iterable[CommitRow]) 
         yield Moment(kernel, state, commit, pins, opened)
 
 
-def moment_of(kernel: Kernel, name: str) -> Moment:
-    """The graph at the head of a branch, or at a commit of any branch; raises `NotFound`."""
-    state, commit = commit_of(kernel, name)
+def moment_of(kernel: Kernel, revision: str) -> Moment:
+    """The graph at the commit that a revision names; raises `UnresolvedRevision`."""
+    state, commit = resolve(kernel, revision)
     return next(moments(kernel, state, [commit]))
-
-
-def state_with(kernel: Kernel, commit_id: str) -> ManifestState:
-    """The newest state of a branch that has a commit, main if it has it; raises `NotFound`."""
-    main = kernel.manifest.refreshed(MAIN).state
-    if commit_id in main.commits:
-        return main
-    for name in list_branches(kernel):
-        state = kernel.manifest.refreshed(name).state
-        if commit_id in state.commits:
-            return state
-    raise NotFound(
-        f"there is no commit {commit_id}", hint="list commits with `omnigraph commit list`"
-    )
-
-
-def commit_of(kernel: Kernel, name: str) -> tuple[ManifestState, CommitRow]:
-    """The head of a branch, or a commit of any branch, and a state that has it.
-
-    A branch is meant where a name is both. Raises `NotFound`.
-    """
-    if is_ulid(name.upper()) and name not in list_branches(kernel):
-        state = state_with(kernel, name.upper())
-        return state, state.commits[name.upper()]
-    state = kernel.manifest.refreshed(name).state
-    return state, state.commits[state.head.commit_id]
 
 
 def first_commit(state: ManifestState) -> CommitRow:

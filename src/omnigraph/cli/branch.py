@@ -28,6 +28,8 @@ from omnigraph.cli.help import Commands, DestructiveCommand, ReadCommand, WriteC
 from omnigraph.cli.opening import graph_to_read, graph_to_write
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
+    REVISIONS,
+    CommitArgument,
     JsonFlag,
     MessageOption,
     SparkConfOption,
@@ -36,10 +38,10 @@ from omnigraph.cli.options import (
     argument,
     branch_name,
     choice,
-    commit_id,
     flag,
     one_of,
     option,
+    revision,
     spark_arguments,
     spark_flags,
 )
@@ -62,20 +64,24 @@ omnigraph branch merge review --uri team.omni --dry-run
 """,
 )
 
+
+def _start(value: str) -> str | None:
+    """A revision; an empty one is an unset variable, and must not mean main."""
+    return revision(value) if value.strip() else branch_name(value)
+
+
 NewName = Annotated[str, argument("NAME", "what to call it")]
 OldName = Annotated[str, argument("NAME", "which one")]
 SourceOption = Annotated[
-    str, option("--from", "NAME", "the branch to start from; main by default", check=branch_name)
+    str,
+    option("--from", "REVISION", "a branch or commit to start from; main by default", check=_start),
 ]
-TargetArgument = Annotated[str, argument("TARGET", "a branch or a commit to compare with")]
-SourceArgument = Annotated[str, argument("SOURCE", "the branch or commit whose changes to show")]
+TargetArgument = Annotated[str, argument("TARGET", f"what to compare with: {REVISIONS}")]
+SourceArgument = Annotated[str, argument("SOURCE", "whose changes to show, likewise")]
 DirectFlag = Annotated[
     bool, flag("--direct", "compare the two as they are, and not from the merge base")
 ]
 ImagesFlag = Annotated[bool, flag("--images", "with --json, show each entity before and after")]
-PickedCommit = Annotated[
-    str, argument("ID", "a commit of any branch, as `commit list` shows it", check=commit_id)
-]
 MergedName = Annotated[str, argument("SOURCE", "the branch to merge")]
 IntoOption = Annotated[
     str, option("--into", "NAME", "the branch that gets it; main by default", check=branch_name)
@@ -119,11 +125,12 @@ def create(
     uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Create a branch at the head of another.
+    """Create a branch at the head of another, or at an older commit.
 
     It costs next to nothing: no data is copied until something is written to it.
 
     omnigraph branch create review --uri team.omni
+    omnigraph branch create again --from main~2 --uri team.omni
     omnigraph branch create fixes/may --from review --uri team.omni
     """
     created = graph_to_write(ctx, "branch create", uri).create_branch(name, from_)
@@ -264,7 +271,7 @@ def merge(
 @COMMANDS.add(WriteCommand, name="cherry-pick")
 def cherry_pick(
     ctx: typer.Context,
-    commit: PickedCommit,
+    commit: CommitArgument,
     *,
     into: IntoOption = DEFAULT_BRANCH,
     message: MessageOption = None,

@@ -1,4 +1,4 @@
-"""`omnigraph commit …`: the history of a graph."""
+"""`omnigraph commit …` and `tag …`: the history of a graph, and names for its commits."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ from omnigraph.cli.changes_output import (
     show_replay,
 )
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.help import Commands, ReadCommand, WriteCommand
+from omnigraph.cli.help import Commands, DestructiveCommand, ReadCommand, WriteCommand
 from omnigraph.cli.opening import graph_to_read, graph_to_write
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
+    REVISIONS,
     BranchOption,
     CommitArgument,
     JsonFlag,
     MessageOption,
     UriArgument,
     UriOption,
+    argument,
     flag,
     option,
+    revision,
 )
 from omnigraph.cli.output import Line, counted, fact_lines, moment, output_of, table
 from omnigraph.model.receipts import CommitInfo
@@ -265,3 +268,83 @@ def _changed(found: CommitInfo) -> str | None:
     if found.affected_nodes is None or found.affected_edges is None:
         return None
     return f"{counted(found.affected_nodes, 'node')}, {counted(found.affected_edges, 'edge')}"
+
+
+# --- tags -----------------------------------------------------------------------------------------
+
+TAGS = Commands(
+    "tag",
+    "Name commits, and keep what they show from cleanup.",
+    """
+omnigraph tag create v1.0 --uri team.omni
+omnigraph query people --store team.omni --query people.gq --snapshot v1.0
+""",
+)
+
+TagName = Annotated[str, argument("NAME", "the tag")]
+TaggedRevision = Annotated[
+    str | None,
+    argument("[REVISION]", f"which commit, the head if left out: {REVISIONS}", check=revision),
+]
+
+
+@TAGS.add(WriteCommand, name="create")
+def create_tag(
+    ctx: typer.Context,
+    name: TagName,
+    commit: TaggedRevision = None,
+    *,
+    branch: BranchOption = DEFAULT_BRANCH,
+    uri: UriOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Name a commit.
+
+    The name can be given wherever a commit is asked for, and `cleanup` keeps what the commit shows.
+    A name that a branch has, or that reads like a commit id, is refused. A tag does not move: to
+    name another commit with it, delete it before.
+
+    omnigraph tag create v1.0 --uri team.omni
+    omnigraph tag create before-import HEAD~1 --branch review --uri team.omni
+    """
+    made = graph_to_write(ctx, "tag create", uri).create_tag(name, commit, branch=branch)
+    output_of(ctx).done(made, f"tag {made.name} names commit {made.graph_commit_id}", json=json)
+
+
+@TAGS.add(ReadCommand, name="list")
+def list_tags(ctx: typer.Context, uri: UriOption = None, json: JsonFlag = False) -> None:
+    """List the tags by name, with their commits.
+
+    omnigraph tag list --uri team.omni
+    omnigraph tag list --uri team.omni --json
+    """
+    tags = graph_to_read(ctx, uri).list_tags()
+    rows = [
+        (
+            tag.name,
+            tag.graph_commit_id,
+            tag.graph_branch,
+            tag.actor_id or "-",
+            moment(tag.created_at),
+        )
+        for tag in tags
+    ]
+    headers = ("tag", "commit", "branch", "made by", "time (UTC)")
+    output_of(ctx).show({"tags": tags}, table(headers, rows), json=json)
+
+
+@TAGS.add(DestructiveCommand, name="delete")
+def delete_tag(
+    ctx: typer.Context, name: TagName, uri: UriOption = None, json: JsonFlag = False
+) -> None:
+    """Delete a tag; its commit stays, and `cleanup` may take what it shows.
+
+    On storage that others may share, `--yes` or an answer at the terminal is needed.
+
+    omnigraph tag delete v1.0 --uri team.omni
+    omnigraph tag delete v1.0 --uri s3://lake/graphs/team.omni --yes
+    """
+    graph = graph_to_write(ctx, "tag delete", uri, destructive=f"tag delete {name}")
+    gone = graph.delete_tag(name)
+    done = f"deleted tag {gone.name}, which named commit {gone.graph_commit_id}"
+    output_of(ctx).done(gone, done, json=json)

@@ -22,8 +22,8 @@ from omnigraph.cli.options import (
     SparkConfOption,
     SparkMasterOption,
     UriArgument,
-    commit_id,
     option,
+    revision,
     spark_arguments,
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of, table
@@ -40,9 +40,9 @@ SinceOption = Annotated[
     str | None,
     option(
         "--since",
-        "ID",
+        "REVISION",
         "look for changed texts since this commit; since the last embedding by default",
-        check=commit_id,
+        check=revision,
     ),
 ]
 BatchOption = Annotated[

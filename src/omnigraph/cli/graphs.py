@@ -20,10 +20,10 @@ from omnigraph.cli.options import (
     JsonFlag,
     UriArgument,
     argument,
-    commit_id,
     flag,
     one_of,
     option,
+    revision,
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of, table, warn_deprecated
 from omnigraph.model.receipts import EXPORT_FORMATS, checked_export_format
@@ -126,7 +126,7 @@ TypeOption = Annotated[
 JsonlFlag = Annotated[bool, typer.Option("--jsonl", hidden=True)]
 ExportSnapshotOption = Annotated[
     str | None,
-    option("--snapshot", "ID", "export the branch as of this commit of it", check=commit_id),
+    option("--snapshot", "REVISION", "export the branch as of this commit of it", check=revision),
 ]
 FormatOption = Annotated[
     str | None,

@@ -251,6 +251,7 @@ COMMANDS = (
     review.COMMANDS,
     blob.COMMANDS,
     commit.COMMANDS,
+    commit.TAGS,
     changes.COMMANDS,
     schema.COMMANDS,
     graphs.GRAPHS,

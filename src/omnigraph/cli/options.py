@@ -156,11 +156,20 @@ def branch_name(value: str | None) -> str | None:
 
 
 def commit_id(value: str | None) -> str | None:
-    """The canonical form of a commit id."""
+    """The canonical form of a whole commit id."""
     return None if value is None else normalize_commit_id(value)
 
 
+def revision(value: str | None) -> str | None:
+    """Refuse an empty revision, which is an unset variable."""
+    if value is not None and not value.strip():
+        raise UsageError("a revision is empty", hint=f"give {REVISIONS}")
+    return None if value is None else value.strip()
+
+
 DEFAULT_BRANCH = MAIN_BRANCH
+REVISIONS = "a commit id or its first characters, a tag, a branch, HEAD~2, or 2026-11-16T12:53:27Z"
+"""What names a commit, in a help text."""
 _URI_HELP = "where the graph lies: a path, file:// or s3://"
 
 ConfirmFlag = Annotated[bool, flag("--confirm", "do it; without this, it is only shown")]
@@ -168,9 +177,7 @@ JsonFlag = Annotated[bool, flag("--json", "print the result as JSON, and errors 
 SchemaFile = Annotated[Path | None, option("--schema", "FILE.pg", "the schema to check against")]
 UriArgument = Annotated[str | None, argument("[URI]", _URI_HELP)]
 UriOption = Annotated[str | None, option("--uri", "URI", _URI_HELP)]
-CommitArgument = Annotated[
-    str, argument("ID", "a commit id, as `commit list` shows it", check=commit_id)
-]
+CommitArgument = Annotated[str, argument("REVISION", f"which commit: {REVISIONS}", check=revision)]
 BranchOption = Annotated[
     str, option("--branch", "NAME", "the branch; main by default", check=branch_name)
 ]
@@ -185,7 +192,10 @@ SparkConfOption = Annotated[
     list[str] | None, option("--spark-conf", "NAME=VALUE", "a Spark setting; repeatable")
 ]
 SnapshotOption = Annotated[
-    str | None, option("--snapshot", "ID", "read the graph as of this commit instead")
+    str | None,
+    option(
+        "--snapshot", "REVISION", f"read the graph as of this commit: {REVISIONS}", check=revision
+    ),
 ]
 MessageOption = Annotated[
     str | None,
@@ -213,7 +223,7 @@ QueriesOption = Annotated[
 def read_place(branch: str | None, snapshot: str | None) -> dict[str, Any]:
     """The arguments ``branch`` and ``snapshot`` of a verb that reads one of them."""
     exclusive("a snapshot is a commit, whichever branch it is on", branch=branch, snapshot=snapshot)
-    return {"branch": branch, "snapshot": commit_id(snapshot)}
+    return {"branch": branch, "snapshot": snapshot}
 
 
 def spark_flags(

@@ -116,6 +116,9 @@ class AsyncRemoteGraph(AsyncHandle):
     create_branch = branches.create_branch
     list_branches = branches.list_branches
     delete_branch = branches.delete_branch
+    create_tag = branches.create_tag
+    list_tags = branches.list_tags
+    delete_tag = branches.delete_tag
     plan_merge = branches.plan_merge
     merge_branch = branches.merge_branch
     revert = branches.revert

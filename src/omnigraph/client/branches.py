@@ -12,16 +12,19 @@ from omnigraph.client.exchange import (
 )
 from omnigraph.client.failures import require_no_actor
 from omnigraph.client.handle import Answered, AsyncHandle
+from omnigraph.model.ids import HEAD
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
     BranchCreated,
     BranchDeleted,
     MergeReceipt,
     ReplayReceipt,
+    TagInfo,
 )
 from omnigraph.wire import operations, requests
 from omnigraph.wire.answers import (
     BranchList,
+    TagList,
 )
 from omnigraph.wire.operations import Operation
 from omnigraph.wire.requests import branch_name
@@ -35,14 +38,13 @@ async def create_branch(
     actor: str | None = None,
     operation_id: str | None = None,
 ) -> BranchCreated:
-    """Create a branch at the head of another.
+    """Create a branch at the head of another, or at any revision.
 
     ``operation_id`` names the request: repeating it with the same id returns the first receipt.
     """
     require_no_actor(actor)
-    content = checked_body(
-        requests.CreateBranchRequest, {"name": name, "from": self._branch_of(from_)}
-    )
+    start = self._snapshot_of(from_) or self._branch_of(None)
+    content = checked_body(requests.CreateBranchRequest, {"name": name, "from": start})
     operation = operations.CREATE_BRANCH
     return await self._ask(operation, BranchCreated, content=content, key=header_key(operation_id))
 
@@ -62,6 +64,36 @@ async def delete_branch(
     require_no_actor(actor)
     operation, values = operations.DELETE_BRANCH, {"branch": branch_name(name)}
     return await self._ask(operation, BranchDeleted, values=values, key=header_key(operation_id))
+
+
+async def create_tag(
+    self: AsyncHandle,
+    name: str,
+    revision: str | None = None,
+    *,
+    branch: str | None = None,
+    actor: str | None = None,
+) -> TagInfo:
+    """Name a commit: the head of a branch, or the one that ``revision`` names.
+
+    If the tag names this commit already, nothing is done. Raises `AlreadyExists` for a name that a
+    branch or another commit has.
+    """
+    require_no_actor(actor)
+    fields = {"name": name, "revision": self._revision_of(revision or HEAD, branch)}
+    content = checked_body(requests.CreateTagRequest, fields)
+    return await self._ask(operations.CREATE_TAG, TagInfo, content=content)
+
+
+async def list_tags(self: AsyncHandle) -> list[TagInfo]:
+    """The tags of commits that the caller may read, by name."""
+    return list((await self._ask(operations.LIST_TAGS, TagList)).tags)
+
+
+async def delete_tag(self: AsyncHandle, name: str, *, actor: str | None = None) -> TagInfo:
+    """Delete a tag and return what it was; its commit stays. Raises `NotFound`."""
+    require_no_actor(actor)
+    return await self._ask(operations.DELETE_TAG, TagInfo, values={"tag": segment(name, "tag")})
 
 
 async def plan_merge(
@@ -208,7 +240,7 @@ async def _replay(
     more: Mapping[str, Any],
 ) -> Answered:
     """Send the request of a replay or of its plan; ``more`` are the fields beside the branch."""
-    values = {"commit_id": segment(commit_id, "commit")}
+    values = {"commit_id": segment(self._revision_of(commit_id, branch), "commit")}
     is_read = not operation.is_gated
     body = requests.ReplayPlanRequest if is_read else requests.ReplayRequest
     content = checked_body(body, {"branch": self._branch_of(branch), **more})

@@ -15,6 +15,7 @@ from omnigraph.client.exchange import (
     new_key,
     query_items,
 )
+from omnigraph.model.ids import MAIN_BRANCH, on_branch
 from omnigraph.model.json_object import JsonObject
 from omnigraph.wire.operations import Operation
 
@@ -37,6 +38,14 @@ class AsyncHandle:
     def _branch_of(self, branch: str | None, snapshot: str | None = None) -> str | None:
         """The branch to send: a snapshot is a commit of any branch, and None means main."""
         return branch or (self._default_branch if snapshot is None else None)
+
+    def _revision_of(self, revision: str, branch: str | None = None) -> str:
+        """The revision to send: `HEAD` and times are those of a branch, else of this handle's."""
+        return on_branch(revision, branch or self._default_branch or MAIN_BRANCH)
+
+    def _snapshot_of(self, snapshot: str | None, branch: str | None = None) -> str | None:
+        """The same for a verb that reads the head of a branch when no snapshot is given."""
+        return None if snapshot is None else self._revision_of(snapshot, branch)
 
     async def _ask(
         self,

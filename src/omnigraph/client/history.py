@@ -38,8 +38,8 @@ async def list_commits(
 
 
 async def show_commit(self: AsyncHandle, commit_id: str) -> CommitInfo:
-    """One commit of any branch; raises `NotFound`."""
-    values = {"commit_id": segment(commit_id, "commit")}
+    """One commit of any branch, by its id or another revision; raises `UnresolvedRevision`."""
+    values = {"commit_id": segment(self._revision_of(commit_id), "commit")}
     return await self._ask(operations.GET_COMMIT, CommitInfo, values=values)
 
 
@@ -77,7 +77,7 @@ async def diff(
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
 ) -> AsyncRemoteDiff:
-    """What ``source`` changed since it and ``target`` went apart; each a branch or a commit.
+    """What ``source`` changed since it and ``target`` went apart; each a revision.
 
     With ``direct`` the two are compared as they are. How many there are is known at once, `changes`
     fetches them. Raises what `Graph.diff` does.
@@ -112,7 +112,7 @@ async def diff_page(
 
     `DiffPage.next_page_token` leads to the rest, together with the two commits of this page.
     """
-    ends = {"target": target, "source": source}
+    ends = {"target": self._revision_of(target), "source": self._revision_of(source)}
     shown = {"direct": direct or None, "images": images or None}
     query = ends | shown | _page(page_token, limit, limit_bytes) | _filters(kinds, types, ops)
     return await self._ask(operations.DIFF, DiffPage, query=query)
@@ -148,7 +148,7 @@ async def commit_changes_page(
 ) -> CommitPage:
     """Some of what one commit changed; `CommitPage.next_page_token` leads to the rest."""
     query = _page(page_token, limit, limit_bytes) | _filters(kinds, types, ops)
-    values = {"commit_id": segment(commit_id, "commit")}
+    values = {"commit_id": segment(self._revision_of(commit_id), "commit")}
     return await self._ask(operations.COMMIT_CHANGES, CommitPage, values=values, query=query)
 
 

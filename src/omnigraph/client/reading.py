@@ -62,7 +62,7 @@ async def query(
         "query": text.text,
         "name": name,
         "branch": self._branch_of(branch, snapshot),
-        "snapshot": snapshot,
+        "snapshot": self._snapshot_of(snapshot),
     }
     return await self._connection.send(
         Exchange(
@@ -164,7 +164,11 @@ async def _export(
     format: Literal["jsonl", "arrow"],
 ) -> ContentStream:
     names = None if types is None else list(types)
-    fields = {"branch": self._branch_of(branch), "snapshot": snapshot, "type_names": names}
+    fields = {
+        "branch": self._branch_of(branch),
+        "snapshot": self._snapshot_of(snapshot, branch),
+        "type_names": names,
+    }
     content = checked_body(requests.ExportRequest, fields)
     if format not in ("jsonl", "arrow"):
         raise InputError(
@@ -201,7 +205,7 @@ async def table(
         "columns": [columns] if isinstance(columns, str) else columns and list(columns),
         "where": where,
         "branch": self._branch_of(branch, snapshot),
-        "snapshot": snapshot,
+        "snapshot": self._snapshot_of(snapshot),
     }
     return await AsyncRemoteTable.find(self._connection, asked)
 
@@ -219,7 +223,8 @@ async def blob(
     """One value of a blob property, ready to be read in parts; none of it is read yet."""
     selector = BlobSelector.of(entity, type, id, property)
     return await AsyncRemoteBlob.find(
-        self._connection, BlobAddress(selector, self._branch_of(branch, snapshot), snapshot)
+        self._connection,
+        BlobAddress(selector, self._branch_of(branch, snapshot), self._snapshot_of(snapshot)),
     )
 
 
@@ -248,7 +253,7 @@ async def invoke(
     target = self._branch_of(branch, snapshot)
     fields = {
         "branch": target,
-        "snapshot": snapshot,
+        "snapshot": self._snapshot_of(snapshot),
         "expect_mutation": expect_mutation,
         "message": message,
     }

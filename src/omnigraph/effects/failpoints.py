@@ -87,6 +87,9 @@ class Failpoint(StrEnum):
     BRANCH_DELETE_POST_NATIVE = "branch_delete.post_native"
     BRANCH_DELETE_BEFORE_TABLE_CLEANUP = "branch_delete.before_table_cleanup"
 
+    TAG_CREATE_POST_REGISTER = "tag_create.post_register"
+    TAG_DELETE_POST_UNREGISTER = "tag_delete.post_unregister"
+
     FORK_BEFORE_CLASSIFY = "fork.before_classify"
     FORK_POST_CREATE_PRE_OPEN = "fork.post_create_pre_open"
 

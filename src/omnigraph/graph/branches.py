@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from omnigraph.branching import branches
+from omnigraph.branching import branches, revisions
 from omnigraph.branching import merge as merges
+from omnigraph.branching.revisions import authored_branch, resolve
 from omnigraph.branching.three_way import ConflictRules
+from omnigraph.errors import UnresolvedRevision
 from omnigraph.graph.history import show_commit
-from omnigraph.graph.opened import CompareEngine, Handle, no_commit
+from omnigraph.graph.opened import CompareEngine, Handle
 from omnigraph.model.changes import PageLimits
+from omnigraph.model.ids import HEAD, check_new_tag_name, is_branch_name, on_branch
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
@@ -19,10 +22,12 @@ from omnigraph.model.receipts import (
     BranchDeleted,
     MergeReceipt,
     ReplayReceipt,
+    TagInfo,
     checked_key,
     checked_message,
 )
 from omnigraph.storage.layout import MAIN
+from omnigraph.storage.manifest_rows import tag_info
 
 
 def list_branches(self: Handle) -> list[str]:
@@ -38,16 +43,77 @@ def create_branch(
     actor: str | None = None,
     operation_id: str | None = None,
 ) -> BranchCreated:
-    """Create a branch at the head of another; costs no data copy.
+    """Create a branch at the head of another, or at any revision; costs no data copy.
 
+    ``from_`` is a branch, main by default, or a revision as `main~2`, a tag or a commit id.
     ``operation_id`` names the request: if the same actor repeats it, the first receipt returns
     and no branch is created, even if the first was deleted since.
     """
-    source, actor = self._branch_of(from_), self._actor_of(actor)
+    actor, start = self._actor_of(actor), on_branch(self._branch_of(from_), self._default_branch)
+    source, at = _start_of(self, start, actor)
     self._opened.gate.branch_create("branch create", actor, source, name)
-    key = checked_key(operation_id)
-    branches.create_branch(self._kernel, name, source, actor_id=actor, operation_id=key)
-    return BranchCreated(self._kernel.root.uri, source, name, actor)
+    branches.create_branch(
+        self._kernel,
+        name,
+        source,
+        at=at,
+        revision=start,
+        actor_id=actor,
+        operation_id=checked_key(operation_id),
+    )
+    return BranchCreated(self._kernel.root.uri, start, name, actor)
+
+
+def _start_of(self: Handle, revision: str, actor: str | None) -> tuple[str, str | None]:
+    """The branch that another is to start from, and the commit if it is not to be the head.
+
+    A name that is none is taken for a branch, and its absence is told as that of a branch.
+    """
+    known = self._kernel.manifest.known_state(MAIN)
+    if revision == MAIN or (known is not None and revision in known.branches):
+        return revision, None
+    try:
+        state, commit = resolve(self._kernel, revision, self._opened.gate.readable(actor))
+    except UnresolvedRevision as unresolved:
+        if unresolved.details["reason"] == "ambiguous" or not is_branch_name(revision):
+            raise
+        return revision, None
+    return state.branch, None if revision == state.branch else commit.commit_id
+
+
+def create_tag(
+    self: Handle,
+    name: str,
+    revision: str | None = None,
+    *,
+    branch: str | None = None,
+    actor: str | None = None,
+) -> TagInfo:
+    """Name a commit: the head of a branch, or the one that ``revision`` names.
+
+    A tag can be given wherever a commit is asked for, and cleanup keeps what its commit shows. If
+    the tag names this commit already, nothing is done. Raises `AlreadyExists` for a name that a
+    branch or another commit has, and `HistoricalVersionReclaimed` for a commit that cleanup has
+    taken rows of.
+    """
+    actor = self._actor_of(actor)
+    self._opened.gate.tag_create(actor, name)
+    check_new_tag_name(name)
+    named = on_branch(revision or HEAD, self._branch_of(branch))
+    found = resolve(self._kernel, named, self._opened.gate.readable(actor))
+    self._opened.gate.select("tag create", actor, authored_branch(found[1]))
+    return tag_info(revisions.create_tag(self._kernel, name, found, actor_id=actor))
+
+
+def list_tags(self: Handle) -> list[TagInfo]:
+    """The tags, by name."""
+    return [tag_info(row) for row in revisions.list_tags(self._kernel)]
+
+
+def delete_tag(self: Handle, name: str, *, actor: str | None = None) -> TagInfo:
+    """Delete a tag and return what it was; its commit stays. Raises `NotFound`."""
+    self._opened.gate.tag_delete(self._actor_of(actor), name)
+    return tag_info(revisions.delete_tag(self._kernel, name))
 
 
 def delete_branch(
@@ -161,8 +227,14 @@ def revert(
     ``message`` is kept with the commit.
     """
     key, why = checked_key(operation_id), checked_message(message)
+    actor = self._actor_of(actor)
     request = merges.ReplaySpec(
-        "revert", commit_id, self._branch_of(branch), self._actor_of(actor), key, why
+        "revert",
+        self._commit_of(commit_id, branch, self._opened.gate.readable(actor)),
+        self._branch_of(branch),
+        actor,
+        key,
+        why,
     )
     return _replayed(self, "revert", request)
 
@@ -183,8 +255,14 @@ def cherry_pick(
     ``message`` is kept with the commit.
     """
     key, why = checked_key(operation_id), checked_message(message)
+    actor = self._actor_of(actor)
     request = merges.ReplaySpec(
-        "cherry-pick", commit_id, self._branch_of(into), self._actor_of(actor), key, why
+        "cherry-pick",
+        self._commit_of(commit_id, into, self._opened.gate.readable(actor)),
+        self._branch_of(into),
+        actor,
+        key,
+        why,
     )
     return _replayed(self, "branch cherry-pick", request)
 
@@ -196,7 +274,7 @@ def _replayed(self: Handle, verb: str, request: merges.ReplaySpec) -> ReplayRece
         return show_commit(self, request.commit_id).graph_branch or MAIN
 
     if not self._opened.gate.replay(verb, request.actor_id, request.branch, authored_branch):
-        raise no_commit(request.commit_id)
+        raise UnresolvedRevision.no_commit(request.commit_id)
     return merges.replay(self._kernel, request)
 
 
@@ -210,7 +288,9 @@ def plan_revert(
     limit_bytes: int | None = None,
 ) -> MergePlan:
     """What `revert` would do now, in pages as `plan_merge`. Changes nothing."""
-    request = merges.ReplaySpec("revert", commit_id, self._branch_of(branch))
+    request = merges.ReplaySpec(
+        "revert", self._commit_of(commit_id, branch), self._branch_of(branch)
+    )
     page = _plan_page(self, page_token, limit, limit_bytes)
     return merges.plan_replay(self._kernel, request, page)
 
@@ -225,6 +305,8 @@ def plan_cherry_pick(
     limit_bytes: int | None = None,
 ) -> MergePlan:
     """What `cherry_pick` would do now, in pages as `plan_merge`. Changes nothing."""
-    request = merges.ReplaySpec("cherry-pick", commit_id, self._branch_of(into))
+    request = merges.ReplaySpec(
+        "cherry-pick", self._commit_of(commit_id, into), self._branch_of(into)
+    )
     page = _plan_page(self, page_token, limit, limit_bytes)
     return merges.plan_replay(self._kernel, request, page)

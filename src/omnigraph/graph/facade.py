@@ -149,6 +149,9 @@ class Graph(Handle):
 
     create_branch = branches.create_branch
     delete_branch = branches.delete_branch
+    create_tag = branches.create_tag
+    list_tags = branches.list_tags
+    delete_tag = branches.delete_tag
     plan_merge = branches.plan_merge
     merge_branch = branches.merge_branch
     revert = branches.revert

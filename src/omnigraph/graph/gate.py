@@ -52,6 +52,13 @@ class WriteGate:
         """Before a write selects rows to change: their number in the receipt reveals data."""
         self._permit(verb, actor, Action.READ, branch, None)
 
+    def readable(self, actor: str | None) -> Callable[[str], bool]:
+        """Which branches an actor may read: a write must not tell of commits on others."""
+        policy = self._policy
+        if policy is None or actor is None:
+            return lambda branch: True
+        return lambda branch: policy.decide(actor, Action.READ, branch=branch).allowed
+
     def replay(
         self, verb: str, actor: str | None, branch: str, authored_branch: Callable[[], str]
     ) -> bool:
@@ -59,7 +66,7 @@ class WriteGate:
         self.change(verb, actor, branch)
         if self._policy is None or actor is None:
             return True
-        return self._policy.decide(actor, Action.READ, branch=authored_branch()).allowed
+        return self.readable(actor)(authored_branch())
 
     def load(
         self,
@@ -108,6 +115,14 @@ class WriteGate:
         self.review(verb, actor, source, target)
         if self._policy is not None and actor != author:
             self._permit(verb, actor, Action.BRANCH_MERGE, source, target)
+
+    def tag_create(self, actor: str | None, name: str) -> None:
+        """Before a tag is made, by its name; its commit has to be readable as well."""
+        self._permit("tag create", actor, Action.TAG_CREATE, None, name)
+
+    def tag_delete(self, actor: str | None, name: str) -> None:
+        """Before a tag is deleted, by its name."""
+        self._permit("tag delete", actor, Action.TAG_DELETE, None, name)
 
     def require_writable(self, verb: str) -> None:
         """Before upkeep, which no policy decides: the operator of the storage does it."""

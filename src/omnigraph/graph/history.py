@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from omnigraph.branching import change_feed, change_pages
 from omnigraph.branching.ancestry import diff_ends
-from omnigraph.branching.branches import list_branches
 from omnigraph.branching.change_feed import ChangeBaseline
 from omnigraph.branching.commit_changes import CommitChanges, diff_of
 from omnigraph.branching.commit_changes import commit_changes as changes_of
 from omnigraph.branching.diff import GraphDiff
 from omnigraph.branching.entity_history import entity_history as versions_of
 from omnigraph.branching.entity_history import find_type
-from omnigraph.graph.opened import CompareEngine, Handle, no_commit
+from omnigraph.branching.revisions import find_commit, resolve
+from omnigraph.graph.opened import CompareEngine, Handle
 from omnigraph.model.changes import ChangeFilter, CommitPage, EntityVersion, FeedPage, PageLimits
 from omnigraph.model.diffs import DiffPage
+from omnigraph.model.ids import on_branch
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.receipts import CommitInfo
 from omnigraph.storage.manifest_rows import commit_info
@@ -34,12 +35,17 @@ def list_commits(
 
 
 def show_commit(self: Handle, commit_id: str) -> CommitInfo:
-    """One commit of any branch; raises `NotFound`."""
-    for branch in list_branches(self._kernel):
-        row = self._kernel.manifest.branch(branch).refresh().commits.get(commit_id)
-        if row is not None:
-            return commit_info(row)
-    raise no_commit(commit_id)
+    """One commit of any branch, by its id or another revision; raises `UnresolvedRevision`."""
+    return commit_info(find_commit(self._kernel, self._commit_of(commit_id))[1])
+
+
+def commit_named(self: Handle, revision: str, readable: Callable[[str], bool]) -> CommitInfo:
+    """The commit that a revision names among those of branches that a caller may read.
+
+    For a server, which resolves names before it asks its policy. Raises `UnresolvedRevision`.
+    """
+    found = resolve(self._kernel, on_branch(revision, self._default_branch), readable)
+    return commit_info(found[1])
 
 
 def entity_history(
@@ -69,15 +75,16 @@ def diff(
 ) -> GraphDiff:
     """What ``source`` changed since it and ``target`` went apart, as a reviewer sees it.
 
-    Each is a branch or a commit. What ``target`` got meanwhile is not in it; with ``direct`` the
-    two are compared as they are. Printed, it shows how many entities of each type were inserted,
-    updated and deleted, and which commits were compared; `GraphDiff.changes` lists them. Only
-    ``kinds`` (`node`, `edge`), ``types`` by name and ``ops`` (`insert`, `update`, `delete`) if any
-    are given. A branch with an older schema is compared in the newer one, as a merge would. Raises
-    `ChangeDiffRefused` when the schema changed on the way and rewrote or dropped data.
-    ``engine`` is that of `merge_branch`.
+    Each is a branch or another revision. What ``target`` got meanwhile is not in it; with
+    ``direct`` the two are compared as they are. Printed, it shows how many entities of each type
+    were inserted, updated and deleted, and which commits were compared; `GraphDiff.changes` lists
+    them. Only ``kinds`` (`node`, `edge`), ``types`` by name and ``ops`` (`insert`, `update`,
+    `delete`) if any are given. A branch with an older schema is compared in the newer one, as a
+    merge would. Raises `ChangeDiffRefused` when the schema changed on the way and rewrote or
+    dropped data. ``engine`` is that of `merge_branch`.
     """
-    before, after, against = diff_ends(self._kernel, target, source, direct)
+    ends = [on_branch(each, self._default_branch) for each in (target, source)]
+    before, after, against = diff_ends(self._kernel, ends[0], ends[1], direct)
     wanted = ChangeFilter.of(kinds, types, ops)
     with self._opened.comparing(engine, spark, "diff") as choose:
         return diff_of(self._opened.schemas, before, after, wanted, choose, target=against)
@@ -104,8 +111,8 @@ def diff_page(
     what `diff` raises, and `ChangeCursorRejected` for a token of another diff.
     """
     request = change_pages.DiffPageRequest(
-        target,
-        source,
+        on_branch(target, self._default_branch),
+        on_branch(source, self._default_branch),
         ChangeFilter.of(kinds, types, ops),
         PageLimits.of(limit, limit_bytes),
         page_token,
@@ -132,7 +139,7 @@ def commit_changes(
     needs.
     """
     wanted = ChangeFilter.of(kinds, types, ops)
-    return changes_of(self._kernel, self._opened.schemas, commit_id, wanted)
+    return changes_of(self._kernel, self._opened.schemas, self._commit_of(commit_id), wanted)
 
 
 def commit_changes_page(
@@ -153,7 +160,7 @@ def commit_changes_page(
     filter.
     """
     request = change_pages.CommitPageRequest(
-        commit_id,
+        self._commit_of(commit_id),
         ChangeFilter.of(kinds, types, ops),
         PageLimits.of(limit, limit_bytes),
         page_token,

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from omnigraph.branching.branches import list_branches
 from omnigraph.branching.change_pages import Unfinished
 from omnigraph.branching.moments import SchemaHistory
+from omnigraph.branching.revisions import find_commit, resolve
 from omnigraph.branching.table_rows import Versions
 from omnigraph.branching.workers import Choose, InProcess, Workers, rows_to_compare
 from omnigraph.commit.external_blobs import ExternalBlobs
@@ -31,8 +31,9 @@ from omnigraph.effects.environment import positive_number
 from omnigraph.embedding.client import QueryEmbedder
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.engines.base import Engine
-from omnigraph.errors import InputError, NotFound
+from omnigraph.errors import InputError
 from omnigraph.graph.gate import WriteGate
+from omnigraph.model.ids import is_ulid, on_branch
 from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.result import ReadTarget
 from omnigraph.policy import Policy
@@ -232,15 +233,8 @@ class OpenGraph:
         return state.head_snapshot() if commit_id is None else state.snapshot_at(commit_id)
 
     def snapshot_of_any_branch(self, commit_id: str) -> Snapshot:
-        """The graph at a commit, on any branch; raises `NotFound`."""
-        main = self.state(MAIN)
-        if commit_id in main.commits:
-            return main.snapshot_at(commit_id)
-        for branch in list_branches(self.kernel):
-            state = self.state(branch)
-            if commit_id in state.commits:
-                return state.snapshot_at(commit_id)
-        raise no_commit(commit_id)
+        """The graph at a commit, on any branch; raises `UnresolvedRevision`."""
+        return find_commit(self.kernel, commit_id)[0].snapshot_at(commit_id)
 
     def reader(self, branch: str | None = None, commit_id: str | None = None) -> SnapshotReader:
         """A reader of the head of a branch, main by default, or of one of its commits."""
@@ -308,8 +302,26 @@ class Handle:
                 hint="leave `branch` out: a snapshot is a commit, whichever branch it is on",
             )
         return (
-            ReadTarget(self._branch_of(branch)) if snapshot is None else ReadTarget(None, snapshot)
+            ReadTarget(self._branch_of(branch))
+            if snapshot is None
+            else ReadTarget(None, self._commit_of(snapshot))
         )
+
+    def _commit_of(
+        self,
+        revision: str,
+        branch: str | None = None,
+        readable: Callable[[str], bool] = lambda branch: True,
+    ) -> str:
+        """The id of the commit that a revision names; whole ids are not looked up here.
+
+        `HEAD` is that of ``branch``, or of the branch of this handle. Raises `UnresolvedRevision`,
+        also for commits of branches that are not ``readable``.
+        """
+        if is_ulid(revision.upper()):
+            return revision.upper()
+        named = on_branch(revision, self._branch_of(branch))
+        return resolve(self._kernel, named, readable)[1].commit_id
 
 
 def engine_name(given: str | None, spark: SparkOptions) -> str:
@@ -324,10 +336,3 @@ def engine_name(given: str | None, spark: SparkOptions) -> str:
             hint=did_you_mean(wanted, ENGINES) or f"leave `engine` out, or {ENGINES[0]}",
         )
     return wanted
-
-
-def no_commit(commit_id: str) -> NotFound:
-    """The error for a commit that is on no branch."""
-    return NotFound(
-        f"there is no commit {commit_id}", hint="list commits with `omnigraph commit list`"
-    )

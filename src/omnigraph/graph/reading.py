@@ -69,7 +69,8 @@ def query(
 ) -> Result:
     """Run a read query over one snapshot and return its rows.
 
-    It reads the head of ``branch``, main by default, or the commit ``snapshot`` of any branch.
+    It reads the head of ``branch``, main by default, or the commit that the revision
+    ``snapshot`` names.
     ``source`` is a text, or the path of a `.gq` file; ``name`` picks a query if it has several.
     ``engine`` is `local`, in this process, or `spark`, for graphs that one process cannot hold:
     the answer is the same. On Spark it is computed when it is first read; `Result.to_spark`
@@ -141,6 +142,7 @@ def export(
     `arrow`, they are one Arrow stream after another, one for each type.
     """
     opened, branch = self._opened, self._branch_of(branch)
+    snapshot = None if snapshot is None else self._commit_of(snapshot, branch)
     if format == "arrow":
         tables = _exported_tables(opened, branch, snapshot, types)
         blocks = (block for table in tables for block in table_blocks(table))
@@ -173,8 +175,9 @@ def export_to(
     anything else in its place is refused with `InputError`. ``progress`` gets the number of
     rows of each batch that was written.
     """
-    opened = self._opened
-    tables = _exported_tables(opened, self._branch_of(branch), snapshot, types)
+    opened, branch = self._opened, self._branch_of(branch)
+    snapshot = None if snapshot is None else self._commit_of(snapshot, branch)
+    tables = _exported_tables(opened, branch, snapshot, types)
     known = checked_export_format(format)
     where, root = Path(directory).expanduser().resolve(), Path(opened.kernel.root.uri)
     if "://" not in opened.kernel.root.uri and where.is_relative_to(root.resolve()):
@@ -204,8 +207,9 @@ def entity_at(
     """
     import pyarrow as pa
 
-    opened = self._opened
-    pinned = opened.snapshot(self._branch_of(branch), snapshot)
+    opened, branch = self._opened, self._branch_of(branch)
+    snapshot = None if snapshot is None else self._commit_of(snapshot, branch)
+    pinned = opened.snapshot(branch, snapshot)
     wanted = pa.array([entity_id])
     reader = opened.reader_of(pinned)
     if isinstance(reader, PastReader):

@@ -88,7 +88,7 @@ def frame(
         columns=columns,
         where=where,
         branch=branch if snapshot is not None else self._branch_of(branch),
-        snapshot=snapshot,
+        snapshot=None if snapshot is None else self._commit_of(snapshot, branch),
         spark=spark,
     )
 

@@ -245,7 +245,7 @@ def embed(
     opened.gate.select("embed", actor, target)
     spec = EmbedSpec(
         target,
-        since,
+        None if since is None else self._commit_of(since, branch),
         engine,
         checked_options(spark, SparkOptions, "spark"),
         limits or BulkLimits.from_environment(os.environ),

@@ -1,12 +1,14 @@
-"""Identifiers as values: ULIDs, commit ids, table keys, branch names and actor ids.
+"""Identifiers as values: ULIDs, commit ids, table keys, names of branches and
+tags, revisions and actor ids.
 
 Everything here only reads and checks texts; new ids are minted in `effects`.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import re
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from omnigraph.errors import AlreadyExists, InputError
 
@@ -112,8 +114,8 @@ BRANCH_NAME_CHARACTERS_MAX = 200
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
 
 
-def check_branch_name(name: str) -> None:
-    """Refuse a malformed branch name; whether the branch exists is another question.
+def check_branch_name(name: str, *, what: Literal["branch", "tag"] = "branch") -> None:
+    """Refuse a malformed name of a branch or tag; whether it exists is another question.
 
     A name is `/`-separated segments of ASCII letters, digits, `.`, `_` and `-`. The segments `.`
     and `..` are refused too: names become parts of URLs and object paths, where they mean
@@ -129,10 +131,19 @@ def check_branch_name(name: str) -> None:
             return
         problem = f"has the segment '{bad[0]}'" if bad[0] else "has an empty segment"
     raise InputError(
-        f"branch name '{name[:BRANCH_NAME_CHARACTERS_MAX]}' {problem}",
+        f"{what} name '{name[:BRANCH_NAME_CHARACTERS_MAX]}' {problem}",
         hint="use letters, digits, '.', '_' and '-', with '/' between segments",
-        details={"branch": name},
+        details={what: name},
     )
+
+
+def is_branch_name(text: str) -> bool:
+    """Whether a branch could be called so."""
+    try:
+        check_branch_name(text)
+    except InputError:
+        return False
+    return True
 
 
 def check_new_branch_name(name: str) -> None:
@@ -142,11 +153,117 @@ def check_new_branch_name(name: str) -> None:
         raise AlreadyExists(
             "branch 'main' always exists", hint="choose another name", details={"branch": name}
         )
-    if name == SCHEMA_APPLY_LOCK:
+    if name in (SCHEMA_APPLY_LOCK, HEAD):
         raise InputError(
             f"branch name '{name}' is reserved",
             hint="choose another name",
             details={"branch": name},
+        )
+
+
+# --- revisions ------------------------------------------------------------------------------------
+
+HEAD = "HEAD"
+"""In a revision: the head of the branch that a verb reads or writes."""
+PREFIX_CHARACTERS_MIN = 4
+"""Of a commit id, when only its beginning is given."""
+
+_PREFIX = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{3,24}")
+_LIKE_AN_ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]*")
+_MOMENT = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?P<seconds>:\d\d(?P<fraction>\.\d{1,6})?)?"
+    r"(?P<zone>Z|[+-]\d\d:?\d\d)?"
+)
+_STEPS_DIGITS_MAX = 9
+
+
+class Revision(NamedTuple):
+    """The parts of a text that names a commit.
+
+    ``name`` is a branch, a tag, or the id of a commit or its beginning. ``until`` asks for the
+    newest commit of the branch ``name`` that is not later (microseconds since 1970), ``steps`` for
+    the first-parent ancestor that is so many commits before.
+    """
+
+    name: str
+    until: int | None
+    steps: int
+
+    @classmethod
+    def parse(cls, text: str) -> Revision:
+        """The parts of `name`, `name~2`, `branch@time` or `branch@time~2`.
+
+        What has none of these forms is a name, which no commit has.
+
+        >>> Revision.parse("main~2"), Revision.parse("main@1970-01-01T00:00:01Z~")
+        (Revision(name='main', until=None, steps=2), Revision(name='main', until=1999999, steps=1))
+        """
+        base, tilde, count = text.partition("~")
+        if tilde and count and not (count.isdecimal() and len(count) <= _STEPS_DIGITS_MAX):
+            return cls(text, None, 0)
+        name, at, moment = base.rpartition("@")
+        until = moment_until(moment) if at else None
+        if at and until is None:
+            return cls(text, None, 0)
+        return cls(name if at else base, until, int(count or 1) if tilde else 0)
+
+    @property
+    def prefix(self) -> str | None:
+        """The beginning of a commit id that the name may be; None if it cannot be one."""
+        beginning = self.name.upper()
+        return beginning if _PREFIX.fullmatch(beginning) else None
+
+
+def moment_until(text: str) -> int | None:
+    """The last microsecond of a time as it was written; None if the text is no time.
+
+    A time to the second means all of that second, so that the times `commit list` shows find their
+    commits. Without a zone it is UTC.
+
+    >>> moment_until("1970-01-01T00:00:01Z"), moment_until("1970-01-01 01:00+01:00")
+    (1999999, 59999999)
+    """
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        return None
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if found["zone"] is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    step = 60_000_000
+    if found["seconds"] is not None:
+        step = 1_000_000 // 10 ** len((found["fraction"] or ".")[1:])
+    since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    return since // dt.timedelta(microseconds=1) + step - 1
+
+
+def on_branch(revision: str, branch: str) -> str:
+    """A revision that means the same on any branch: `HEAD` and times get the name of the branch.
+
+    >>> on_branch("HEAD~2", "review"), on_branch("2026-11-16T12:53:27Z", "main")
+    ('review~2', 'main@2026-11-16T12:53:27Z')
+    """
+    base, tilde, count = revision.partition("~")
+    if base == HEAD:
+        return f"{branch}{tilde}{count}"
+    return revision if moment_until(base) is None else f"{branch}@{revision}"
+
+
+def check_new_tag_name(name: str) -> None:
+    """Refuse a name no tag may have: malformed, of a branch that always exists, or like an id."""
+    check_branch_name(name, what="tag")
+    problem = None
+    if name in (MAIN_BRANCH, SCHEMA_APPLY_LOCK, HEAD):
+        problem = "is reserved"
+    elif _LIKE_AN_ID.fullmatch(name.upper()) and len(name) <= 26:
+        problem = "reads like the id of a commit"
+    if problem is not None:
+        raise InputError(
+            f"tag name '{name}' {problem}",
+            hint=f"choose another name, as v{name}" if name != HEAD else "choose another name",
+            details={"tag": name},
         )
 
 

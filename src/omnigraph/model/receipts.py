@@ -352,6 +352,20 @@ class BranchDeleted(JsonObject):
     actor_id: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class TagInfo(JsonObject):
+    """A name for one commit, which cleanup keeps readable."""
+
+    name: str
+    graph_commit_id: str
+    graph_branch: str
+    """The branch that the commit was written on."""
+    created_at: int
+    """Microseconds since 1970."""
+    actor_id: str | None
+    """Who made the tag."""
+
+
 MESSAGE_CHARACTERS_MAX = 2_000
 
 

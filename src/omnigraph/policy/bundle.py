@@ -31,6 +31,8 @@ class Action(StrEnum):
     BRANCH_CREATE = "branch_create"
     BRANCH_DELETE = "branch_delete"
     BRANCH_MERGE = "branch_merge"
+    TAG_CREATE = "tag_create"
+    TAG_DELETE = "tag_delete"
     INVOKE_QUERY = "invoke_query"
     ADMIN = "admin"
     """Reserved: bundles may grant it, but no operation requires it yet."""
@@ -45,7 +47,14 @@ class Action(StrEnum):
 SCOPE_KEYS: dict[str, frozenset[Action]] = {
     "branch_scope": frozenset({Action.READ, Action.EXPORT, Action.CHANGE}),
     "target_branch_scope": frozenset(
-        {Action.SCHEMA_APPLY, Action.BRANCH_CREATE, Action.BRANCH_DELETE, Action.BRANCH_MERGE}
+        {
+            Action.SCHEMA_APPLY,
+            Action.BRANCH_CREATE,
+            Action.BRANCH_DELETE,
+            Action.BRANCH_MERGE,
+            Action.TAG_CREATE,
+            Action.TAG_DELETE,
+        }
     ),
 }
 """Keys that limit a rule to some branches → the actions they apply to."""

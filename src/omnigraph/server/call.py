@@ -26,9 +26,10 @@ from omnigraph.errors import (
     OmnigraphError,
     PolicyDenied,
     Unauthenticated,
+    UnresolvedRevision,
 )
 from omnigraph.graph import Graph
-from omnigraph.graph.opened import no_commit
+from omnigraph.graph.history import commit_named
 from omnigraph.model.governor import Governor
 from omnigraph.model.ids import MAIN_BRANCH, is_ulid, normalize_commit_id
 from omnigraph.model.receipts import checked_key
@@ -435,7 +436,7 @@ class Call:
     async def authorize_read(
         self, branch: str | None, snapshot: str | None, action: Action = Action.READ
     ) -> str | None:
-        """Raise `PolicyDenied` unless the caller may read; returns the canonical snapshot id.
+        """Raise `PolicyDenied` unless the caller may read; returns the id of the snapshot.
 
         A commit of a branch that the caller may not read is refused like one that is on no branch,
         as main decides: a refusal must not tell which commits exist.
@@ -443,9 +444,26 @@ class Call:
         if snapshot is None:
             self.authorize(action, branch or MAIN_BRANCH)
             return None
-        wanted = canonical_commit_id(snapshot)
+        try:
+            wanted = await self.commit_named(snapshot, branch)
+        except NotFound:
+            self.authorize(action, MAIN_BRANCH)
+            raise
         await self.authorize_commit(wanted, action)
         return wanted
+
+    async def commit_named(self, revision: str, branch: str | None = None) -> str:
+        """The id of the commit that a caller names; whole ids are not looked up here.
+
+        `HEAD` and times are those of ``branch``. What the caller may not read is not found, and no
+        candidate for a name that is ambiguous: raises `UnresolvedRevision`.
+        """
+        wanted = canonical_commit_id(revision)
+        if is_ulid(wanted):
+            return wanted
+        graph = self.served.graph.on_branch(branch or MAIN_BRANCH)
+        readable = partial(self.may, Action.READ)
+        return (await self.read(commit_named, graph, revision, readable)).graph_commit_id
 
     async def authorize_commit(self, commit_id: str, action: Action = Action.READ) -> None:
         """Raise `NotFound` or `PolicyDenied` for a commit that the caller may not read.
@@ -457,13 +475,13 @@ class Call:
             return
         self.authorize(action, MAIN_BRANCH)
         if is_ulid(commit_id):
-            raise self._shown(no_commit(commit_id))
+            raise self._shown(UnresolvedRevision.no_commit(commit_id))
 
     async def require_readable(self, commit_id: str) -> None:
         """Raise `NotFound` for a commit of a branch that the caller may not read, as for none."""
         found = await self.read(authored_branch, self.served.graph, commit_id)
         if found is None or not self.verdict(Action.READ, found).allowed:
-            raise self._shown(no_commit(commit_id))
+            raise self._shown(UnresolvedRevision.no_commit(commit_id))
 
     # --- the engine -------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from omnigraph.errors import (
     NotFound,
     OmnigraphError,
     PreconditionFailed,
+    UnresolvedRevision,
 )
 from omnigraph.model.receipts import (
     LoadedType,
@@ -50,6 +51,8 @@ def shown_error(error: OmnigraphError, *, sees_names: bool, sees_rows: bool) -> 
                 error.details = {}
     if not sees_names and isinstance(error, NotFound | InputError):
         error.hint = None
+        if isinstance(error, UnresolvedRevision):
+            error.details["candidates"] = []
     return error
 
 

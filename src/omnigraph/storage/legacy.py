@@ -39,6 +39,7 @@ from omnigraph.storage.manifest_rows import (
     RegistryRow,
     TableIdentity,
     TableRow,
+    TagRow,
     TombstoneRow,
     VersionRow,
     decode_rows,
@@ -110,7 +111,7 @@ class OlderGraph:
         registry = [
             row
             for row in known_rows
-            if isinstance(row, BranchRow | BranchOperationRow | RegistryRow)
+            if isinstance(row, BranchRow | BranchOperationRow | TagRow | RegistryRow)
         ]
         if branch == MAIN and not any(isinstance(row, RegistryRow) for row in registry):
             registry = [*self.branches(), RegistryRow(0)]

@@ -32,6 +32,7 @@ from omnigraph.storage.manifest_rows import (
     RegistryRow,
     TableIdentity,
     TableRow,
+    TagRow,
     TombstoneRow,
     VersionRow,
     check_stamp,
@@ -109,6 +110,8 @@ class ManifestState:
     branches: Mapping[str, BranchRow]
     branch_operations: Mapping[tuple[str | None, str], BranchOperationRow]
     """By actor and operation id, as far as they are kept; on main only."""
+    tags: Mapping[str, TagRow]
+    """By name; on main only."""
     registry_changes: int
     pins: Mapping[TableIdentity, VersionRow]
     """The live tables of the newest rows, kept up to date so that a publish needs no new fold."""
@@ -118,14 +121,14 @@ class ManifestState:
         cls, branch: str, ref: str | None, version: int, rows: list[ManifestRow]
     ) -> ManifestState:
         """The state that a full scan at ``version`` shows."""
-        empty = cls(branch, ref, version, {}, (), (), {}, {}, {}, {}, {}, 0, {})
+        empty = cls(branch, ref, version, {}, (), (), {}, {}, {}, {}, {}, {}, 0, {})
         return empty.with_rows(version, rows)
 
     def with_rows(self, version: int, rows: list[ManifestRow]) -> ManifestState:
         """This state after ``rows`` were inserted or updated; deletions need a new fold."""
         tables, commits, operations = dict(self.tables), dict(self.commits), dict(self.operations)
         heads, branches = dict(self.heads), dict(self.branches)
-        branch_operations = dict(self.branch_operations)
+        branch_operations, tags = dict(self.branch_operations), dict(self.tags)
         versions, tombstones = list(self.versions), list(self.tombstones)
         registry_changes = self.registry_changes
         for row in rows:
@@ -146,6 +149,8 @@ class ManifestState:
                     branches[row.name] = row
                 case BranchOperationRow():
                     branch_operations.setdefault((row.actor_id, row.operation_id), row)
+                case TagRow():
+                    tags[row.name] = row
                 case RegistryRow():
                     registry_changes = row.changes
         return ManifestState(
@@ -160,6 +165,7 @@ class ManifestState:
             heads,
             branches,
             branch_operations,
+            tags,
             registry_changes,
             _fold_pins(self.pins, rows),
         )
@@ -179,12 +185,13 @@ class ManifestState:
         return self.with_rows(version, new)
 
     def without(
-        self, branch: str | None, operations: Collection[BranchOperationRow]
+        self, removed: BranchRow | TagRow | None, operations: Collection[BranchOperationRow]
     ) -> ManifestState:
-        """This state after a branch, and named changes, were taken out of the registry."""
-        branches = {name: row for name, row in self.branches.items() if name != branch}
+        """This state after a branch or tag, and named changes, were taken out of the registry."""
+        branches = {name: row for name, row in self.branches.items() if row != removed}
+        tags = {name: row for name, row in self.tags.items() if row != removed}
         kept = {key: row for key, row in self.branch_operations.items() if row not in operations}
-        return replace(self, branches=branches, branch_operations=kept)
+        return replace(self, branches=branches, tags=tags, branch_operations=kept)
 
     @cached_property
     def head(self) -> HeadRow:

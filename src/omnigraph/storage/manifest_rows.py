@@ -18,7 +18,7 @@ from lance import LanceDataset
 from omnigraph.effects.uri import Root
 from omnigraph.errors import RootMoved, StorageError, UnsupportedStorageVersion
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, SCHEMA_APPLY_LOCK, EntityKind
-from omnigraph.model.receipts import CommitInfo, CommitKind, LoadedType, MergedRequest
+from omnigraph.model.receipts import CommitInfo, CommitKind, LoadedType, MergedRequest, TagInfo
 from omnigraph.storage.layout import MAIN
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
@@ -185,8 +185,20 @@ class BranchOperationRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TagRow:
+    """A name for one commit, on main only; cleanup keeps what the commit shows."""
+
+    name: str
+    commit_id: str
+    branch: str
+    """The branch that the commit was written on."""
+    created_at: int
+    actor_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class RegistryRow:
-    """A counter that every change of the branch registry rewrites."""
+    """A counter that every change of the registry of branches and tags rewrites."""
 
     changes: int
 
@@ -199,6 +211,7 @@ ManifestRow: TypeAlias = (
     | HeadRow
     | BranchRow
     | BranchOperationRow
+    | TagRow
     | RegistryRow
 )
 
@@ -211,6 +224,11 @@ def head_object_id(branch: str) -> str:
 def branch_object_id(name: str) -> str:
     """The key of a registry entry."""
     return f"graph_branch:{name}"
+
+
+def tag_object_id(name: str) -> str:
+    """The key of a tag."""
+    return f"graph_tag:{name}"
 
 
 def operation_object_id(row: BranchOperationRow) -> str:
@@ -295,6 +313,12 @@ def _encode(row: ManifestRow) -> dict[str, Any]:
                 "object_type": "branch_operation",
                 "metadata": _json(row),
             }
+        case TagRow():
+            return {
+                "object_id": tag_object_id(row.name),
+                "object_type": "graph_tag",
+                "metadata": _json(row),
+            }
         case RegistryRow():
             return {
                 "object_id": "registry:branches",
@@ -346,13 +370,19 @@ def _decode(record: dict[str, Any]) -> ManifestRow:
                 return BranchRow(**orjson.loads(record["metadata"]))
             case "branch_operation":
                 return BranchOperationRow(**orjson.loads(record["metadata"]))
+            case "graph_tag":
+                return TagRow(**orjson.loads(record["metadata"]))
             case "registry":
                 return RegistryRow(**orjson.loads(record["metadata"]))
     except (TypeError, ValueError, KeyError) as error:
         raise StorageError(
             f"row {record.get('object_id')!r} of {MAIN} __manifest is damaged: {error}"
         ) from error
-    raise StorageError(f"row {record['object_id']!r} has the unknown object type {kind!r}")
+    # Whatever a newer release keeps there, an upkeep that does not know it might remove.
+    raise UnsupportedStorageVersion(
+        f"row {record['object_id']!r} has the unknown object type {kind!r}",
+        hint="upgrade Omnigraph: a newer release has written to this graph",
+    )
 
 
 def _identity(record: dict[str, Any]) -> TableIdentity:
@@ -371,7 +401,7 @@ def identity_columns(identity: TableIdentity) -> dict[str, int]:
     return {"stable_table_id": identity.type_id, "table_incarnation_id": identity.incarnation_id}
 
 
-def _json(value: Mapping[str, Any] | BranchRow | BranchOperationRow | RegistryRow) -> str:
+def _json(value: Mapping[str, Any] | BranchRow | BranchOperationRow | TagRow | RegistryRow) -> str:
     return orjson.dumps(value).decode()
 
 
@@ -392,6 +422,11 @@ def commit_info(row: CommitRow) -> CommitInfo:
         row.affected("edge"),
         row.change_request,
     )
+
+
+def tag_info(row: TagRow) -> TagInfo:
+    """A tag as users see it."""
+    return TagInfo(row.name, row.commit_id, row.branch, row.created_at, row.actor_id)
 
 
 # --- the stamp ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ the history is; a merge by key (`stage_merge`) reads the keys of the whole manif
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -52,11 +52,13 @@ from omnigraph.storage.manifest_rows import (
     RegistryRow,
     TableIdentity,
     TableRow,
+    TagRow,
     TombstoneRow,
     VersionRow,
     branch_object_id,
     encode_rows,
     operation_object_id,
+    tag_object_id,
 )
 from omnigraph.storage.table_upkeep import KeepVersions, cleanup_settings, stage_compaction
 
@@ -69,18 +71,21 @@ def stage_merge(
     *,
     replacing: bool = True,
     without: Iterable[str] = (),
+    after: int | None = None,
 ) -> Transaction:
     """Insert rows, replacing those with the same key if ``replacing``, and remove some by key.
 
-    It reads the keys of the whole manifest, so it is for rare changes.
+    With ``after``, rows that came behind that position of the branch are removed instead, unless
+    they are replaced. It reads the keys of the whole manifest, so it is for rare changes.
     """
     count_lance("stage", handle.uri)
     merge = handle.merge_insert(_KEY).when_not_matched_insert_all()
     if replacing:
         merge = merge.when_matched_update_all()
-    removed = ", ".join("'" + key.replace("'", "''") + "'" for key in without)
-    if removed:
-        merge = merge.when_not_matched_by_source_delete(f"{_KEY} IN ({removed})")
+    keys = ", ".join("'" + key.replace("'", "''") + "'" for key in without)
+    removed = f"{_KEY} IN ({keys})" if after is None else f"commit_seq > {after}"
+    if keys or after is not None:
+        merge = merge.when_not_matched_by_source_delete(removed)
     with lance_errors(handle):
         transaction, _ = merge.execute_uncommitted(encode_rows(rows))
     return transaction
@@ -261,7 +266,7 @@ def require_head(state: ManifestState, expected: str) -> None:
         raise PreconditionFailed(expected, state.head.commit_id)
 
 
-# --- the branch registry --------------------------------------------------------------------------
+# --- the registry of branches and tags ------------------------------------------------------------
 #
 # Rows on main map a branch's name to its physical ref and are the only authority. The ref is
 # created before its row and unreachable without it: a crash in between leaves nothing visible.
@@ -272,14 +277,31 @@ OPERATIONS_KEPT_MAX = 1024
 """Named changes that are remembered; every opening of the graph reads them."""
 
 
-def fork_manifest(manifest: Manifest, source: ManifestBranch, name: str, ref: str) -> HeadRow:
-    """Make the manifest ref of a new branch at the source's head, with a head row of its own."""
+def fork_manifest(
+    manifest: Manifest,
+    source: ManifestBranch,
+    name: str,
+    ref: str,
+    start: tuple[CommitRow, Sequence[TableRow]] | None = None,
+) -> HeadRow:
+    """Make the manifest ref of a new branch at the source's head, with a head row of its own.
+
+    With ``start``, the branch begins at that commit of the source instead, and its tables are
+    registered by these rows where the registration is newer than the commit: the ref, which nobody
+    can reach yet, loses every row that came later.
+    """
     state = source.refresh()
     manifest.lance.create_ref(source.where, ref, state.version)
     forked = ManifestBranch(manifest.lance, manifest.root_uri, name, ref)
-    head = HeadRow(name, state.head.commit_id, 0, state.head.commit_seq)
     handle = forked.handle
-    manifest.lance.commit(handle, stage_merge(handle, [head]))
+    if start is None:
+        head = HeadRow(name, state.head.commit_id, 0, state.head.commit_seq)
+        transaction = stage_merge(handle, [head])
+    else:
+        commit, registrations = start
+        head = HeadRow(name, commit.commit_id, 0, commit.commit_seq)
+        transaction = stage_merge(handle, [head, *registrations], after=commit.commit_seq)
+    manifest.lance.commit(handle, transaction)
     return head
 
 
@@ -294,6 +316,7 @@ def register_branch(
             return False
         if known is not None:
             raise AlreadyExists(f"branch `{row.name}` already exists")
+        _require_free(row.name, state.tags, "tag")
         return True
 
     _publish_registry(manifest.main, [row], None, change, epoch, operation=operation)
@@ -313,17 +336,53 @@ def unregister_branch(
             raise NotFound(f"branch `{row.name}` was deleted and created again")
         return known is not None
 
-    _publish_registry(manifest.main, [], row.name, change, epoch, operation=operation)
+    _publish_registry(manifest.main, [], row, change, epoch, operation=operation)
+
+
+def register_tag(manifest: Manifest, row: TagRow, epoch: int) -> TagRow:
+    """Publish a tag, as the owner of main; returns the row that is there afterwards.
+
+    A tag that names the same commit already is left as it is: whoever repeats a request without
+    having seen its answer succeeds. Raises `AlreadyExists` if the name is taken otherwise.
+    """
+
+    def change(state: ManifestState) -> bool:
+        known = state.tags.get(row.name)
+        if known is not None and known.commit_id != row.commit_id:
+            raise AlreadyExists(
+                f"tag `{row.name}` already names commit {known.commit_id}",
+                hint="choose another name, or delete the tag first",
+            )
+        _require_free(row.name, state.branches, "branch")
+        return known is None
+
+    _publish_registry(manifest.main, [row], None, change, epoch)
+    return manifest.main.state.tags[row.name]
+
+
+def unregister_tag(manifest: Manifest, row: TagRow, epoch: int) -> None:
+    """Remove a tag, as the owner of main; done already if it is gone or names another commit."""
+
+    def change(state: ManifestState) -> bool:
+        return state.tags.get(row.name) == row
+
+    _publish_registry(manifest.main, [], row, change, epoch)
+
+
+def _require_free(name: str, taken: Collection[str], what: str) -> None:
+    """Branches and tags share their names: a revision means one of them."""
+    if name in taken:
+        raise AlreadyExists(f"there is a {what} `{name}`", hint="choose another name")
 
 
 def _publish_registry(
     main: ManifestBranch,
     rows: list[ManifestRow],
-    removed: str | None,
+    removed: BranchRow | TagRow | None,
     is_needed: Callable[[ManifestState], bool],
     epoch: int,
     *,
-    operation: BranchOperationRow | None,
+    operation: BranchOperationRow | None = None,
 ) -> None:
     for _ in range(PUBLISHER_RETRY_BUDGET):
         main.refresh()
@@ -341,8 +400,11 @@ def _publish_registry(
             known = sorted(state.branch_operations.values(), key=lambda row: row.created_at)
             forgotten = known[: max(0, len(known) + 1 - OPERATIONS_KEPT_MAX)]
         gone = [operation_object_id(row) for row in forgotten]
-        if removed is not None:
-            gone.append(branch_object_id(removed))
+        match removed:
+            case BranchRow():
+                gone.append(branch_object_id(removed.name))
+            case TagRow():
+                gone.append(tag_object_id(removed.name))
         transaction = stage_merge(handle, changed, without=gone)
         try:
             landed = main.lance.commit(handle, transaction)
@@ -352,7 +414,7 @@ def _publish_registry(
         main.adopt(landed, state.with_rows(landed.version, changed).without(removed, forgotten))
         return
     raise RowLevelCasContention(
-        f"{PUBLISHER_RETRY_BUDGET} attempts to change the branch registry lost to other writers",
+        f"{PUBLISHER_RETRY_BUDGET} attempts to change the registry lost to other writers",
         hint="try again",
     )
 

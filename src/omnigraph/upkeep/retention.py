@@ -1,4 +1,4 @@
-"""What has to stay: the versions that live branches see, and those their merges start from."""
+"""What has to stay: versions that live branches and tags see, and those that merges start from."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Retention:
     oldest: Mapping[Place, int]
     """The oldest version of a table that a branch sees. It and all newer ones stay."""
     bases: frozenset[tuple[Place, int]]
-    """Single versions that the next merge of two branches has to compare with."""
+    """Single versions that tags name, or the next merge of two branches has to compare with."""
     owned: frozenset[Place]
     """The tables, and forks of tables, that belong to live branches."""
 
@@ -41,7 +41,7 @@ class Retention:
         for state in states.values():
             for place, version in _pins(state.head_snapshot()):
                 oldest[place] = min(version, oldest.get(place, version))
-        forks = list(_merge_bases(states))
+        forks = [*_merge_bases(states), *_tagged(states)]
         bases = {pin for snapshot in forks for pin in _pins(snapshot)}
         heads = [state.head_snapshot() for state in states.values()]
         bases |= set(_first_versions([*heads, *forks]))
@@ -88,6 +88,15 @@ def _merge_bases(states: Mapping[str, ManifestState]) -> Iterator[Snapshot]:
                     yield source.snapshot_at(merged)
 
 
+def _tagged(states: Mapping[str, ManifestState]) -> Iterator[Snapshot]:
+    """What the commits show that tags name."""
+    for tag in states[MAIN].tags.values():
+        for state in states.values():
+            if tag.commit_id in state.commits:
+                yield state.snapshot_at(tag.commit_id)
+                break
+
+
 ABANDONED_DAYS = 7
 """A slow load cannot be told from a killed one, but no load takes a week."""
 
@@ -116,7 +125,8 @@ def unneeded_schemas(
     if not stored:
         return ()
     known: set[str] = set()
-    needed = set(_on_the_way(states))
+    needed = {past_schema_name(each.commit.schema_hash) for each in _tagged(states)}
+    needed |= set(_on_the_way(states))
     for state in states.values():
         seen = (
             row.commit_seq

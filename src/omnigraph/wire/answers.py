@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from omnigraph.model.changes import EntityVersion
 from omnigraph.model.json_object import HIDDEN, OPTIONAL, JsonObject
-from omnigraph.model.receipts import CommitInfo, LoadReceipt
+from omnigraph.model.receipts import CommitInfo, LoadReceipt, TagInfo
 from omnigraph.model.result import ReadAnswer
 from omnigraph.model.signatures import QuerySignature
 
@@ -124,6 +124,13 @@ class Permissions(JsonObject):
     branch: str
     actions: tuple[str, ...]
     """On this branch, into it or from it; `branch_create` if some branch may be created."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagList(JsonObject):
+    """The tags of a graph, by name."""
+
+    tags: tuple[TagInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ _TELLING = (
     errors.PolicyDenied,
     errors.OutcomeUnknown,
     errors.ReviewBlocked,
+    errors.UnresolvedRevision,
 )
 """Errors without a structured detail whose facts a caller needs, and may know."""
 

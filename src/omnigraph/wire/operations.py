@@ -27,6 +27,7 @@ from omnigraph.model.receipts import (
     SchemaApplyReceipt,
     SchemaPlan,
     SchemaRebaseReceipt,
+    TagInfo,
 )
 from omnigraph.model.result import Explanation, ReadAnswer, SnapshotSummary
 from omnigraph.model.reviews import Review, ReviewEvents, ReviewMerged, ReviewPage
@@ -473,7 +474,7 @@ LIST_BRANCHES = Operation(
 CREATE_BRANCH = Operation(
     "cluster_createBranch",
     f"POST {GRAPH}/branches",
-    "Create a branch at the head of another",
+    "Create a branch at the head of another, or at any revision",
     BranchCreated,
     requests.CreateBranchRequest,
     is_gated=True,
@@ -484,6 +485,23 @@ DELETE_BRANCH = Operation(
     "Delete a branch",
     BranchDeleted,
     parameters=(_path("branch", "the branch, as one encoded segment"),),
+    is_gated=True,
+)
+LIST_TAGS = Operation("cluster_listTags", f"GET {GRAPH}/tags", "The tags", answers.TagList)
+CREATE_TAG = Operation(
+    "cluster_createTag",
+    f"POST {GRAPH}/tags",
+    "Name a commit",
+    TagInfo,
+    requests.CreateTagRequest,
+    is_gated=True,
+)
+DELETE_TAG = Operation(
+    "cluster_deleteTag",
+    f"DELETE {GRAPH}/tags/{{tag}}",
+    "Delete a tag; its commit stays",
+    TagInfo,
+    parameters=(_path("tag", "the tag, as one encoded segment"),),
     is_gated=True,
 )
 MERGE_BRANCHES = Operation(
@@ -508,7 +526,7 @@ DIFF = Operation(
     "What a branch or commit changed since it went apart from another",
     DiffPage,
     parameters=(
-        _query("target", "a branch, or a commit of any branch", required=True),
+        _query("target", "a branch or another revision", required=True),
         _query("source", "another; later pages name the commits of the first", required=True),
         _query("direct", "compare the two as they are, and not from the merge base", _FLAG),
         _query("images", "show the entities before and after", _FLAG),
@@ -531,7 +549,7 @@ GET_COMMIT = Operation(
     f"GET {GRAPH}/commits/{{commit_id}}",
     "One commit of any branch",
     CommitInfo,
-    parameters=(_path("commit_id", "the commit"),),
+    parameters=(_path("commit_id", "the commit: its id, or another revision"),),
 )
 COMMIT_CHANGES = Operation(
     "cluster_getCommitChanges",
@@ -539,7 +557,7 @@ COMMIT_CHANGES = Operation(
     "What one commit changed",
     CommitPage,
     parameters=(
-        _path("commit_id", "the commit"),
+        _path("commit_id", "the commit: its id, or another revision"),
         _PAGE_TOKEN,
         _LIMIT,
         _LIMIT_BYTES,
@@ -548,7 +566,7 @@ COMMIT_CHANGES = Operation(
     refusals=(409, 410, 413),
     masks_denial=True,
 )
-_ONE_COMMIT = (_path("commit_id", "the commit"),)
+_ONE_COMMIT = (_path("commit_id", "the commit: its id, or another revision"),)
 REVERT = Operation(
     "cluster_revertCommit",
     f"POST {GRAPH}/commits/{{commit_id}}/revert",

@@ -154,7 +154,7 @@ class QueryRequest(OneTargetBody):
     params: Parameters | None = None
     branch: BranchName | None = None
     snapshot: str | None = Field(
-        default=None, description="a commit id to read instead of a branch head"
+        default=None, description="a revision to read instead of a branch head"
     )
     explain: bool = Field(default=False, description="say also how the query ran")
 
@@ -289,7 +289,7 @@ class ExportRequest(Body):
 
     branch: BranchName | None = None
     snapshot: str | None = Field(
-        default=None, description="a commit of the branch to export instead of its head"
+        default=None, description="a revision of the branch to export instead of its head"
     )
     type_names: list[str] | None = Field(default=None, description="only these types")
 
@@ -306,7 +306,7 @@ class TableRequest(Body):
     )
     branch: BranchName | None = Field(default=None, description="main when left out")
     snapshot: str | None = Field(
-        default=None, description="a commit id to read instead of a branch head"
+        default=None, description="a revision to read instead of a branch head"
     )
     rows: bool = Field(default=True, description="false: only the columns, and the commit")
 
@@ -341,10 +341,21 @@ class SchemaRebaseRequest(Body):
 
 
 class CreateBranchRequest(Body):
-    """A new branch at the head of another."""
+    """A new branch at the head of another, or at any revision."""
 
     name: BranchName
-    from_: BranchName | None = Field(default=None, alias="from", description="main when left out")
+    from_: BranchName | None = Field(
+        default=None, alias="from", description="a branch or another revision; main when left out"
+    )
+
+
+class CreateTagRequest(Body):
+    """A name for a commit."""
+
+    name: BranchName
+    revision: BranchName | None = Field(
+        default=None, description="the commit; the head of main when left out"
+    )
 
 
 class PlanPage(Body):

@@ -102,7 +102,7 @@ def apply_schema(
             return AppliedSchema((), None, branch.state.version)
         planned.plan.require_supported()
         if planned.plan.hard_drops:
-            _require_only_main(branch.state)
+            _require_only_head(branch.state)
         if check is not None:
             check(planned.compiled.catalog)
         steps = tuple(step.to_json() for step in planned.plan.steps)
@@ -119,8 +119,8 @@ def apply_schema(
     return AppliedSchema(steps, commit, commit.manifest_version)
 
 
-def _require_only_main(state: ManifestState) -> None:
-    """Versions that a hard drop reclaims are what branches with the former schema read."""
+def _require_only_head(state: ManifestState) -> None:
+    """Versions that a hard drop reclaims are what tags and branches with the former schema read."""
     others = sorted(state.branches.keys() - {SCHEMA_APPLY_LOCK})
     if others:
         raise Conflict(
@@ -129,6 +129,13 @@ def _require_only_main(state: ManifestState) -> None:
             hint="merge or delete them first, or apply the schema without `--allow-data-loss`: "
             "what is dropped then stays readable at older commits",
             details={"branches": others},
+        )
+    if state.tags:
+        raise Conflict(
+            "dropping data for good requires a graph without tags, which keep what they name; "
+            f"found tags: {', '.join(sorted(state.tags))}",
+            hint="delete the tags first, or apply the schema without `--allow-data-loss`",
+            details={"tags": sorted(state.tags)},
         )
 
 

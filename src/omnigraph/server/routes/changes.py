@@ -10,7 +10,7 @@ from starlette.responses import Response
 from omnigraph.errors import InputError
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.policy import Action
-from omnigraph.server.call import Call, Handlers, canonical_commit_id
+from omnigraph.server.call import Call, Handlers
 from omnigraph.server.responses import json_response, stream_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import CommitList
@@ -31,7 +31,7 @@ async def list_commits(call: Call) -> Response:
 async def get_commit(call: Call) -> Response:
     """One commit of any branch."""
     call.authorize(Action.READ)
-    commit_id = canonical_commit_id(call.values["commit_id"])
+    commit_id = await call.commit_named(call.values["commit_id"])
     found = await call.read(call.served.graph.show_commit, commit_id)
     return json_response(found)
 
@@ -47,7 +47,7 @@ async def commit_changes(call: Call) -> Response:
         "limit_bytes": call.number_parameter("limit_bytes"),
         **change_filters(call),
     }
-    commit_id = canonical_commit_id(call.values["commit_id"])
+    commit_id = await call.commit_named(call.values["commit_id"])
     await call.require_readable(commit_id)
     page = await call.read(call.served.graph.commit_changes_page, commit_id, **options)
     return json_response(page)

@@ -13,7 +13,7 @@ from omnigraph.model.load_options import ErrorOptions
 from omnigraph.model.receipts import LoadReceipt
 from omnigraph.model.tables import table_blocks
 from omnigraph.policy import Action
-from omnigraph.server.call import Call, Handlers, canonical_commit_id
+from omnigraph.server.call import Call, Handlers
 from omnigraph.server.responses import block_response, json_response, stream_response, wants_arrow
 from omnigraph.wire import operations
 from omnigraph.wire.answers import LoadReceiptAt
@@ -161,7 +161,7 @@ async def _table_commit(call: Call, asked: TableRequest) -> str | None:
     if asked.branch is None or asked.snapshot is None:
         return await call.authorize_read(asked.branch, asked.snapshot)
     call.authorize(Action.READ, asked.branch)
-    wanted = canonical_commit_id(asked.snapshot)
+    wanted = await call.commit_named(asked.snapshot, asked.branch)
     head = await call.read(call.served.graph.snapshot, asked.branch)
     if head.graph_commit_id != wanted:
         await call.authorize_commit(wanted)

@@ -13,13 +13,13 @@ from starlette.responses import Response
 from omnigraph.errors import ChangeCursorRejected, LimitExceeded, NotFound
 from omnigraph.graph import Graph
 from omnigraph.model.governor import Governor
-from omnigraph.model.ids import MAIN_BRANCH, is_ulid
+from omnigraph.model.ids import MAIN_BRANCH, is_branch_name, on_branch
 from omnigraph.model.result import Result
 from omnigraph.model.reviews import Review, ReviewSummary, no_review
 from omnigraph.policy import Action
 from omnigraph.review.checks import Check
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
-from omnigraph.server.call import Call, Handlers, canonical_commit_id
+from omnigraph.server.call import Call, Handlers
 from omnigraph.server.generation import Served
 from omnigraph.server.responses import json_response
 from omnigraph.server.routes.changes import change_filters
@@ -127,7 +127,7 @@ def _page(asked: PlanPage) -> dict[str, Any]:
 async def revert(call: Call) -> Response:
     """Undo a commit."""
     asked = await call.document(ReplayRequest)
-    branch, commit_id = _replay_ends(call, asked)
+    branch, commit_id = await _replay_ends(call, asked)
     call.authorize(Action.CHANGE, branch)
     await call.require_readable(commit_id)
     receipt = await call.write(
@@ -146,7 +146,7 @@ async def revert(call: Call) -> Response:
 async def plan_revert(call: Call) -> Response:
     """What undoing a commit would do."""
     asked = await call.document(ReplayPlanRequest)
-    branch, commit_id = _replay_ends(call, asked)
+    branch, commit_id = await _replay_ends(call, asked)
     call.authorize(Action.READ, branch)
     await call.require_readable(commit_id)
     plan = await call.read(call.served.graph.plan_revert, commit_id, branch=branch, **_page(asked))
@@ -156,7 +156,7 @@ async def plan_revert(call: Call) -> Response:
 async def cherry_pick(call: Call) -> Response:
     """Do a commit once more on another branch."""
     asked = await call.document(ReplayRequest)
-    branch, commit_id = _replay_ends(call, asked)
+    branch, commit_id = await _replay_ends(call, asked)
     await call.require_readable(commit_id)
     call.authorize(Action.CHANGE, branch)
     receipt = await call.write(
@@ -175,27 +175,34 @@ async def cherry_pick(call: Call) -> Response:
 async def plan_cherry_pick(call: Call) -> Response:
     """What doing a commit once more would do."""
     asked = await call.document(ReplayPlanRequest)
-    branch, commit_id = _replay_ends(call, asked)
+    branch, commit_id = await _replay_ends(call, asked)
     await call.require_readable(commit_id)
     call.authorize(Action.READ, branch)
     plan = await call.read(call.served.graph.plan_cherry_pick, commit_id, branch, **_page(asked))
     return json_response(plan)
 
 
-def _replay_ends(call: Call, asked: ReplayTarget) -> tuple[str, str]:
+async def _replay_ends(call: Call, asked: ReplayTarget) -> tuple[str, str]:
     """The branch that is written to, and the commit whose changes are replayed."""
-    return asked.branch or MAIN_BRANCH, canonical_commit_id(call.values["commit_id"])
+    branch = asked.branch or MAIN_BRANCH
+    return branch, await call.commit_named(call.values["commit_id"], branch)
 
 
 async def _authorize_end(call: Call, name: str) -> str:
     """Let policy decide about reading one end of a diff; returns the name the engine knows."""
-    commit_id = canonical_commit_id(name)
-    if is_ulid(commit_id) and name not in await call.read(call.served.graph.list_branches):
+    end = on_branch(name, MAIN_BRANCH)
+    if end not in await call.read(call.served.graph.list_branches):
+        try:
+            commit_id = await call.commit_named(end)
+        except NotFound:
+            # By its name alone, as for a branch that exists.
+            if is_branch_name(end):
+                call.authorize(Action.READ, end)
+            raise
         await call.authorize_commit(commit_id)
         return commit_id
-    # By its name alone, whether there is such a branch or not.
-    call.authorize(Action.READ, name)
-    return name
+    call.authorize(Action.READ, end)
+    return end
 
 
 # --- change requests ------------------------------------------------------------------------------

@@ -227,11 +227,7 @@ def merged(stored: dict[str, dict[str, Any]], given: list[dict[str, Any]]) -> di
     return stored | {id: {**stored.get(id, NEW), **record} for id, record in last.items()}
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=records(needs_text=True), given_=records(needs_text=False))
 def test_c_pip_036_any_mix_of_absence_and_null_is_what_the_model_says(
     graph, tmp_path, seed, given_

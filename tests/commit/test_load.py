@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.commit.plan import WriteLimits
@@ -17,6 +17,7 @@ from omnigraph.loading.records.framing import RecordSource
 from omnigraph.model.receipts import LoadedType, LoadMode
 from omnigraph.schema.catalog import table_schema
 from tests.commit.loading import Rows, catalog, checked, edge, lines, load, node, read, rows
+from tests.support.budgets import MANY
 
 MODES: list[LoadMode] = ["append", "merge", "overwrite"]
 
@@ -168,7 +169,7 @@ ENTITIES = st.dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@MANY
 @given(ENTITIES, ENTITIES)
 def test_merge_counts_and_leaves_out_exactly_what_is_unchanged(
     before: dict[str, Any], after: dict[str, Any]
@@ -326,7 +327,6 @@ def test_in_process_limits_are_inclusive_and_per_table(chunk_bytes: int):
         load(raw, limits=WriteLimits(bytes_max=10), chunk_bytes=chunk_bytes)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.builds(lambda i, t: node("Note", text=t, id=f"n{i}"), st.integers(0, 9), st.text())

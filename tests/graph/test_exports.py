@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph as og
@@ -27,7 +27,7 @@ from omnigraph.model.exports import EXPORT_FILE
 from omnigraph.model.receipts import EXPORT_FORMATS
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar
 from omnigraph.model.values import DAYS_MAX, DAYS_MIN, MS_MAX, MS_MIN
-from tests.support.budgets import FEW, budget
+from tests.support.budgets import FEW
 
 each_format = pytest.mark.parametrize("format", EXPORT_FORMATS)
 
@@ -118,7 +118,7 @@ _numbers = itertools.count()
 
 
 @each_format
-@settings(FEW, max_examples=budget(8, 100))
+@FEW
 @given(lines=records())
 def test_c_pip_041_a_load_of_an_export_gives_the_same_graph(
     pair: tuple[Graph, Graph], format: Any, lines: bytes

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import omnigraph as og
 from omnigraph.cli.main import main
 from omnigraph.model.types import Scalar, ValueType
+from tests.support.budgets import FEW
 
 _NAMES = st.one_of(
     st.sampled_from(["id", "ID", "from", "to", "src", "_rowid", "IMDB Rating", "a=b", "lower(x)"]),
@@ -113,7 +114,7 @@ def loaded_rows(paths: dict[str, Path], folder: str) -> dict[str, Counter[str]]:
     return found
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(FEW, suppress_health_check=list(HealthCheck))
 @given(st.lists(tables(), min_size=1, max_size=6))
 def test_c_pip_039_random_csv_files_are_inferred_loaded_and_exported_equal(given):
     with TemporaryDirectory() as folder:
@@ -147,7 +148,7 @@ def objects(draw: st.DrawFn) -> list[dict[str, Any]]:
     return draw(st.lists(st.fixed_dictionaries(kinds), min_size=1, max_size=8))
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(FEW, suppress_health_check=list(HealthCheck))
 @given(st.lists(objects(), min_size=1, max_size=6))
 def test_c_pip_039_random_typed_rows_are_inferred_loaded_and_exported_equal(given):
     with TemporaryDirectory() as folder:

@@ -1,14 +1,14 @@
-"""A small cluster on this machine: a master and two workers, as real as any, on hosts of their own.
+"""A small cluster on this machine: a master and two workers, which run executors as real as any.
 
 `127.0.0.1` and `127.0.0.2` are two hosts to Spark, which never runs two attempts of a task at once
-on the same one.
+on the same one. The master and the workers share a JVM: only executors are processes of their own,
+and a JVM takes seconds to start.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -17,60 +17,40 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-import pyspark
-
+from omnigraph.pipeline.spark.gateway import JVM_OPTIONS, start_jvm
 from omnigraph.pipeline.spark.java import find_java
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 START_SECONDS_MAX = 120
-SPARK_HOME = Path(pyspark.__file__).parent
+WORKER_CORES = 1
+WORKER_MEGABYTES = 600
+CONF = {
+    "spark.driver.memory": "384m",
+    "spark.log.level": "ERROR",
+    JVM_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[str]:
     """The address of a master with two workers of one core each."""
-    port, page = _free_port(), _free_port()
-    master = f"spark://{HOSTS[0]}:{port}"
     with ExitStack() as stack:
-        stack.enter_context(
-            _running(
-                folder / "master.log",
-                "org.apache.spark.deploy.master.Master",
-                *("--host", HOSTS[0], "--port", str(port), "--webui-port", str(page)),
-            )
-        )
-        _await(page, workers=0)
-        for host in HOSTS:
-            stack.enter_context(
-                _running(
-                    folder / f"worker-{host}.log",
-                    "org.apache.spark.deploy.worker.Worker",
-                    *("--host", host, "--cores", "1", "--memory", "600m", "--webui-port", "0"),
-                    *("--work-dir", str(folder / host), master),
-                )
+        running = start_jvm(find_java(os.environ), CONF)
+        stack.callback(running.stop)
+        jvm = running.gateway.jvm
+        deploy, conf = jvm.org.apache.spark.deploy, jvm.org.apache.spark.SparkConf(False)
+        port, page = _free_port(), _free_port()
+        master = f"spark://{HOSTS[0]}:{port}"
+        deploy.master.Master.startRpcEnvAndEndpoint(HOSTS[0], port, page, conf)
+        masters = running.gateway.new_array(jvm.java.lang.String, 1)
+        masters[0] = master
+        for number, host in enumerate(HOSTS):
+            deploy.worker.Worker.startRpcEnvAndEndpoint(
+                *(host, 0, 0, WORKER_CORES, WORKER_MEGABYTES, masters, str(folder / host)),
+                *(jvm.scala.Option.apply(number), conf, jvm.scala.Option.empty()),
             )
         _await(page, workers=len(HOSTS))
         yield master
-
-
-@contextmanager
-def _running(log: Path, program: str, *arguments: str) -> Iterator[None]:
-    java = find_java(os.environ)
-    environment = {
-        **os.environ,
-        "JAVA_HOME": str(java.executable.resolve().parents[1]),
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }
-    command = [str(SPARK_HOME / "bin" / "spark-class"), program, *arguments]
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def _await(page: int, workers: int) -> None:

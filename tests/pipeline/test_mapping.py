@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pac
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph
@@ -591,7 +591,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("rewritten")
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
 @given(NAMES, st.lists(st.tuples(CELL, st.integers(0, 99)), max_size=4), st.sampled_from([0, 1, 2]))
 def test_c_pip_038_a_mapped_load_equals_loading_the_rewritten_file(
     graph, folder, names, cells, format

@@ -169,7 +169,7 @@ CHECKS = [
     content_type_conformance,
     response_schema_conformance,
 ]
-EXAMPLES = budget(12, 100)
+EXAMPLES = budget(5, 100)
 """Of each operation, of requests that are as described and of some that are not."""
 
 

@@ -34,6 +34,8 @@ FORK_SERVER.set_forkserver_preload(
         "tests.crash.test_storage_faults",
         "omnigraph.cli.main",
         "omnigraph.client",
+        "omnigraph.loading.in_process",
+        "omnigraph.loading.inputs",
         "omnigraph.loading.load",
         "omnigraph.engines.local.engine",
         "omnigraph.server.app",

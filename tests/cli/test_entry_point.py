@@ -139,3 +139,33 @@ def test_start_up_imports_no_engine_and_no_language():
     assert "omnigraph.cli.main" in modules
     assert {name.partition(".")[0] for name in modules}.isdisjoint(heavy)
     assert not [name for name in modules if name.startswith(("omnigraph.query", "rich"))]
+
+
+COMMANDS = """
+import sys
+from omnigraph.cli.main import main
+graph, *forbidden = sys.argv[1:]
+everybody = "query q { match { $p: Person } return { $p.name, $p.age } }"
+for command in (
+    ["schema", "show", graph],
+    ["branch", "list", graph],
+    ["commit", "list", graph],
+    ["query", "-e", everybody, "--store", graph],
+    ["mutate", "-e", 'query q { insert Person { name: "cy" } }', "--store", graph],
+    ["lint", "--store", graph, "--query", "examples/social/queries.gq"],
+):
+    main(command)
+    loaded = {name.partition(".")[0] for name in sys.modules}
+    assert loaded.isdisjoint(forbidden), (command, loaded.intersection(forbidden))
+assert "pyarrow" in loaded
+import pandas
+assert pandas.Series([1]).sum() == 1
+"""
+
+
+def test_commands_import_no_library_that_they_do_not_use(full_graph: str):
+    unused = ("pandas", "pyspark", "mcp", "starlette", "uvicorn", "cedarpy", "polars", "duckdb")
+    command = [sys.executable, "-c", COMMANDS, full_graph, *unused]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "bo" in done.stdout

@@ -57,13 +57,14 @@ def measure_all(sizes: Sizes) -> Iterator[Figure]:
     """Every figure of the suite, at some sizes."""
     with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as directory:
         place = Path(directory)
+        small = _graph(place, sizes.steps[0])
         graph = _graph(place, sizes.edges)
         by_master = {}
         for name, master in MASTERS.items():
             note(f"{sizes.edges:,} edges on {name}")
             by_hand = name == "two cores"
             rounds = sizes.rounds if by_hand else 1
-            by_master[name] = _ask_spark(graph, master, rounds, by_hand=by_hand)
+            by_master[name] = _ask_spark(graph, small, master, rounds, by_hand=by_hand)
         yield from _beside_frames(by_master["two cores"], sizes)
         yield from _scaling(by_master)
         yield from _beside_local(place, sizes, by_master["two cores"])
@@ -97,12 +98,13 @@ def _scaling(by_master: dict[str, dict[str, Any]]) -> Iterator[Figure]:
 
 def _beside_local(place: Path, sizes: Sizes, largest: dict[str, Any]) -> Iterator[Figure]:
     """Where Spark overtakes the engine in process, if it does."""
+    small = _graph(place, sizes.steps[0])
     for edges in (*sizes.steps, sizes.edges):
         note(f"{edges:,} edges on both engines")
         graph = _graph(place, edges)
         spark = largest
         if edges != sizes.edges:
-            spark = _ask_spark(graph, MASTERS["two cores"], sizes.rounds)
+            spark = _ask_spark(graph, small, MASTERS["two cores"], sizes.rounds)
         local = child.ask("bench.spark_child", "ask_locally", graph=graph, rounds=sizes.rounds)
         yield Figure(
             f"the same on both engines, {edges:,} edges",
@@ -139,11 +141,14 @@ def _graph(place: Path, edges: int) -> str:
     return str(graph)
 
 
-def _ask_spark(graph: str, master: str, rounds: int, *, by_hand: bool = False) -> dict[str, Any]:
+def _ask_spark(
+    graph: str, small: str, master: str, rounds: int, *, by_hand: bool = False
+) -> dict[str, Any]:
     return child.ask(
         "bench.spark_child",
         "ask_spark",
         graph=graph,
+        small=small,
         master=master,
         rounds=rounds,
         by_hand=by_hand,

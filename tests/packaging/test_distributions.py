@@ -7,16 +7,11 @@ nothing is downloaded.
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
-import sys
 import tarfile
-import venv
-from contextlib import suppress
 from email import message_from_bytes
-from importlib import metadata
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -27,39 +22,15 @@ import omnigraph
 from docs.generators.licences import declared, installed_with
 from studio.build import PAGE
 from studio.build import build as build_page
+from tests.support.environments import ROOT, build, install, new_environment, run
 
 # One worker builds the wheel and the environment.
 pytestmark = pytest.mark.xdist_group("distributions")
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = ("omnigraph", "pyspark_omnigraph")
 BLOCK = re.compile(r"^```(?P<language>python|text)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMIT_ID = re.compile(r"\b01[0-9A-HJKMNP-TV-Z]{24}\b")
 """Differs from run to run."""
-
-
-def build(source: Path, into: Path, *targets: str) -> list[Path]:
-    """Build from a directory, without a network and without an environment to build in."""
-    wanted = [word for target in targets for word in ("--target", target)]
-    run(sys.executable, "-m", "hatchling", "build", "--directory", into, *wanted, cwd=source)
-    return sorted(into.iterdir())
-
-
-def run(*command: object, cwd: Path) -> str:
-    """What a program says that knows nothing of the one that starts it."""
-    settings = {"PATH": os.defpath, "HOME": str(cwd), "LANG": "C.UTF-8"}
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=cwd,
-        env=settings,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "" or command[1:3] == ("-m", "hatchling"), done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -78,29 +49,13 @@ def environment(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFacto
 
 def installed(wheel: Path, place: Path, *extras: str) -> Path:
     """The programs of a new environment with the wheel, and what it and its extras ask for."""
-    venv.EnvBuilder(symlinks=True, with_pip=False).create(place)
-    programs = place / "bin"
-    packages = Path(run(programs / "python", "-c", PURELIB, cwd=place).strip())
+    python = new_environment(place)
     wanted = [*declared(), *(each for extra in extras for each in declared(extra))]
-    for name in installed_with(wanted):
-        for found in entries_of(name):
-            with suppress(FileExistsError):
-                (packages / found.name).symlink_to(found)
-    install = ("install", "--quiet", "--no-deps", "--no-index", wheel)
-    run(sys.executable, "-m", "pip", "--python", programs / "python", *install, cwd=place)
-    return programs
+    install(python, installed_with(wanted), wheel)
+    return python.parent
 
 
 ADDRESS = re.compile(r"Studio is at (?P<url>http://127\.0\.0\.1:\d+)/studio/#code=(?P<code>[^&]+)&")
-PURELIB = "import sysconfig; print(sysconfig.get_path('purelib'))"
-
-
-def entries_of(name: str) -> set[Path]:
-    """What a package has put into the directory of packages: modules, and what is known of it."""
-    files = metadata.files(name)
-    assert files, f"{name} does not say what belongs to it"
-    tops = {file.parts[0] for file in files} - {"..", "__pycache__"}
-    return {Path(str(files[0].locate())).parents[len(files[0].parts) - 1] / top for top in tops}
 
 
 def names_in(wheel: Path) -> set[str]:

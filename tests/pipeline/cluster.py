@@ -67,7 +67,7 @@ def _state(page: int) -> Any:
     try:
         with urllib.request.urlopen(f"http://{HOSTS[0]}:{page}/json/", timeout=5) as answer:
             return json.load(answer)
-    except OSError:
+    except (OSError, ValueError):  # not there yet, or there before it has its pages
         return None
 
 

@@ -6,6 +6,7 @@ Workers find their functions by value: this module is the main one, and executor
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -38,9 +39,11 @@ def main(master: str, folder: Path) -> dict[str, Any]:
     """What each load answered; the graph is there to be looked at."""
     answers: dict[str, Any] = {}
     began = time.monotonic()
-    with spark_session(settings=SessionSettings(master, CONF)) as spark:
+    settings = SessionSettings.of(os.environ, master=master, conf=CONF)
+    with spark_session(settings=settings) as spark:
         answers["start"] = time.monotonic() - began
         answers["executors"] = spark._jsc.sc().getExecutorMemoryStatus().size() - 1
+        answers["places"] = executor_places(spark)
         graph = omnigraph.open(folder / "graph.omni")
         options: dict[str, Any] = {
             "engine": "spark",
@@ -64,6 +67,22 @@ def main(master: str, folder: Path) -> dict[str, Any]:
                 nodes={"Person": folder / "people"}, mode="append", **options
             ).to_dict()
     return answers
+
+
+def executor_places(spark: Any) -> list[str]:
+    """Where the workers of executors have Python, its packages and Omnigraph."""
+
+    def places(_: int) -> list[str]:
+        import sys
+
+        import lance
+
+        import omnigraph
+
+        return [sys.prefix, str(lance.__file__), str(omnigraph.__file__)]
+
+    found = spark.sparkContext.parallelize(range(4), 4).flatMap(places).collect()
+    return sorted(set(found))
 
 
 def people(batches: Any) -> Iterator[Any]:

@@ -17,6 +17,7 @@ import pytest
 import omnigraph as og
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError, StorageError
+from omnigraph.pipeline.spark import workers
 from omnigraph.pipeline.spark.gateway import start_jvm
 from omnigraph.pipeline.spark.java import find_java
 from omnigraph.pipeline.spark.session import (
@@ -26,7 +27,11 @@ from omnigraph.pipeline.spark.session import (
     parse_conf,
     spark_session,
 )
-from omnigraph.pipeline.spark.workers import compare_versions, require_same_versions
+from omnigraph.pipeline.spark.workers import (
+    compare_versions,
+    missing_on_executors,
+    require_same_versions,
+)
 
 spark_test = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -182,6 +187,22 @@ def test_executors_with_other_software_are_refused_with_both_versions():
         compare_versions(driver, [{"python": "3.11"}])
 
 
+@pytest.mark.parametrize(
+    ("text", "lacking"),
+    [
+        ("ModuleNotFoundError: No module named 'lance'", "no Python package 'lance'"),
+        ("No module named 'omnigraph.pipeline'", "no Python package 'omnigraph'"),
+        (
+            'java.io.IOException: Cannot run program "./env/bin/python": error=2, No such file',
+            "no Python at './env/bin/python'",
+        ),
+    ],
+)
+def test_what_executors_lack_is_named(text: str, lacking: str):
+    assert missing_on_executors(text) == f"executors have {lacking}"
+    assert missing_on_executors("ValueError: something else") is None
+
+
 # --- starts that fail ---
 
 
@@ -308,6 +329,15 @@ class TestWithSpark:
 
     def test_the_probe_finds_the_same_versions_on_workers(self, spark):
         require_same_versions(spark)
+
+    def test_a_package_that_executors_lack_is_an_error_that_names_it(self, spark, monkeypatch):
+        def versions():
+            importlib.import_module("a_package_nobody_has")
+
+        monkeypatch.setattr(workers, "_versions", versions)
+        with pytest.raises(InputError, match="no Python package 'a_package_nobody_has'") as caught:
+            require_same_versions(spark)
+        assert "spark.archives" in (caught.value.hint or "")
 
     def test_failed_tasks_are_repeated(self, spark, tmp_path):
         marker = tmp_path / "failed"

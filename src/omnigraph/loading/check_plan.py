@@ -161,7 +161,7 @@ class ChecksPlanner:
                 self._feed(edge, rule, "endpoint", (column,), committed=True, prefix=prefix)
 
     def _unsettled(self, edge: EdgeType) -> None:
-        """References at interfaces that are not to one node: every one is an error."""
+        """References to interfaces that name no node, or several: each is an error."""
         for column in edge.end_types:
             endpoint = unsettled_ends(edge, column)
             rule = KeyRule(len(self._rules), endpoint.table_key, None, endpoint)

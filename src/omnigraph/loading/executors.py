@@ -20,6 +20,7 @@ from omnigraph.pipeline.spark.gateway import (
     interrupts_first,
     is_loss,
     loss_named,
+    lost_checkpoint,
     spark_stopped,
 )
 
@@ -343,6 +344,10 @@ def _translated(error: BaseException, work: str, stage: str) -> BaseException:
         return error
     if is_loss(error):
         return spark_stopped(work)
+    lost = lost_checkpoint(str(error), work)
+    if lost is not None:
+        lost.__cause__ = error
+        return lost
     reason = _reason(str(error)) or type(error).__name__
     failure = StorageError(
         f"the {work} failed in stage {stage}: {reason[:500]}",

@@ -97,7 +97,7 @@ class BadRecord:
 
 @dataclass(slots=True)
 class Skipping:
-    """The account of one attempt of a load: what it has left out so far."""
+    """The records that one attempt of a load has left out so far, and why."""
 
     request: LoadSpec
     catalog: Catalog

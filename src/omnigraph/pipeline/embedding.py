@@ -120,7 +120,7 @@ def _joined(parts: Sequence[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]
 
 @dataclass(frozen=True, slots=True)
 class VectorJob:
-    """What the tasks of one job need: nothing of a graph."""
+    """The arguments of the tasks of one job; tasks do not open the graph."""
 
     texts: Texts
     identity: tuple[str, ...]
@@ -131,7 +131,7 @@ class VectorJob:
     folder: str
     """Where files are put aside."""
     about: Mapping[str, str]
-    """Kept in each file."""
+    """Metadata of each file."""
     config: EmbeddingConfig
     retries: RetryLimits
     limits: BulkLimits
@@ -146,13 +146,13 @@ class VectorJob:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What tasks did."""
+    """The results of tasks."""
 
     texts: int = 0
     characters: int = 0
     usage: Usage = NOTHING_USED
     failure: EmbeddingError | None = None
-    """The first one; what was answered before it, and beside it, is put aside."""
+    """The first one; answers that came before it, or to other threads, are in files."""
 
     def plus(self, other: Computed) -> Computed:
         """Both together."""
@@ -165,22 +165,22 @@ class Computed:
 
 
 def put_vectors_aside(job: VectorJob, runner: TaskRunner) -> Computed:
-    """Compute the vectors of a job; a provider that fails is told by the result."""
+    """Compute the vectors of a job; a failure of the provider is in the result."""
     slots = 1 if runner.uses_threads else runner.slots
-    lanes = max(1, min(slots, job.limits.concurrency, job.batches))
-    threads = max(1, job.limits.concurrency // lanes)
+    tasks = max(1, min(slots, job.limits.concurrency, job.batches))
+    threads = max(1, job.limits.concurrency // tasks)
     with _paced(job.limits, runner) as pace:
 
         def work(number: int) -> Computed:
-            first, end = (job.batches * at // lanes for at in (number, number + 1))
-            return _Lane(job, pace).run(first, end, threads)
+            first, end = (job.batches * at // tasks for at in (number, number + 1))
+            return _TaskBatches(job, pace).run(first, end, threads)
 
-        done = runner.map_tasks("embed", f"{job.source} as {job.vector}", lanes, work)
+        done = runner.map_tasks("embed", f"{job.source} as {job.vector}", tasks, work)
     return reduce(Computed.plus, done, Computed())
 
 
-class _Lane:
-    """Some batches of a job that follow one another: the work of one task."""
+class _TaskBatches:
+    """The work of one task: consecutive batches of a job."""
 
     def __init__(self, job: VectorJob, pace: Pace | None) -> None:
         self._job = job

@@ -143,7 +143,7 @@ class SparkComparison:
         results: list[list[Any]] = [[] for _ in sides]
         tasks = list(_list_tasks(sides))
         if not tasks:
-            # Versions that share all of their rows: there is nothing to compare.
+            # The versions share all rows: nothing to compare.
             return results
         rows = sum(task.rows for task in tasks)
         shares = max(self._runner.slots, -(-rows // SHARE_IDS))

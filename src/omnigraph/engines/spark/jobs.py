@@ -15,9 +15,11 @@ from omnigraph.engines.spark.workers import worker_error
 from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.model.governor import Governor
 from omnigraph.pipeline.spark.gateway import (
+    checkpoint_copies,
     interrupts_first,
     is_loss,
     loss_named,
+    lost_checkpoint,
     spark_stopped,
 )
 from omnigraph.pipeline.spark.java import reason_of
@@ -87,11 +89,13 @@ class Jobs:
         """The same rows, computed now and kept without the plan that they come from.
 
         They are written to the checkpoint directory of the Spark context if there is one, which
-        survives the loss of an executor, and otherwise kept by the executors.
+        survives the loss of all executors, and otherwise kept by two executors.
         """
-        if self.spark.sparkContext.getCheckpointDir() is not None:
+        context = self.spark.sparkContext
+        if context.getCheckpointDir() is not None:
             return self.run(frame.checkpoint)
-        return self.run(frame.localCheckpoint)
+        level = checkpoint_copies(context)
+        return self.run(lambda: frame.localCheckpoint(storageLevel=level))
 
     def release(self) -> None:
         """Let Spark forget what it kept for this query."""
@@ -108,7 +112,7 @@ def _translated(error: BaseException) -> BaseException:
     if is_loss(error):
         return spark_stopped("query")
     text = _text(error)
-    known = worker_error(text)
+    known = worker_error(text) or lost_checkpoint(text, "query")
     if known is not None:
         return known
     failure = StorageError(

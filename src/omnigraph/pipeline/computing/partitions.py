@@ -2,8 +2,9 @@
 
 Spark sees a few byte strings for each block, whatever the number of nodes and edges. Nodes belong
 to blocks by their keys, which are hashes of type and id: no id has to be looked up to find the
-block of an edge's end. Every RDD here has one partition more than blocks. In it lies what blocks
-report to the driver.
+block of an edge's end. Every RDD here has one partition more than there are blocks: the last one
+holds the reports of the blocks to the driver. A ghost is a node of another block from which an edge
+leads into this one.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ TASK_ROWS = 1_000_000
 """Rows that a task reads at least, unless a table has fewer."""
 
 BLOCK_EDGES = 4_000_000
-"""Edges of a block, about: some 50 MB."""
+"""Edges per block, roughly; so many take about 50 MB."""
 
 Message: TypeAlias = tuple[int, Any]
-"""The block it goes to, and what it says."""
+"""The number of the receiving block, and the content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ def _turned(edges: Edges, selection: Selection) -> Iterator[Edges]:
 
 
 def _by_owner(owners: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    """The places of each owner's entries."""
+    """The positions of the entries of each owner."""
     order = np.argsort(owners, kind="stable")
     numbers, starts = np.unique(owners[order], return_index=True)
     yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
@@ -203,7 +204,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class _Proto:
-    """A block whose ghosts have not been asked for."""
+    """A block that has not yet asked other blocks for the values of its ghosts."""
 
     names: Names
     block: Block
@@ -386,7 +387,7 @@ def _proto(number: int, blocks: int, inbox: Sequence[Any], is_simple: bool) -> _
 
 
 def _requests(proto: _Proto | None) -> Iterator[Message]:
-    """Ask other blocks for the values of the ghosts, and tell how much leaves each of them."""
+    """Ask the owners of ghosts for their values, with the weight of the edges from each ghost."""
     if proto is None:
         return
     block = proto.block

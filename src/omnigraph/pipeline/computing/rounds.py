@@ -1,4 +1,4 @@
-"""The rounds of an algorithm on Spark, one job each, and what comes of them as rows.
+"""The rounds of an algorithm on Spark, one job each, and the results as rows.
 
 A round reads the blocks and what was sent to them, and sends on: the state of a block to itself,
 the values of its nodes to the blocks that have them as ghosts, and a report to the driver. Spark
@@ -29,6 +29,7 @@ from omnigraph.pipeline.computing.partitions import (
     reports,
     single,
 )
+from omnigraph.pipeline.spark.gateway import checkpoint_copies
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -93,16 +94,16 @@ def checkpoint(inbox: RDD[Any]) -> None:
     """Cut the plan of an RDD here.
 
     It is written to the checkpoint directory of the Spark context if there is one, which survives
-    the loss of an executor, and otherwise kept by the executors.
+    the loss of all executors, and otherwise kept by two executors.
     """
     if inbox.context.getCheckpointDir() is not None:
         inbox.checkpoint()
     else:
-        inbox.localCheckpoint()
+        inbox.persist(checkpoint_copies(inbox.context)).localCheckpoint()
 
 
 def _total(inbox: RDD[list[Any]], blocks: int) -> Report:
-    # Added up in the order of blocks: the same sum in every run.
+    # In the order of blocks, so that floats add up to the same sum in every run.
     found: Report = np.sum(reports(inbox, blocks), axis=0)
     return found
 

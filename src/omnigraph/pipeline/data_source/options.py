@@ -107,7 +107,7 @@ class SourceOptions:
         return "null" if self.absent == "null" else "keep"
 
     def error_options(self) -> ErrorOptions:
-        """What bad rows mean; raises `InputError` for another word, or a share that is none."""
+        """How bad rows are handled; raises `InputError` for an unknown word or a wrong share."""
         number = error_share(self.max_error_share)
         given: Any = self.on_error  # checked by `ErrorOptions`
         return ErrorOptions(errors_out=self.errors_out, on_error=given, max_error_share=number)

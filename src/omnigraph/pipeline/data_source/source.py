@@ -43,7 +43,7 @@ class OmnigraphSource(SentToProcesses, DataSource):
     """
 
     s3_variables: ClassVar[Mapping[str, str] | None] = None
-    """Of the driver, once it has registered the source; else those of Spark's process count."""
+    """The driver's `AWS_*` variables, set by `register`; None: processes of Spark use their own."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -83,12 +83,13 @@ class OmnigraphSource(SentToProcesses, DataSource):
 
 
 def register(spark: Any) -> None:
-    """Make the data source `omnigraph` known to a session, with the `AWS_*` variables of now.
+    """Make the data source `omnigraph` known to a session, with the `AWS_*` variables as they are
+    set now.
 
-    A session of Spark Connect is not sent them: there, the server's own count.
+    They are not sent to Spark Connect, whose server uses its own.
     """
     source: type[DataSource] = OmnigraphSource
     if hasattr(spark, "_jsparkSession"):
-        # Made here, so that Spark pickles it with its attributes and not by name.
+        # A class without an importable name: Spark pickles it by value, with this attribute.
         source = type(SHORT_NAME, (OmnigraphSource,), {"s3_variables": s3_variables()})
     spark.dataSource.register(source)

@@ -75,7 +75,7 @@ class Frames:
 
         for name in self._document.keys.sources:
             if name not in self._inputs:
-                continue  # it was refused before
+                continue  # its problem has been reported
             try:
                 self._add(name, self._source(self._inputs[name]))
             except (PySparkException, Py4JJavaError) as error:
@@ -116,7 +116,7 @@ class Frames:
     def _reader(self, keys: SourceKeys, more: Mapping[str, str]) -> DataFrameReader:
         options = {name: _text(value) for name, value in keys.options.items()}
         if keys.format in ("csv", "json", "xml"):
-            # Spark would make nulls of what it cannot read, and say nothing.
+            # By default Spark silently reads what it cannot parse as null.
             options.setdefault("mode", "FAILFAST")
         if keys.format == "csv":
             # Spark would take the header of one file for all.

@@ -59,17 +59,17 @@ class Pipeline:
 
     @property
     def mode(self) -> LoadMode:
-        """How rows meet those that are there."""
+        """The load mode: append, merge or overwrite."""
         return self._document.keys.mode
 
     @property
     def names_graph(self) -> bool:
-        """Whether the file says where the graph lies."""
+        """Whether the file names its graph."""
         return self._document.keys.graph is not None
 
     @property
     def graph_uri(self) -> str:
-        """Where the graph lies; raises `PipelineInvalid` if nothing says it."""
+        """The URI of the graph; raises `PipelineInvalid` if neither file nor caller names it."""
         if isinstance(self._given, Graph):
             return self._given.uri
         if self._given is not None:

@@ -1,4 +1,4 @@
-"""What validating, planning and running a pipeline tell."""
+"""The results of validating, planning and running a pipeline."""
 
 from __future__ import annotations
 

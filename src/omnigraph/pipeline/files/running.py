@@ -261,7 +261,7 @@ class PipelineRun:
         )
 
     def _history(self) -> History:
-        """The runs that the target has seen."""
+        """The runs of this pipeline among the commits of the target."""
         target = self.document.merge_into or self.document.branch
         if target not in self.graph.list_branches():
             target = self.document.base
@@ -346,7 +346,7 @@ class PipelineRun:
         return self._told("no_change", commit=history.last)
 
     def _nothing_loaded(self, loaded: LoadReceipt, history: History) -> PipelineReceipt:
-        """Every row was there already: the branch is as its base, and is not kept."""
+        """No row was new: the branch equals its base and is deleted."""
         if loaded.branch_created:
             self.graph.delete_branch(self.document.branch)
         self._notes.append("all rows were there already")
@@ -509,7 +509,7 @@ class PipelineRun:
 
 
 class _StageNotes:
-    """What a stage says of itself."""
+    """The details of a stage, for its report."""
 
     def __init__(self) -> None:
         self.detail = ""

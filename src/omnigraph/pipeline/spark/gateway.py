@@ -184,6 +184,32 @@ def spark_stopped(work: str) -> StorageError:
     return StorageError(f"Spark stopped while the {work} was running", hint=f"repeat the {work}")
 
 
+def checkpoint_copies(context: Any) -> Any:
+    """The storage level of a checkpoint that executors keep, for a context without a directory.
+
+    Two executors have each part, so that the loss of one costs nothing. A JVM on this machine is
+    driver and executor at once: one copy, since they end together.
+    """
+    from pyspark import StorageLevel
+
+    is_local = (context.master or "").startswith("local[")
+    return StorageLevel.MEMORY_AND_DISK if is_local else StorageLevel.MEMORY_AND_DISK_2
+
+
+def lost_checkpoint(text: str, work: str) -> StorageError | None:
+    """The error of an operation that lost a checkpoint with its executors; None for other texts."""
+    if _LOST_CHECKPOINT not in text:
+        return None
+    return StorageError(
+        f"the {work} lost intermediate results with the executors that kept them",
+        hint="set spark.checkpoint.dir to a directory that the driver and all executors reach, for"
+        f" example --spark-conf spark.checkpoint.dir=hdfs:///checkpoints, and repeat the {work}",
+    )
+
+
+_LOST_CHECKPOINT = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+
+
 @contextmanager
 def loss_named(work: str) -> Iterator[None]:
     """Raise the end of the JVM during a block as `StorageError`, which calls the block ``work``."""

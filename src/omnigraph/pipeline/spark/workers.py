@@ -6,6 +6,7 @@ Spark sets up SQL and the load is planned.
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -61,11 +62,40 @@ def _import(_: Any) -> None:
 
 
 def require_same_versions(spark: SparkSession) -> None:
-    """Raise `InputError` if executors have other versions: they might write other file formats."""
+    """Raise `InputError` if executors have other versions: they might write other file formats.
+
+    Also if they lack a package, or have no Python at the place that `PYSPARK_PYTHON` names.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
     context = spark.sparkContext
     slots = max(1, min(context.defaultParallelism, _WORKERS_MAX))
-    found = context.parallelize(range(slots), slots).map(lambda _: _versions()).collect()
+    try:
+        found = context.parallelize(range(slots), slots).map(lambda _: _versions()).collect()
+    except (PySparkException, Py4JError) as error:
+        missing = missing_on_executors(str(error))
+        if missing is None:
+            raise
+        raise InputError(missing, hint=_HOW_TO_INSTALL) from error
     compare_versions(_versions(), found)
+
+
+_HOW_TO_INSTALL = (
+    "install the driver's versions of Omnigraph and its packages on every executor, or send them an"
+    " archive with PYSPARK_PYTHON and spark.archives: docs/guide/spark-cluster.md has the commands"
+)
+_NO_MODULE = re.compile(r"No module named '(?P<name>\w+)")
+_NO_PYTHON = re.compile(r'Cannot run program "(?P<path>[^"]+)"')
+
+
+def missing_on_executors(text: str) -> str | None:
+    """What an error of Spark says that executors lack; None if it is about something else."""
+    if module := _NO_MODULE.search(text):
+        return f"executors have no Python package '{module['name']}'"
+    if python := _NO_PYTHON.search(text):
+        return f"executors have no Python at '{python['path']}'"
+    return None
 
 
 def compare_versions(driver: Mapping[str, str], executors: Sequence[Mapping[str, str]]) -> None:

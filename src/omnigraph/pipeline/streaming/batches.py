@@ -172,7 +172,7 @@ class BatchWriter:
             target.mode,
             actor_id=target.actor,
             operation_id=batch.key,
-            # Of a batch that is computed again, some functions give other rows: its ids decide.
+            # Not a digest of rows: functions such as rand() give others when Spark replays a batch.
             input_digest=batch.key,
             absent=target.absent,
             replace_types=target.types if target.mode == "overwrite" else (),
@@ -198,7 +198,7 @@ class BatchWriter:
                 " or say which branch it starts `from`",
             )
         if batch.number:
-            # Created anew, it would lack what the batches before wrote.
+            # A new branch of this name would lack the rows of earlier batches.
             raise NotFound(
                 f"branch `{target.branch}` was deleted while the stream wrote to it: batch"
                 f" {batch.number} has no place",

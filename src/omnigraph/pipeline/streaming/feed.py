@@ -119,7 +119,7 @@ class FeedOptions:
         return COLUMNS.append(SEQUENCE) if self.sequence else COLUMNS
 
     def line(self) -> FeedLine:
-        """The feed, of the graph as this process opens it."""
+        """The change feed of the branch; opens the graph in this process."""
         kernel = Kernel.of(Root.parse(self.path), serve_older=True)
         open_for_reading(kernel)
         return FeedLine(kernel, SchemaHistory(kernel), self.branch, self.wanted)

@@ -58,7 +58,7 @@ _WAIT_SECONDS = 0.1
 
 
 LATE = "late "
-"""Before the name of a column whose rows came too late."""
+"""Prefix of the name of a column with late rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +170,12 @@ class StreamSpec:
 
 
 def type_name(frame: object) -> str:
-    """What an error calls something that is no streaming frame."""
+    """The name, for an error, of an argument that is not a streaming frame."""
     return "a frame that is complete" if hasattr(frame, "isStreaming") else type(frame).__name__
 
 
 class Batches(Protocol):
-    """What the batches of a stream are to a graph."""
+    """How micro-batches become writes: as rows by type, or as changes to apply."""
 
     def tagged(self, frames: Mapping[str, DataFrame]) -> DataFrame:
         """One frame with a column for each of several; raises `InputError` for wrong columns."""
@@ -376,7 +376,7 @@ class GraphStream:
                 self._write(rows, number)
                 self._last = number
         except BaseException as error:
-            # Spark passes on no more than the text.
+            # Spark keeps only the text of an exception.
             self._failure = error
             raise
 
@@ -427,7 +427,7 @@ class GraphStream:
 
 
 class _Stopped(Exception):
-    """The stream was to end: the next batch is not begun."""
+    """Raised to end the stream before its next batch."""
 
 
 @contextmanager

@@ -153,9 +153,8 @@ def spark() -> Iterator[Any]:
             # saves. Sessions that commands and clusters start compile it.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            # Nobody looks at the plans that Spark writes down for its pages.
+            # No test looks at the plans that Spark writes down for its pages.
             "spark.sql.ui.explainMode": "simple",
-            "spark.sql.maxPlanStringLength": "0",
             "spark.driver.extraJavaOptions": SPARK_JAVA,
         },
     )

@@ -55,7 +55,7 @@ def forms(read: plan.ReadPlan) -> Iterator[str]:
         for entry in read.group_by.aggregates:
             yield f"{entry.value.function} distinct={entry.value.distinct}"
     yield from (f"order descending={key.descending}" for key in read.order)
-    for name in ("having", "distinct", "limit", "offset"):
+    for name in ("having", "distinct", "limit", "offset", "per"):
         if getattr(read, name):
             yield name
     for column in read.columns:

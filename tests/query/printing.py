@@ -61,6 +61,9 @@ def _part(read: ast.ReadBody, word: str) -> list[str]:
         lines += ["having {", *_indented(_clauses(read.having)), "}"]
     if read.order:
         lines += _block("order", [_key(key) for key in read.order])
+    if read.per is not None:
+        per = read.per
+        lines.append(f"limit {_count(per.count)} per {print_expression(per.key)}")
     counts = [f"{w} {_count(c)}" for w, c in (("limit", read.limit), ("offset", read.offset)) if c]
     if counts:
         lines.append(" ".join(counts))

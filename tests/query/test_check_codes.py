@@ -601,6 +601,17 @@ CASES = {
     "block in having": returns(
         "T25", "$b.title", "count { $b cites $c } > 1", tail="having { count { $b cites $c } > 1 }"
     ),
+    "limit of groups without an order": returns(
+        "T25", "$b.title", "1 per $b.pages", tail="limit 1 per $b.pages"
+    ),
+    "limit per computation": orders(
+        "T25", "order { $b.title } limit 1 per $b.pages + 1", "$b.pages + 1"
+    ),
+    "limit per unknown alias": orders("T25", "order { $b.title } limit 1 per nobody", "nobody"),
+    "limit per list": orders("T25", "order { $b.title } limit 1 per $b.tags", "$b.tags"),
+    "limit of groups per what they do not return": orders(
+        "T25", "order { n } limit 1 per $b", "$b", items="$b.title, count(*) as n"
+    ),
     # T26
     "item of a block twice": returns(
         "T26", "collect { $b cites $c return { $c.title, $c.title } } as xs", "$c.title"

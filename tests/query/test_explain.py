@@ -169,7 +169,8 @@ def test_c_qry_084_stages_come_in_their_order():
     text = """
     query prolific($n: I32) {
         match { $a: Author  $a wrote $b }
-        with { $a, count(*) as books } having { books > $n } order { books desc } limit 3
+        with { $a, count(*) as books } having { books > $n }
+        order { books desc } limit $n per $a limit 3
         match { $a knows $c  $c.fame > books }
         return { $a.name, books, count(*) as n }
     }
@@ -182,6 +183,7 @@ def test_c_qry_084_stages_come_in_their_order():
           GroupBy a: books = count(*)
           Having books > $n
           Order by books desc
+          Limit $n per a
           Limit 3
           With a = a, books = books
           Expand $a -Knows-> $c: Author

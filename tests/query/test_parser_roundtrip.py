@@ -32,7 +32,7 @@ SEPARATORS = [" ", "\n", "\t", "\r\n", "  ", " // note\n", " /* note */", " /**/
 # Mostly words with a meaning somewhere: they must not be mistaken for it anywhere else.
 NAMES = """
 x name optional any all not distinct via in is null having offset order limit return match as asc
-desc and or where set contains starts_with lower count now date query insert with
+desc and or where set contains starts_with lower count now date query insert with per
 """
 WORDS = st.sampled_from(NAMES.split())
 TYPES = st.sampled_from(["A", "Person", "T_1"])
@@ -241,6 +241,10 @@ def bodies(
         limit=counts,
         offset=counts,
         return_span=NOWHERE,
+        per=st.none()
+        | st.builds(
+            ast.LimitPer, counts.filter(lambda count: count is not None), expressions, NOWHERE
+        ),
         stages=stages,
     )
 
@@ -444,6 +448,8 @@ def reparsed(node: Any, piece: str) -> Any:
             return read_of(rest=f"order {{ {piece} }}").order[0]
         case ast.Count():
             return read_of(rest=f"limit {piece}").limit
+        case ast.LimitPer():
+            return read_of(rest=f"limit {piece}").per
         case ast.HopBounds():
             hop = read_of(clause=f"$a x{piece} $b").clauses[0]
             assert isinstance(hop, ast.Hop)

@@ -491,6 +491,7 @@ class Ordering:
     rank: plan.Rank | None
     keys: tuple[plan.SortKey, ...]
     tie_breakers: tuple[ex.OutputValue, ...]
+    per: plan.LimitPer | None
 
 
 def check_order(
@@ -540,7 +541,76 @@ class _OrderChecker:
                         "return the value with `as name` and order by that name",
                     )
         self._check_returned_rrf()
-        return Ordering(self._rank, tuple(sort_keys), self._tie_breakers())
+        per = None if self._body.per is None else self._limit_per(self._body.per)
+        return Ordering(self._rank, tuple(sort_keys), self._tie_breakers(), per)
+
+    # --- limits of groups -------------------------------------------------------------------------
+
+    def _limit_per(self, written: ast.LimitPer) -> plan.LimitPer:
+        if not self._body.order:
+            raise self._context.error(
+                "T25",
+                "`limit … per` takes the first rows of each group, so it needs an order",
+                written.span,
+                "add `order { … }` in front of it",
+            )
+        count = self._context.row_count(written.count, "limit")
+        assert count is not None
+        return plan.LimitPer(count, self._group_keys(written.key))
+
+    def _group_keys(self, node: ast.Expression) -> tuple[ex.Expression, ...]:
+        """What tells the groups of a limit apart: a node, a property or an alias."""
+        value: ex.OutputExpression | None = None
+        match node:
+            case ast.Variable() if node.name not in self._context.parameters:
+                return self._node_keys(node)
+            case ast.PropertyRef():
+                value = self._operands.property(node)
+            case ast.AliasRef():
+                value = self._output.row_values.get(node.name)
+                value = value or self._context.values.get(node.name)
+                if value is None:
+                    raise self._unknown_alias(node)
+        if value is None or isinstance(value, ex.Whole) or not value.type.is_plain_scalar:
+            raise self._context.error(
+                "T25", "a limit is per node, property or alias of a single value", node.span
+            )
+        if not self._reads_output:
+            return (value,)
+        return (self._returned(value, node.span),)
+
+    def _node_keys(self, node: ast.Variable) -> tuple[ex.Expression, ...]:
+        bound = self._operands.scope.lookup(node.name)
+        if not isinstance(bound, NodeVariable):
+            raise (
+                self._operands.unbound(node, "T6")
+                if bound is None
+                else self._operands.bare_binding(node, bound)
+            )
+        if not self._reads_output:
+            return (ex.EntityId(node.name, ex.STRING.with_nullable(bound.optional)),)
+        shown = node_id(node.name, bound)
+        for name, value in self._output.row_values.items():
+            if isinstance(value, ex.CarriedNode) and value.variable == node.name:
+                return (ex.OutputValue(name, value.type),)
+        keys = [self._returned(shown, node.span)]
+        by = dict(self._output.group_by.items) if self._output.group_by is not None else {}
+        if (of_type := by.get(f"#{node.name}")) is not None:
+            keys.append(ex.OutputValue(f"#{node.name}", of_type.type))
+        return tuple(keys)
+
+    def _returned(self, value: ex.Expression, span: Span) -> ex.Expression:
+        """The column that has a value; T25 if none does."""
+        for name, shown in self._output.row_values.items():
+            if shown == value:
+                return ex.OutputValue(name, value.type)
+        what = "grouped" if self._output.group_by is not None else "distinct"
+        raise self._context.error(
+            "T25",
+            f"{what} rows can only be ordered and limited by what they return",
+            span,
+            "add it to the return block",
+        )
 
     # --- ranking ----------------------------------------------------------------------------------
 
@@ -603,12 +673,7 @@ class _OrderChecker:
             self._require_orderable(given.type, key)
             return self._property_key(given, key)
         if value is None:
-            raise self._context.error(
-                "T25",
-                f"no return item is called `{alias.name}`",
-                key.span,
-                suggest_alias(alias.name, self._output.row_values),
-            )
+            raise self._unknown_alias(alias)
         if isinstance(value, ex.EntityObject | ex.RecordList | ex.CarriedNode):
             what = {
                 ex.EntityObject: "a whole entity",
@@ -632,15 +697,14 @@ class _OrderChecker:
     def _property_key(self, value: ex.Expression, key: ast.OrderKey) -> plan.SortKey:
         if not self._reads_output:
             return plan.SortKey(value, bool(key.descending))
-        for name, shown in self._output.row_values.items():
-            if shown == value:
-                return plan.SortKey(ex.OutputValue(name, value.type), bool(key.descending))
-        what = "grouped" if self._output.group_by is not None else "distinct"
-        raise self._context.error(
+        return plan.SortKey(self._returned(value, key.span), bool(key.descending))
+
+    def _unknown_alias(self, alias: ast.AliasRef) -> Exception:
+        return self._context.error(
             "T25",
-            f"{what} rows can only be ordered by what they return",
-            key.span,
-            "add the property to the return block",
+            f"no return item is called `{alias.name}`",
+            alias.span,
+            suggest_alias(alias.name, self._output.row_values),
         )
 
     def _is_blob_parameter(self, node: ast.Variable) -> bool:

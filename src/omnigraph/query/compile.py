@@ -212,6 +212,7 @@ def _check_part(
         interfaces,
         _references(interfaces, context.catalog),
         is_bounded_by_parameters=_is_bounded_by_parameters(pattern),
+        per=ordering.per,
     )
 
 

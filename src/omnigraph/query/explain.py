@@ -47,6 +47,9 @@ def _read(compiled: plan.ReadPlan, last: str = "Return") -> Iterator[str]:
         yield "  Distinct"
     if compiled.order:
         yield f"  Order by {_keys(compiled.order)}"
+    if compiled.per is not None:
+        keys = ", ".join(map(show, compiled.per.keys))
+        yield f"  Limit {_count(compiled.per.count)} per {keys}"
     if compiled.offset is not None:
         yield f"  Offset {_count(compiled.offset)}"
     if compiled.limit is not None:

@@ -306,6 +306,16 @@ RowCount: TypeAlias = int | ParameterValue
 
 
 @dataclass(frozen=True, slots=True)
+class LimitPer:
+    """Keep the first rows of each group, in the order of the result."""
+
+    count: RowCount
+    keys: tuple[Expression, ...]
+    """What the rows of a group agree in. Where rows are grouped or distinct they read output
+    columns."""
+
+
+@dataclass(frozen=True, slots=True)
 class TypedParameter:
     """One declared parameter, in declaration order."""
 
@@ -358,6 +368,8 @@ class ReadPlan:
     """About what the plan and its prepared form take, for caches."""
     is_bounded_by_parameters: bool = False
     """Whether some hop has bounds that only a run knows."""
+    per: LimitPer | None = None
+    """What each group keeps, before `offset` and `limit`."""
 
     def within(self, parameters: Mapping[str, object]) -> ReadPlan:
         """The plan of a run: the parameters that bound hops have their values."""

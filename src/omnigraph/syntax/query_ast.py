@@ -327,8 +327,17 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitPer:
+    """`limit count per key`: so many rows of each group that agrees in the key."""
+
+    count: Count
+    key: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class ReadBody:
-    """`match … return … [having …] [order …] [limit …] [offset …]`.
+    """`match … return … [having …] [order …] [limit … per …] [limit …] [offset …]`.
 
     A stage has the same parts, with the word `with` in the place of `return`.
     """
@@ -343,6 +352,8 @@ class ReadBody:
     offset: Count | None
     return_span: Span
     """The word `return` or `with`, where errors about the whole result point."""
+    per: LimitPer | None = None
+    """The limit of each group, which comes before the other one."""
     stages: tuple[ReadBody, ...] = ()
     """The stages before: each hands its rows to the next one, the last of them to this match."""
 

@@ -6,7 +6,7 @@
     shown = [ "distinct" ] "{" item { item } "}"
             [ "having" "{" filter { filter } "}" ]
             [ "order" "{" key { "," key } "}" ]
-            [ "limit" count ] [ "offset" count ]
+            [ "limit" count "per" expression ] [ "limit" count ] [ "offset" count ]
     block = ( "count" | "exists" | "sum" | "avg" | "min" | "max" | "collect" )
             "{" clause { clause } [ "return" [ "distinct" ] "{" item { item } "}"
             [ "order" "{" key { "," key } "}" ] [ "limit" count ] ] "}"
@@ -88,9 +88,20 @@ def _shown(
     if stream.take_word("having"):
         having = stream.one_or_more(parse_having_filter, "a filter", "in `having`")
     order = _order(stream) if stream.take_word("order") else ()
-    limit = _count(stream, "limit") if stream.take_word("limit") else None
+    limit = _limit(stream)
+    per = None
+    if limit is not None and stream.take_word("per"):
+        key = parse_expression(stream)
+        per = ast.LimitPer(limit, key, stream.span_from(limit.span.start))
+        limit = _limit(stream)
     offset = _count(stream, "offset") if stream.take_word("offset") else None
-    return ast.ReadBody(clauses, items, distinct, having, order, limit, offset, word.span, stages)
+    return ast.ReadBody(
+        clauses, items, distinct, having, order, limit, offset, word.span, per, stages
+    )
+
+
+def _limit(stream: QueryStream) -> ast.Count | None:
+    return _count(stream, "limit") if stream.take_word("limit") else None
 
 
 def parse_block(stream: QueryStream) -> ast.BlockValue:
@@ -116,8 +127,8 @@ def parse_block(stream: QueryStream) -> ast.BlockValue:
     if not clauses:
         stream.fail(f"expected a clause {where}", block)
     body = shown[0] if shown else None
-    if body is not None and (body.having or body.offset):
-        stream.fail("a block has neither `having` nor `offset`", block)
+    if body is not None and (body.having or body.offset or body.per):
+        stream.fail("a block has no `having`, no `offset` and no `limit … per`", block)
     span = stream.span_from(word.span.start)
     if body is None:
         return ast.BlockValue(function, tuple(clauses), (), False, (), None, span)
@@ -181,6 +192,8 @@ def _misplaced(stream: QueryStream, after: str, next_words: tuple[str, ...]) -> 
     """Fail at a token that neither belongs to what a stage shows nor may follow it."""
     if stream.at_word(*_TAIL):
         hint = f"`having`, `order`, `limit` and `offset` follow `{after}` in this order, once each"
+        if stream.at_word("limit"):
+            hint += "; only a `limit … per` has another limit behind it"
         stream.fail(f"`{stream.current.text}` is misplaced", stream.current.span, hint=hint)
     advice = _AFTER_RETURN_ADVICE.get(stream.current.text.lower())
     expected = [f"`{word}`" for word in (*_TAIL, *next_words)]

@@ -69,7 +69,8 @@ class Reference:
         )
         solutions = match.solutions(read.pattern)
         ranked = None if read.rank is None else ranking(read.rank, solutions, search, limit)
-        return Tail(read, row, ranked, limit, offset).answer(solutions)
+        per = None if read.per is None else _row_count(read.per.count, parameters)
+        return Tail(read, row, ranked, limit, offset, per).answer(solutions)
 
 
 def _row_count(count: plan.RowCount | None, parameters: Mapping[str, Any]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
@@ -35,6 +36,8 @@ class Tail:
     ranked: Mapping[str, Ranked] | None
     limit: int | None
     offset: int | None
+    per: int | None = None
+    """How many rows each group of a limit keeps."""
 
     def answer(self, solutions: Sequence[Solution]) -> Answer:
         """The rows these solutions become."""
@@ -46,6 +49,15 @@ class Tail:
             for output in rows:
                 first.setdefault(identity(output.values), output)
             rows = list(first.values())
+        if self.read.per is not None and self.per is not None:
+            kept: Counter[Hashable] = Counter()
+            first_rows = []
+            for output in rows:
+                group = identity([output.row.value(key) for key in self.read.per.keys])
+                kept[group] += 1
+                if kept[group] <= self.per:
+                    first_rows.append(output)
+            rows = first_rows
         start = self.offset or 0
         end = None if self.limit is None else start + self.limit
         names = tuple(column.name for column in self.read.columns)

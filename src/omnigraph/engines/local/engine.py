@@ -22,7 +22,7 @@ from omnigraph.engines.local.bindings import (
     Bound,
     is_counted,
 )
-from omnigraph.engines.local.grouping import codes_of
+from omnigraph.engines.local.grouping import Coded, codes_of, first_of_groups, item_codes
 from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.last_hop import groups_of
 from omnigraph.engines.local.match import match
@@ -213,7 +213,8 @@ def _row_answer(session: Session, frame: BindingTable) -> ResultColumns:
     if compiled.rank is not None:
         # Every ranked candidate has a row, so `stop` candidates suffice unless rows are dropped
         # after ranking.
-        stop = None if compiled.distinct or prepared.having else cut.stop
+        drops = compiled.distinct or prepared.having or prepared.per is not None
+        stop = None if drops else cut.stop
         ranked = rank(session, frame, compiled.rank.score, compiled.rank.best_first, stop)
         frame, ranks = ranked.frame, ranked.ranks
         scores = _score_columns(session, ranked)
@@ -236,10 +237,29 @@ def _row_answer(session: Session, frame: BindingTable) -> ResultColumns:
     keys: list[Key] = [] if ranks is None else [(pa.array(ranks), False)]
     keys += [(values.column(key.expression), key.descending) for key in prepared.order]
     if keys or cut.takes_part_of(frame.count):
-        rows = ordered_rows(keys, _ties(session, values), frame.count, cut.stop)[cut.start :]
+        rows = _ordered(session, values, keys, _ties(session, values), cut)
         chosen, scores, _ = _filtered(frame, scores, None, rows)
         values = _RowColumns(session, chosen, scores)
     return _columns(compiled, [values.output(column) for column in prepared.columns])
+
+
+def _ordered(
+    session: Session, values: BindingValues, keys: list[Key], ties: list[TieBreaker], cut: _Cut
+) -> Rows:
+    """The rows of the answer in their order: of each group the first ones, then the limit."""
+    count = values.frame.count
+    per = session.prepared.per
+    most = None if per is None else session.run.row_count(per.count)
+    if per is None or most is None:
+        return ordered_rows(keys, ties, count, cut.stop)[cut.start :]
+    rows = ordered_rows(keys, ties, count, None)
+    if count:
+        some = [
+            Coded(each.codes[rows], each.count) if isinstance(each, Coded) else taken(each, rows)
+            for each in (item_codes(values, key, count) for key in per.keys)
+        ]
+        rows = rows[first_of_groups(some, most)]
+    return rows[cut.start : cut.stop]
 
 
 def _score_columns(session: Session, ranked: RankedRows) -> dict[str, pa.Array]:
@@ -395,8 +415,7 @@ def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) ->
             ties += _carried_ties(session, groups.column(tie), carried[tie.name])
         else:
             ties.append(_group_column(groups, tie))
-    order = ordered_rows(keys, ties, groups.frame.count, cut.stop)[cut.start :]
-    chosen = groups.kept(order)
+    chosen = groups.kept(_ordered(session, groups, keys, ties, cut))
     return _columns(prepared.compiled, [chosen.outputs[column.name] for column in prepared.columns])
 
 

@@ -23,6 +23,7 @@ from omnigraph.engines.local.sorting import (
     grouped,
     rows_by_part,
     sorted_distinct,
+    stable_order,
 )
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
@@ -315,6 +316,19 @@ def _spelled(value: list[object] | None) -> str:
     return repr([item + 0.0 if isinstance(item, float) else item for item in value])
 
 
+# --- first rows of groups -------------------------------------------------------------------------
+
+
+def first_of_groups(columns: Sequence[pa.Array | Coded], most: int) -> Codes:
+    """The rows that are among the first ``most`` of those that agree in some columns."""
+    grouping = codes_of(columns).grouped()
+    order = stable_order(grouping.group)
+    starts = np.cumsum(grouping.sizes) - grouping.sizes
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order)) - starts[grouping.group[order]]
+    return np.flatnonzero(place < most)
+
+
 # --- groups and aggregates ------------------------------------------------------------------------
 
 
@@ -487,10 +501,10 @@ def _groups(values: BindingValues, by: plan.GroupBy, rows_in_all: int) -> Groupi
         # Without group items there is one group, also of no rows.
         alone = np.zeros(count, np.int64)
         return Grouping(alone, alone[:1], np.array([count]))
-    return codes_of([_codes(values, item, rows_in_all) for _, item in by.items]).grouped()
+    return codes_of([item_codes(values, item, rows_in_all) for _, item in by.items]).grouped()
 
 
-def _codes(values: BindingValues, item: ex.Expression, rows_in_all: int) -> pa.Array | Coded:
+def item_codes(values: BindingValues, item: ex.Expression, rows_in_all: int) -> pa.Array | Coded:
     """Codes of an item; ids and texts of nodes use codes that are cached."""
     if isinstance(item, ex.EntityId) and values.frame.count:
         codes = values.slots(item.variable).astype(np.int64) + 1

@@ -172,6 +172,7 @@ class PreparedRead:
     """The columns that hand a node on to the next stage."""
     blocks: dict[str, PreparedBlock]
     """The blocks that give rows a value, by the variable of the value."""
+    per: plan.LimitPer | None
 
 
 def prepare(compiled: plan.ReadPlan) -> PreparedRead:
@@ -219,7 +220,11 @@ class _Preparation:
             else ()
         )
         needed = {variable.name for variable in ties}
-        for expression in _tail_expressions(group_by, columns, order, having):
+        per = compiled.per and replace(
+            compiled.per, keys=tuple(map(self.rewritten, compiled.per.keys))
+        )
+        limited = () if per is None else per.keys
+        for expression in (*_tail_expressions(group_by, columns, order, having), *limited):
             needed |= self._reads(expression)
         if compiled.rank is not None:
             needed.add(compiled.rank.score.variable)
@@ -249,6 +254,7 @@ class _Preparation:
             _stage(pattern),
             _carried(columns, group_by),
             {name: self._block(name) for name in self.computed},
+            per,
         )
 
     # --- expressions ------------------------------------------------------------------------------

@@ -544,4 +544,8 @@ class Session:
         """How many ordered rows the result needs; None for all."""
         compiled = self.prepared.compiled
         limit = self.run.row_count(compiled.limit)
-        return None if limit is None else limit + (self.run.row_count(compiled.offset) or 0)
+        return (
+            None
+            if limit is None or compiled.per is not None
+            else limit + (self.run.row_count(compiled.offset) or 0)
+        )

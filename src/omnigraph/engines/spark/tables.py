@@ -81,6 +81,7 @@ class Needs:
                 needs._add([column.expression], prepared)
         needs._add(prepared.having, prepared)
         needs._add([key.expression for key in prepared.order], prepared)
+        needs._add(() if prepared.per is None else prepared.per.keys, prepared)
         for name, call in rank_calls(prepared).items():
             needs.calls.setdefault(call.variable, {})[name] = call
         return needs

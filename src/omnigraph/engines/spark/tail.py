@@ -93,7 +93,7 @@ class _Tail:
             for value in self.prepared.ties:
                 if value.value_type is not None:
                     keys += sort_keys(bindings.column(value.name), value.value_type)
-        frame = self._limited(frame, keys, start, stop)
+        frame = self._limited(self._first_per(frame, values, keys), keys, start, stop)
         bindings = replace(bindings, frame=frame)
         return self._projected(
             frame, [self._output(bindings, values, column) for column in self.prepared.columns]
@@ -196,7 +196,7 @@ class _Tail:
             sorting += sort_keys(column, key.expression.type, descending=key.descending)
         if sorting:
             sorting += self._tie_keys(by_name)
-        frame = self._limited(frame, sorting, start, stop)
+        frame = self._limited(self._first_per(frame, values, sorting), sorting, start, stop)
         return self._projected(frame, [F.col(names[column.name]) for column in columns])
 
     def _tie_keys(self, by_name: Mapping[str, str]) -> list[Column]:
@@ -314,7 +314,7 @@ class _Tail:
             keys += sort_keys(column, key.expression.type, descending=key.descending)
         if keys:
             keys += self._tie_keys(by_name)
-        frame = self._limited(frame, keys, start, stop)
+        frame = self._limited(self._first_per(frame, values, keys), keys, start, stop)
         return self._projected(
             frame, [F.col(outputs[output.name]) for output in self.prepared.columns]
         )
@@ -329,6 +329,20 @@ class _Tail:
         if limit is None and isinstance(ranked_by, ex.Nearest | ex.Rrf):
             raise InputError("nearest and rrf need a limit; the parameter given for it is null")
         return start, None if limit is None else start + limit
+
+    def _first_per(self, frame: DataFrame, values: Values, keys: Sequence[Column]) -> DataFrame:
+        """The first rows of each group, in the order of some keys."""
+        per = self.prepared.per
+        most = None if per is None else self.run.row_count(per.count)
+        if per is None or most is None:
+            return frame
+        groups = []
+        for key in per.keys:
+            frame, column = self._named(frame, one_zero(values.column(key), key.type))
+            groups.append(column)
+        number = F.row_number().over(Window.partitionBy(*groups).orderBy(*keys))
+        frame, place = self._named(frame, number)
+        return frame.where(place <= most)
 
     def _limited(
         self, frame: DataFrame, keys: Sequence[Column], start: int, stop: int | None

@@ -137,6 +137,7 @@ def test_every_command_declares_its_capability():
         "init",
         "studio",
         "lint",
+        "fmt",
         "index",
         "optimize",
         "repair",

@@ -216,3 +216,20 @@ def test_a_file_that_is_no_text_is_pointed_at(run, tmp_path: Path):
     done = run("lint", "--schema", SCHEMA, "--query", path)
     assert done.code == 1
     assert f"{path}:1:7: parse error: the text is not valid UTF-8" in done.err
+
+
+def test_fmt_lays_files_out_once_and_check_only_tells(run, tmp_path: Path):
+    schema, queries = tmp_path / "schema.pg", tmp_path / "below" / "queries.gq"
+    queries.parent.mkdir()
+    schema.write_text("node A{name:String @key} // kept\n")
+    queries.write_text("query q { match { $a: A } return { $a.name } }\n")
+    told = run("fmt", tmp_path, "--check")
+    assert told.code == 1 and told.out.splitlines()[0] == f"{schema}: would be laid out anew"
+    assert "2 files looked at, 1 would be laid out anew" in told.out
+    assert run("fmt", tmp_path).code == 0
+    assert schema.read_text() == "node A { name: String @key } // kept\n"
+    assert run("fmt", tmp_path, "--check").code == 0
+    schema.write_text("node {")
+    broken = run("fmt", schema)
+    assert broken.code == 1 and "schema.pg" in broken.err and schema.read_text() == "node {"
+    assert run("fmt", tmp_path / "below" / "other.txt").code == 1

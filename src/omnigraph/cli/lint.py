@@ -1,4 +1,4 @@
-"""`omnigraph lint`: does every query of a file fit a schema?"""
+"""`omnigraph lint` and `fmt`: queries checked against a schema, and the layout of files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.failures import ExitCode, UsageError, error_lines
-from omnigraph.cli.files import compile_schema_file, read_source
-from omnigraph.cli.help import Commands, GraphCommand
+from omnigraph.cli.files import compile_schema_file, read_source, replaced_file, require_file
+from omnigraph.cli.help import Commands, FileCommand, GraphCommand
 from omnigraph.cli.opening import open_to_read
-from omnigraph.cli.options import Given, JsonFlag, SchemaFile, UriArgument, flag, option
+from omnigraph.cli.options import (
+    Given,
+    JsonFlag,
+    SchemaFile,
+    UriArgument,
+    argument,
+    flag,
+    option,
+)
 from omnigraph.cli.output import Line, Styled, counted, output_of
+from omnigraph.syntax.tokens import FILE_SUFFIXES
 
 if TYPE_CHECKING:
     from omnigraph.errors import CompileError
@@ -68,6 +77,62 @@ def lint(
         output.lines(_report_lines(report))
     if report.status == "error":
         raise typer.Exit(ExitCode.FAILURE)
+
+
+FormattedFiles = Annotated[
+    list[Path], argument("PATH...", "`.pg` and `.gq` files, or directories of them")
+]
+CheckFlag = Annotated[bool, flag("--check", "change nothing; exit code 1 if a file would change")]
+
+
+@COMMANDS.add(FileCommand)
+def fmt(
+    ctx: typer.Context, paths: FormattedFiles, *, check: CheckFlag = False, json: JsonFlag = False
+) -> None:
+    """Lay out schemas and queries: indentation, spaces and blank lines.
+
+    Comments, the order of everything and the ends of lines stay, and so does what a text means. A
+    file that does not parse is left as it is, and the exit code is 1.
+
+    omnigraph fmt examples
+    omnigraph fmt schema.pg queries.gq --check
+    """
+    from omnigraph.errors import QueryParseError, SchemaParseError
+    from omnigraph.syntax.formatting import format_text, language_of
+
+    output = output_of(ctx)
+    changed: list[Path] = []
+    files = list(_language_files(paths))
+    for path in files:
+        language = language_of(path.name)
+        source = read_source(path, QueryParseError if language == "gq" else SchemaParseError)
+        formatted = format_text(source, language)
+        if formatted.encode() != path.read_bytes():
+            changed.append(path)
+            if not check:
+                with replaced_file(path) as stream:
+                    stream.write(formatted.encode())
+    document = {"checked": len(files), "changed": [str(path) for path in changed]}
+    would = "would be laid out anew" if check else "laid out anew"
+    lines: list[Line] = [(f"{path}: {would}",) for path in changed]
+    lines.append((f"{counted(len(files), 'file')} looked at, {len(changed)} {would}",))
+    output.show(document, lines, json=json)
+    if check and changed:
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def _language_files(paths: list[Path]) -> Iterator[Path]:
+    """Each file, and those below each directory, in their order; raises `NotFound`."""
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(each for each in path.rglob("*") if each.suffix in FILE_SUFFIXES)
+            continue
+        require_file(path)
+        if path.suffix not in FILE_SUFFIXES:
+            raise UsageError(
+                f"`{path}` is no `.pg` or `.gq` file", hint="rename it, or leave it out"
+            )
+        yield path
 
 
 def _schema_of(

@@ -7,7 +7,7 @@ classified as keywords here: keywords are contextual in both languages, so that 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -286,6 +286,11 @@ class TokenStream:
         A punctuation mark is known by its text alone: strings keep their quotes."""
 
     # --- looking ---------------------------------------------------------------------------------
+
+    @property
+    def tokens(self) -> Sequence[Token]:
+        """All tokens, wherever the cursor is."""
+        return self._tokens
 
     def peek(self, ahead: int = 1) -> Token:
         """The token ``ahead`` places further; END past the end."""

@@ -1,0 +1,222 @@
+"""The one layout of `.pg` and `.gq` texts: indentation, spaces and blank lines.
+
+Lines end where their author ended them. The formatter moves no token to another line, adds and
+removes none, and keeps every comment, so a text means the same afterwards; it knows tokens and not
+the grammar, so new clauses of the languages need nothing here. Formatting twice is formatting once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from omnigraph.errors import InternalError
+from omnigraph.syntax.query_expressions import QueryStream
+from omnigraph.syntax.query_parser import parse_query_file
+from omnigraph.syntax.schema_parser import SchemaStream, parse_schema
+from omnigraph.syntax.tokens import SCHEMA_SUFFIX, Source, TokenKind
+
+Language = Literal["gq", "pg"]
+
+INDENT = "    "
+_OPENING = {"{": "}", "(": ")", "[": "]"}
+_CLOSING = frozenset(_OPENING.values())
+_TIGHT = frozenset("([")
+"""Brackets without a space inside; bounds of hops, `{1,3}`, have none either."""
+_DECLARATIONS = frozenset({"node", "edge", "interface", "query"})
+_CONTINUING = frozenset(
+    {"@", "and", "or", "via", "as", "where", "set", "implements", "+", "-", "*", "/", ",", "->"}
+)
+"""What a line may begin with that goes on with the one before."""
+_BLOCKS = frozenset({"match", "return", "order", "having", "with", "not", "optional", "any", "all"})
+"""Words before the brace of a block that may hold a variable alone, as bounds may."""
+_VALUES = frozenset(
+    {TokenKind.TYPE, TokenKind.VAR, TokenKind.STRING, TokenKind.INT, TokenKind.FLOAT}
+)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def language_of(path: str) -> Language:
+    """The language of a file by its name."""
+    return "pg" if path.endswith(SCHEMA_SUFFIX) else "gq"
+
+
+def format_text(source: str | Source, language: Language) -> str:
+    """The text in the one layout; raises the parse error of a text that is none."""
+    text = source if isinstance(source, Source) else Source(source.removeprefix("\ufeff"))
+    if language == "gq":
+        parse_query_file(text)
+    else:
+        parse_schema(text)
+    pieces = list(_pieces(text, language))
+    formatted = "".join(_lines(pieces, language))
+    again = list(_pieces(Source(formatted), language))
+    if [each.text for each in again] != [each.text for each in pieces]:
+        raise InternalError(f"formatting would change the text of a .{language} file")
+    return formatted
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A token or a comment, and what separates it from the one before."""
+
+    text: str
+    kind: TokenKind | None
+    """None for a comment."""
+    newlines: int
+    space: int
+    """How much white space is before it."""
+    column: int
+    """Of the line that it begins, how far that was indented."""
+    is_tight: bool = False
+    """Whether it is in the bounds of a hop, or one of their braces."""
+
+
+def _pieces(source: Source, language: Language) -> Iterator[_Piece]:
+    """Tokens and comments in their order, bounds of hops marked."""
+    found = list(_spread(source, language))
+    tight: list[int] = []
+    for at, piece in enumerate(found):
+        if piece.text == "{" and piece.kind is TokenKind.PUNCT:
+            tight.append(_bounds_end(found, at))
+        within = bool(tight) and at <= tight[-1]
+        yield replace(piece, is_tight=within)
+        if piece.text == "}" and piece.kind is TokenKind.PUNCT and tight:
+            tight.pop()
+
+
+def _bounds_end(found: list[_Piece], at: int) -> int:
+    """Where the bounds of a hop end that begin here; before it if this is another brace."""
+    before = found[at - 1] if at else None
+    if before is None or found[at].space or before.text in _BLOCKS:
+        return at - 1
+    if before.kind is not TokenKind.WORD and before.text != ">":
+        return at - 1
+    for end in range(at + 1, min(at + 5, len(found))):
+        piece = found[end]
+        if piece.text == "}":
+            return end
+        if piece.kind not in (TokenKind.INT, TokenKind.VAR) and piece.text != ",":
+            break
+    return at - 1
+
+
+def _spread(source: Source, language: Language) -> Iterator[_Piece]:
+    text, at = source.text, 0
+    stream = QueryStream(source) if language == "gq" else SchemaStream(source)
+    for token in stream.tokens:
+        for comment in _COMMENT.finditer(text, at, token.span.start):
+            # A line comment ends before its newline, and has no space at its end.
+            yield _piece(text, at, comment.start(), comment[0].rstrip(), None)
+            at = comment.end()
+        if token.kind is TokenKind.END:
+            return
+        spelled = text[token.span.start : token.span.end]
+        yield _piece(text, at, token.span.start, spelled, token.kind)
+        at = token.span.end
+
+
+def _piece(text: str, end: int, start: int, spelled: str, kind: TokenKind | None) -> _Piece:
+    gap = text[end:start]
+    column = len(gap.rpartition("\n")[2].expandtabs(4))
+    return _Piece(spelled, kind, gap.count("\n"), len(gap), column)
+
+
+def _lines(pieces: list[_Piece], language: Language) -> Iterator[str]:
+    """The text, line by line with the ends of lines."""
+    depth = 0
+    base: int | None = None
+    """How far the last line of this block was indented that began something, by its author."""
+    lines: list[list[_Piece]] = []
+    for piece in pieces:
+        if not lines or piece.newlines:
+            lines.append([])
+        lines[-1].append(piece)
+    previous: list[_Piece] | None = None
+    for line in lines:
+        first = line[0]
+        if previous is not None and first.newlines > 1 and _may_be_apart(previous, first):
+            yield "\n"
+        closers = _leading_closers(line)
+        level = max(depth - closers, 0)
+        if _continues(first, depth, base):
+            level += 1
+        elif first.kind is not None:
+            base = first.column
+        yield f"{INDENT * level}{_spaced(line, language, depth)}\n"
+        step = sum(_step(piece) for piece in line)
+        if step:
+            depth, base = depth + step, None
+        previous = line
+
+
+def _may_be_apart(previous: list[_Piece], first: _Piece) -> bool:
+    """Whether a blank line is kept: not behind an opening bracket, nor before a closing one."""
+    return previous[-1].text not in _OPENING and first.text not in _CLOSING
+
+
+def _step(piece: _Piece) -> int:
+    if piece.kind is not TokenKind.PUNCT:
+        return 0
+    return (piece.text in _OPENING) - (piece.text in _CLOSING)
+
+
+def _leading_closers(line: list[_Piece]) -> int:
+    count = 0
+    for piece in line:
+        if _step(piece) != -1:
+            break
+        count += 1
+    return count
+
+
+def _continues(first: _Piece, depth: int, base: int | None) -> bool:
+    """Whether a line goes on with what the one before began.
+
+    Between declarations, everything does that begins none. Within a block the author's own
+    indentation tells an annotation of the property above from a constraint of the type.
+    """
+    if first.kind is None or _step(first) != 0:
+        return False
+    if depth == 0:
+        return first.text not in _DECLARATIONS
+    return first.text in _CONTINUING and base is not None and first.column > base
+
+
+def _spaced(line: list[_Piece], language: Language, depth: int) -> str:
+    """The pieces of a line with the spaces that belong between them."""
+    parts = [line[0].text]
+    for before, piece in pairwise(line):
+        depth += _step(before)
+        parts.append(" " * _space(before, piece, language, 2 if depth else 1))
+        parts.append(piece.text)
+    return "".join(parts)
+
+
+def _space(before: _Piece, piece: _Piece, language: Language, most: int) -> int:
+    """How many spaces are between two pieces of a line.
+
+    Where both none and one are right, the author decides. Within a block, two tell clauses of one
+    line apart (``most``), and comments behind lines may be aligned.
+    """
+    if piece.kind is None:
+        return max(1, piece.space)
+    if before.kind is None:
+        return 1
+    left = before.text if before.kind is TokenKind.PUNCT else ""
+    right = piece.text if piece.kind is TokenKind.PUNCT else ""
+    given = min(piece.space, most)
+    if piece.is_tight or (before.is_tight and left != "}"):
+        return 0
+    if left in _TIGHT or right in (")", "]", ",", ":") or (left == "{" and right == "}"):
+        return 0
+    if left in ("{", ",", "->") or right in ("{", "}", "->"):
+        return 1
+    if left == "}":
+        return max(1, given)
+    if left == ":" and (language == "pg" or piece.kind in _VALUES):
+        return 1
+    return given

@@ -22,6 +22,8 @@ node Person implements Thing {
     bio: String? @index
     tags: [String]?
     vec: Vector(2)? @index
+    born: Date?
+    seen: DateTime?
 }
 node City implements Thing { name: String @key  size: I32?  motto: String?  open: Bool? }
 edge Knows: Person -> Person { since: I32? }
@@ -81,6 +83,8 @@ def records(choices: random.Random) -> list[Record]:
             "tags": maybe(lambda: choices.choices(["x", "y", ""], k=choices.randint(0, 3))),
             "vec": maybe(lambda: [float(choices.randint(0, 2)), choices.choice([0.0, 0.5])]),
             "note": maybe(lambda: choices.randint(0, 2)),
+            "born": maybe(lambda: choices.choice(["1969-12-31", "2000-01-31", "2024-02-29"])),
+            "seen": maybe(lambda: f"2024-02-{choices.randint(27, 29)}T23:59:59.5Z"),
         }
         made.append({"type": "Person", "data": data})
     for name in choices.sample(cities, len(cities)):
@@ -422,6 +426,10 @@ class MatchWriter:
             f'{text} starts_with "r"',
             f'{text} != "red"',
             f"length({text}) > {small}",
+            f"{number} % 2 = {small}",
+            f"if({number} > {small}, {number}, 7) {self._operator()} 2",
+            f'{text} ends_with "e"',
+            f'{text} matches "^r|x$"',
             f"coalesce({number}, 1) >= 1",
             f"${name} is not null",
         ]

@@ -121,6 +121,20 @@ class TailWriter:
         found += [f"${name}.length" for name in names.paths]
         found += [name for name, kind in names.values.items() if kind != "other"]
         found += [f"${n}.{NUMBERS[t][0]} * 2 - 1" for n, t in names.readable.items()]
+        for name, type_name in names.readable.items():
+            number, text = f"${name}.{NUMBERS[type_name][0]}", f"${name}.{TEXTS[type_name][0]}"
+            found += [
+                f'case {{ {number} > 1: {text}, {number} is null: ${name}.name, else: "no" }}',
+                f'if({text} contains "e" and {number} < 2, {number} % 2, 0.5)',
+                f'concat(substring({text}, 1, 3), "|", trim({text}))',
+                f"round(sqrt({number}), 4)",
+            ]
+            if type_name == "Person":
+                found += [
+                    f"${name}.born + months({number})",
+                    f'date_trunc("month", ${name}.seen - hours(3))',
+                    f'${name}.seen - datetime("2024-02-28")',
+                ]
         return sorted(found)
 
     def _items(self) -> tuple[list[str], list[str]]:
@@ -166,6 +180,14 @@ class TailWriter:
                         f"collect({number})",
                         f"collect(distinct ${name}.name)",
                         "count(*) * 2",
+                        f"median({number})",
+                        f"percentile(distinct {number}, 0.25)",
+                        f"round(stddev({number}), 6)",
+                        *(
+                            [f"min(${name}.born)", f"max(${name}.seen)"]
+                            if type_name == "Person"
+                            else []
+                        ),
                     ]
                 )
             )

@@ -42,6 +42,8 @@ def print_expression(expression: ast.Expression) -> str:
             from tests.query.printing import print_block
 
             return print_block(expression)
+        case ast.Conditional():
+            return _conditional(expression)
         case _:
             assert_never(expression)
 
@@ -54,6 +56,8 @@ def _aggregate(aggregate: ast.Aggregate) -> str:
     if aggregate.argument is None:
         return f"{aggregate.function}(*)"
     text = print_expression(aggregate.argument)
+    if aggregate.fraction is not None:
+        text = f"{text}, {print_expression(aggregate.fraction)}"
     if aggregate.distinct:
         text = f"distinct {text}"
     elif text.startswith("distinct "):
@@ -62,7 +66,7 @@ def _aggregate(aggregate: ast.Aggregate) -> str:
     return f"{aggregate.function}({text})"
 
 
-_TIGHTNESS = {"+": 1, "-": 1, "*": 2, "/": 2}
+_TIGHTNESS = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}
 
 
 def _arithmetic(expression: ast.Arithmetic) -> str:
@@ -77,3 +81,35 @@ def _arithmetic_operand(operand: ast.Expression, at_least: int) -> str:
     text = print_expression(operand)
     loose = isinstance(operand, ast.Arithmetic) and _TIGHTNESS[operand.operator] < at_least
     return f"({text})" if loose else text
+
+
+def _conditional(conditional: ast.Conditional) -> str:
+    cases = [(print_condition(c), print_expression(value)) for c, value in conditional.cases]
+    otherwise = conditional.otherwise
+    if len(cases) == 1:
+        parts = [*cases[0], *([] if otherwise is None else [print_expression(otherwise)])]
+        return f"if({', '.join(parts)})"
+    lines = [f"{condition}: {value}" for condition, value in cases]
+    if otherwise is not None:
+        lines.append(f"else: {print_expression(otherwise)}")
+    return f"case {{ {', '.join(lines)} }}"
+
+
+def print_condition(condition: ast.Condition) -> str:
+    """A filter, or several joined by a word, on one line."""
+    match condition:
+        case ast.BooleanCondition():
+            return f" {condition.operator} ".join(
+                f"({print_condition(each)})"
+                if isinstance(each, ast.BooleanCondition)
+                else print_condition(each)
+                for each in condition.operands
+            )
+        case ast.NullTest():
+            word = "is not null" if condition.negated else "is null"
+            return f"{print_expression(condition.operand)} {word}"
+        case ast.Filter():
+            left, right = print_expression(condition.left), print_expression(condition.right)
+            return f"{left} {condition.operator} {right}"
+        case _:
+            assert_never(condition)

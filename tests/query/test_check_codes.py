@@ -232,7 +232,7 @@ CASES = {
     "sum of text": returns("T8", "sum($b.title)", "$b.title"),
     "sum of a node": returns("T8", "sum($b)", "$b"),
     "avg of a boolean": returns("T8", "avg($b.available)", "$b.available"),
-    "min of a date": returns("T8", "min($b.released)", "$b.released"),
+    "min of a boolean": returns("T8", "min($b.available)", "$b.available"),
     "max of a boolean": returns("T8", "max($b.available)", "$b.available"),
     "max of a list": returns("T8", "max($b.tags)", "$b.tags"),
     "collect of a list": returns("T8", "collect($b.tags)", "$b.tags"),

@@ -13,7 +13,8 @@ from omnigraph.errors import InputError, InternalError
 from omnigraph.model.arrow import TIMESTAMP
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
-from omnigraph.query.evaluate import date_part, evaluate, holds, scalar_operand
+from omnigraph.query.evaluate import evaluate, holds, scalar_operand
+from omnigraph.query.functions import date_part
 
 NOW = dt.datetime(2031, 4, 9, 7, 30, 0, 123456, tzinfo=dt.UTC)
 ARROW = {

@@ -32,7 +32,8 @@ SEPARATORS = [" ", "\n", "\t", "\r\n", "  ", " // note\n", " /* note */", " /**/
 # Mostly words with a meaning somewhere: they must not be mistaken for it anywhere else.
 NAMES = """
 x name optional any all not distinct via in is null having offset order limit return match as asc
-desc and or where set contains starts_with lower count now date query insert with per
+desc and or where set contains starts_with lower count now date query insert if case else matches
+ends_with with per
 """
 WORDS = st.sampled_from(NAMES.split())
 TYPES = st.sampled_from(["A", "Person", "T_1"])
@@ -77,6 +78,8 @@ ARITIES = {
     "coalesce": (2, 4),
     "round": (1, 2),
     "date_part": (2, 2),
+    "replace": (3, 3),
+    "days": (1, 1),
 }
 
 
@@ -103,14 +106,41 @@ def search_calls(inner: st.SearchStrategy[Any]) -> Any:
     )
 
 
+def conditions(inner: st.SearchStrategy[Any]) -> Any:
+    """Conditions of a conditional; operands of one operator never have the same one."""
+    tests = st.one_of(
+        st.builds(ast.Filter, inner, st.sampled_from(["=", "<", "contains"]), inner, NOWHERE),
+        st.builds(ast.NullTest, inner, st.booleans(), NOWHERE),
+    )
+    several = st.lists(tests, min_size=2, max_size=3)
+    either = st.builds(ast.BooleanCondition, st.just("or"), several.map(tuple), NOWHERE)
+    both = st.lists(tests | either, min_size=2, max_size=2).map(tuple)
+    return st.one_of(tests, either, st.builds(ast.BooleanCondition, st.just("and"), both, NOWHERE))
+
+
 def compound(inner: st.SearchStrategy[Any]) -> Any:
     return st.one_of(
-        st.builds(ast.Arithmetic, st.sampled_from("+-*/"), inner, inner, NOWHERE),
-        calls(ast.FunctionCall, ["lower", "length", "coalesce", "round", "date_part"], inner),
+        st.builds(ast.Arithmetic, st.sampled_from("+-*/%"), inner, inner, NOWHERE),
+        calls(
+            ast.FunctionCall,
+            ["lower", "length", "coalesce", "round", "date_part", "replace", "days"],
+            inner,
+        ),
+        st.builds(
+            ast.Conditional,
+            st.lists(st.tuples(conditions(inner), inner), min_size=1, max_size=2).map(tuple),
+            st.none() | inner,
+            NOWHERE,
+        ),
         search_calls(inner),
         st.builds(
-            ast.Aggregate, st.sampled_from(ast.AGGREGATE_FUNCTIONS), inner, st.booleans(), NOWHERE
+            ast.Aggregate,
+            st.sampled_from([name for name in ast.AGGREGATE_FUNCTIONS if name != "percentile"]),
+            inner,
+            st.booleans(),
+            NOWHERE,
         ),
+        st.builds(ast.Aggregate, st.just("percentile"), inner, st.booleans(), NOWHERE, literals),
         st.builds(ast.Aggregate, st.just("count"), st.none(), st.just(False), NOWHERE),
     )
 
@@ -182,7 +212,9 @@ filters = st.one_of(
     st.builds(
         ast.Filter,
         expressions,
-        st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with"]),
+        st.sampled_from(
+            ["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with", "ends_with", "matches"]
+        ),
         expressions,
         NOWHERE,
     ),
@@ -457,6 +489,10 @@ def reparsed(node: Any, piece: str) -> Any:
         case ast.Filter() | ast.NullTest():
             # Not in a match: the filter of a `having` could be a hop there.
             return read_of(rest=f"having {{ {piece} }}").having[0]
+        case ast.BooleanCondition():
+            conditional = read_of(item=f"if({piece}, 1)").items[0].expression
+            assert isinstance(conditional, ast.Conditional)
+            return conditional.cases[0][0]
         case ast.Binding() | ast.Hop() | ast.Not() | ast.Optional() | ast.Any():
             return read_of(clause=piece).clauses[0]
         case _:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
+from omnigraph.query.functions import is_fraction
 from omnigraph.query.operands import (
     CheckBlock,
     Context,
@@ -39,6 +40,7 @@ _GROUPABLE = (
     ex.ParameterValue,
     ex.ArithmeticValue,
     ex.ScalarCall,
+    ex.ConditionalValue,
 )
 """Items allowed beside an aggregate: properties, variables, and computations over them."""
 
@@ -176,7 +178,22 @@ class _ItemOperands(Operands):
         if node.function == "count" and _type_beside_id(argument) is not None:
             assert isinstance(argument, ex.PropertyValue)
             argument = ex.EntityId(argument.variable, argument.type)
-        return ex.AggregateValue(node.function, argument, node.distinct, result)
+        fraction = None if node.fraction is None else self._fraction(node.fraction)
+        return ex.AggregateValue(node.function, argument, node.distinct, result, fraction)
+
+    def _fraction(self, node: ast.Expression) -> ex.Expression:
+        """Which percentile: a number between 0 and 1, the same for all rows."""
+        typed = self.value(node)
+        is_given = isinstance(typed, ex.Constant | ex.ParameterValue)
+        if not is_given or not typed.type.is_numeric:
+            problem = "a number, as a literal or a parameter"
+        elif isinstance(typed, ex.Constant) and not is_fraction(typed.value):
+            problem = "a number between 0 and 1"
+        else:
+            return typed
+        raise self.context.error(
+            "T8", f"the fraction of `percentile` is {problem}", node.span, "0.5 is the median"
+        )
 
     def _counted_edge(self, node: ast.Aggregate) -> ex.Expression | None:
         """The edges that `count($e)` counts, by their ids."""
@@ -238,15 +255,14 @@ def aggregate_type(
     match function:
         case "count":
             return ex.I64
-        case "sum" | "avg":
+        case "sum" | "avg" | "median" | "stddev" | "percentile":
             if argument.is_numeric:
                 return ValueType(Scalar.F64, nullable=True)
             problem = "a number"
         case "min" | "max":
-            text = argument.scalar is Scalar.STRING and not argument.is_list
-            if argument.is_numeric or text:
+            if argument.is_plain_scalar and argument.scalar is not Scalar.BOOL:
                 return argument.with_nullable(True)
-            problem = "a number or a String"
+            problem = "a number, a String, a Date or a DateTime"
         case "collect":
             if argument.is_plain_scalar:
                 return ValueType(argument.scalar, is_list=True, enum_values=argument.enum_values)
@@ -445,6 +461,11 @@ def _has_aggregate(node: object) -> bool:
             return _has_aggregate(node.operand)
         case ast.FunctionCall():
             return any(map(_has_aggregate, node.arguments))
+        case ast.BooleanCondition():
+            return any(map(_has_aggregate, node.operands))
+        case ast.Conditional():
+            parts = (part for case in node.cases for part in case)
+            return any(map(_has_aggregate, (*parts, node.otherwise)))
     return False
 
 

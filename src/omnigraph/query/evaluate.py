@@ -13,6 +13,8 @@ Rules beyond those of the language:
 - `lower` and `upper` are the full case mapping of Unicode: `ß` becomes `SS`.
 - `round` goes by the digits a reader sees: 2.675 to two places is 2.68, although the float nearest
   to 2.675 lies a little below it. Halves go away from zero.
+- `x % y` has the sign of `x`. Where `/`, `%`, `sqrt`, `pow` or `log` has no value, it is null.
+- A conditional computes a branch only for the rows that take it.
 - A value that is the same for all rows may be a scalar; `holds` always gives one value per row.
 """
 
@@ -20,18 +22,20 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import TIMESTAMP, arrow_type
-from omnigraph.model.types import ValueType
+from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import to_utc_ms
 from omnigraph.query import expressions as ex
+from omnigraph.query import functions as fn
 from omnigraph.query.kernels import (
     Datum,
     absolute,
@@ -43,7 +47,7 @@ from omnigraph.query.kernels import (
     text_starts_with,
     to_numeric,
 )
-from omnigraph.syntax.query_ast import ScalarFunction
+from omnigraph.syntax.query_ast import PERIOD_FUNCTIONS, PeriodFunction, ScalarFunction
 
 ColumnExpression: TypeAlias = (
     ex.PropertyValue
@@ -128,24 +132,96 @@ class _Evaluation:
             case ex.RoundToF32():
                 return pc.cast(self.value(node.operand), arrow_type(node.type), safe=False)
             case ex.ArithmeticValue():
-                left, right = self.value(node.left), self.value(node.right)
-                return arithmetic(node.operator, left, right, node.type)
+                return self._arithmetic(node)
             case ex.ScalarCall():
                 return call(node.function, [self.value(a) for a in node.arguments], node.type)
+            case ex.ConditionalValue():
+                return self._conditional(node)
             case ex.IsNull():
                 return (pc.is_valid if node.negated else pc.is_null)(self.value(node.operand))
             case ex.Combine():
                 join = pc.and_ if node.operator == "and" else pc.or_
                 return reduce(join, (self.value(operand) for operand in node.operands))
-            case ex.Compare() | ex.TextContains() | ex.TextStartsWith() | ex.ListContains():
+            case (
+                ex.Compare()
+                | ex.TextContains()
+                | ex.TextStartsWith()
+                | ex.TextEndsWith()
+                | ex.TextMatches()
+                | ex.ListContains()
+            ):
                 # Two-valued: there is no `not` over a predicate, so a null can be false at once.
                 return pc.fill_null(self.test(node), False)
             case ex.TextMatch() | ex.Nearest() | ex.Bm25() | ex.Rrf() | ex.AggregateValue():
                 kind = node.__class__.__name__
                 raise InternalError(f"{kind} is not a value of a single row")
 
+    def _arithmetic(self, node: ex.ArithmeticValue) -> Datum:
+        left, right = self.value(node.left), self.value(node.right)
+        if not node.left.type.scalar.is_numeric:
+            if isinstance(node.right, ex.ScalarCall) and _is_period(node.right.function):
+                sign = 1 if node.operator == "+" else -1
+                return fn.shifted(left, right, node.right.function, sign)
+            return fn.difference(left, right)
+        return arithmetic(node.operator, left, right, node.type)
+
+    def _conditional(self, node: ex.ConditionalValue) -> Datum:
+        """The values of the chosen branches."""
+        if _computes_anywhere(node):
+            chosen: Datum = pa.scalar(None, arrow_type(node.type))
+            if node.otherwise is not None:
+                chosen = _converted(self.value(node.otherwise), node.type)
+            for condition, value in zip(
+                reversed(node.conditions), reversed(node.values), strict=True
+            ):
+                converted = _converted(self.value(value), node.type)
+                chosen = pc.if_else(self.value(condition), converted, chosen)
+            return chosen
+        if not node.conditions:
+            if node.otherwise is None:
+                return pa.scalar(None, arrow_type(node.type))
+            return _converted(self.value(node.otherwise), node.type)
+        rest = replace(node, conditions=node.conditions[1:], values=node.values[1:])
+        holds = self.value(node.conditions[0])
+        if isinstance(holds, pa.Scalar):
+            if holds.as_py():
+                return _converted(self.value(node.values[0]), node.type)
+            return self._conditional(rest)
+        # A branch is computed for its own rows only: elsewhere it may fail.
+        if isinstance(holds, pa.ChunkedArray):
+            holds = holds.combine_chunks()
+        fails = pc.invert(holds)
+        parts = [
+            self._of_rows(holds, lambda some: _converted(some.value(node.values[0]), node.type)),
+            self._of_rows(fails, lambda some: some._conditional(rest)),
+        ]
+        rows = np.empty(len(holds), np.int64)
+        mask = holds.to_numpy(zero_copy_only=False)
+        count = int(mask.sum())
+        rows[mask] = np.arange(count)
+        rows[~mask] = np.arange(count, len(holds))
+        return pa.concat_arrays([part.cast(arrow_type(node.type)) for part in parts]).take(
+            pa.array(rows)
+        )
+
+    def _of_rows(self, mask: pa.Array, compute: Callable[[_Evaluation], Datum]) -> pa.Array:
+        """What is computed over some of the rows."""
+        count = pc.sum(mask).as_py() or 0
+        if not count:
+            return pa.nulls(0)
+        found = compute(replace(self, columns=lambda leaf: self.columns(leaf).filter(mask)))
+        if isinstance(found, pa.Scalar):
+            return pa.repeat(found, count)
+        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
     def test(
-        self, node: ex.Compare | ex.TextContains | ex.TextStartsWith | ex.ListContains
+        self,
+        node: ex.Compare
+        | ex.TextContains
+        | ex.TextStartsWith
+        | ex.TextEndsWith
+        | ex.TextMatches
+        | ex.ListContains,
     ) -> Datum:
         match node:
             case ex.Compare():
@@ -154,8 +230,34 @@ class _Evaluation:
                 return text_contains(self.value(node.text), self.value(node.needle))
             case ex.TextStartsWith():
                 return text_starts_with(self.value(node.text), self.value(node.prefix))
+            case ex.TextEndsWith():
+                return fn.text_ends_with(self.value(node.text), self.value(node.suffix))
+            case ex.TextMatches():
+                return fn.text_matches(self.value(node.text), self.value(node.pattern))
             case ex.ListContains():
                 return list_contains(self.value(node.list), self.value(node.item))
+
+
+def _is_period(function: ScalarFunction) -> TypeGuard[PeriodFunction]:
+    return function in PERIOD_FUNCTIONS
+
+
+def _computes_anywhere(node: ex.ConditionalValue) -> bool:
+    """Whether all branches can be computed for all rows, because no value makes an error."""
+    branches = (*node.values, *([] if node.otherwise is None else [node.otherwise]))
+    return not any(map(ex.can_fail, (*node.conditions, *branches))) and all(
+        branch.type.scalar is node.type.scalar
+        or node.type.scalar.is_float
+        or branch.type.scalar is not Scalar.U64
+        for branch in branches
+    )
+
+
+def _converted(value: Datum, result: ValueType) -> Datum:
+    """One of several values, in the type of them all."""
+    if result.is_numeric:
+        return to_numeric(value, result)
+    return pc.cast(value, arrow_type(result))
 
 
 def _scalar(value: object, type: ValueType) -> pa.Scalar:
@@ -179,8 +281,34 @@ def call(function: ScalarFunction, arguments: Sequence[Datum], result: ValueType
             return absolute(first, result)
         case "round":
             return rounded(first, arguments[1].as_py() if len(arguments) > 1 else 0, result)
+        case "floor":
+            return fn.whole(first, result, pc.floor)
+        case "ceil":
+            return fn.whole(first, result, pc.ceil)
+        case "sqrt":
+            return fn.square_root(first, result)
+        case "log":
+            return fn.logarithm(first, result)
+        case "pow":
+            return fn.power(first, arguments[1], result)
         case "date_part":
-            return date_part(first.as_py(), arguments[1])
+            return fn.date_part(first.as_py(), arguments[1])
+        case "date_trunc":
+            return fn.truncated(first.as_py(), arguments[1])
+        case "concat":
+            return fn.concat(arguments)
+        case "substring":
+            return fn.substring(first, arguments[1], arguments[2] if len(arguments) > 2 else None)
+        case "split":
+            return fn.split(first, arguments[1])
+        case "replace":
+            return fn.replaced(first, arguments[1], arguments[2])
+        case "trim":
+            return fn.trimmed(first)
+        case (
+            "years" | "months" | "weeks" | "days" | "hours" | "minutes" | "seconds" | "milliseconds"
+        ):
+            return first
         case "coalesce":
             return _coalesce(arguments, result)
 
@@ -215,39 +343,8 @@ def _coalesce(arguments: Sequence[Datum], result: ValueType) -> Datum:
             # Only a value that is used has to fit the type of the result.
             unused = pa.scalar(None, argument.type)
             argument = pc.if_else(pc.is_null(chosen), argument, unused)  # noqa: PLW2901
-        if result.is_numeric:
-            converted = to_numeric(argument, result)
-        else:
-            converted = pc.cast(argument, arrow_type(result))
+        converted = _converted(argument, result)
         chosen = converted if chosen is None else pc.coalesce(chosen, converted)
     if chosen is None:
         raise InternalError("coalesce without arguments")
     return chosen
-
-
-_DATE_PARTS: dict[str, Callable[[Datum], Datum]] = {
-    "year": pc.year,
-    "quarter": pc.quarter,
-    "month": pc.month,
-    "week": pc.iso_week,
-    "day": pc.day,
-    "weekday": lambda moments: pc.day_of_week(moments, count_from_zero=False, week_start=1),
-    "day_of_year": pc.day_of_year,
-    "hour": pc.hour,
-    "minute": pc.minute,
-    "second": pc.second,
-    "millisecond": pc.millisecond,
-}
-
-
-def date_part(part: str, moments: Datum) -> Datum:
-    """A field of a Date or DateTime, in UTC; weeks are ISO 8601 weeks, weekdays 1 to 7 from Monday.
-
-    >>> import datetime as dt
-    >>> date_part("week", pa.scalar(dt.date(2027, 1, 3))).as_py()
-    53
-    """
-    if pa.types.is_timestamp(moments.type):
-        # Without a zone Arrow needs no zone database, which small systems do not have.
-        moments = pc.cast(pc.cast(moments, pa.int64()), pa.timestamp("ms"))
-    return pc.cast(_DATE_PARTS[part](moments), pa.int64())

@@ -213,6 +213,12 @@ def show(expression: ex.Expression) -> str:
             return f"{_part(expression.text)} contains {_part(expression.needle)}"
         case ex.TextStartsWith():
             return f"{_part(expression.text)} starts_with {_part(expression.prefix)}"
+        case ex.TextEndsWith():
+            return f"{_part(expression.text)} ends_with {_part(expression.suffix)}"
+        case ex.TextMatches():
+            return f"{_part(expression.text)} matches {_part(expression.pattern)}"
+        case ex.ConditionalValue():
+            return _conditional(expression)
         case ex.ListContains():
             return f"{_part(expression.list)} contains {_part(expression.item)}"
         case ex.IsNull():
@@ -230,7 +236,21 @@ def show(expression: ex.Expression) -> str:
             return f"rrf({show(expression.first)}, {show(expression.second)}, {show(expression.k)})"
         case ex.AggregateValue():
             inner = "*" if expression.argument is None else show(expression.argument)
+            if expression.fraction is not None:
+                inner += f", {show(expression.fraction)}"
             return f"{expression.function}({'distinct ' if expression.distinct else ''}{inner})"
+
+
+def _conditional(expression: ex.ConditionalValue) -> str:
+    cases = [
+        (show(condition), show(value))
+        for condition, value in zip(expression.conditions, expression.values, strict=True)
+    ]
+    otherwise = None if expression.otherwise is None else show(expression.otherwise)
+    if len(cases) == 1:
+        return f"if({', '.join([*cases[0], *([] if otherwise is None else [otherwise])])})"
+    shown = [f"{condition}: {value}" for condition, value in cases]
+    return f"case {{ {', '.join(shown if otherwise is None else [*shown, f'else: {otherwise}'])} }}"
 
 
 def _searched(call: ex.TextMatch | ex.Nearest | ex.Bm25) -> str:

@@ -177,7 +177,10 @@ class RoundToF32:
 
 @dataclass(frozen=True, slots=True)
 class ArithmeticValue:
-    """`left operator right`; null if either side is, and for a division by zero."""
+    """`left operator right`; null if either side is, and for a division by zero.
+
+    Of a date the right side is a period of time, or another date for their difference.
+    """
 
     operator: ArithmeticOperator
     left: Expression
@@ -187,10 +190,22 @@ class ArithmeticValue:
 
 @dataclass(frozen=True, slots=True)
 class ScalarCall:
-    """A scalar function."""
+    """A scalar function. A length of time such as `days(3)` is the number of its units."""
 
     function: ScalarFunction
     arguments: tuple[Expression, ...]
+    type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalValue:
+    """The value at the first condition that holds, or ``otherwise``; no other is computed."""
+
+    conditions: tuple[Expression, ...]
+    values: tuple[Expression, ...]
+    """As many as there are conditions."""
+    otherwise: Expression | None
+    """Without it the result is null where no condition holds."""
     type: ValueType
 
 
@@ -222,6 +237,25 @@ class TextStartsWith:
 
     text: Expression
     prefix: Expression
+    type: ValueType = BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class TextEndsWith:
+    """Exact, case-sensitive suffix test."""
+
+    text: Expression
+    suffix: Expression
+    type: ValueType = BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class TextMatches:
+    """Whether a part of a text matches a regular expression in the syntax of RE2."""
+
+    text: Expression
+    pattern: Expression
+    """A constant or a parameter."""
     type: ValueType = BOOL
 
 
@@ -328,6 +362,13 @@ class AggregateValue:
     argument: Expression | None
     distinct: bool
     type: ValueType
+    fraction: Expression | None = None
+    """Which percentile: 0.5 is the median."""
+
+    @property
+    def needs_all_values(self) -> bool:
+        """Whether partial results of some rows cannot be joined: all values are needed at once."""
+        return self.function in ("collect", "median", "stddev", "percentile")
 
 
 Expression: TypeAlias = (
@@ -346,9 +387,12 @@ Expression: TypeAlias = (
     | RoundToF32
     | ArithmeticValue
     | ScalarCall
+    | ConditionalValue
     | Compare
     | TextContains
     | TextStartsWith
+    | TextEndsWith
+    | TextMatches
     | ListContains
     | IsNull
     | Combine
@@ -437,6 +481,20 @@ def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
         return None
 
     return rewrite(expression, replacement)
+
+
+_NEVER_FAIL: frozenset[ScalarFunction] = frozenset(
+    ("lower", "upper", "length", "trim", "date_part", "date_trunc", "sqrt", "pow", "log")
+)
+
+
+def can_fail(expression: Expression) -> bool:
+    """Whether some values make an error of it: numbers, dates and texts that do not fit."""
+    return any(
+        isinstance(part, ArithmeticValue)
+        or (isinstance(part, ScalarCall) and part.function not in _NEVER_FAIL)
+        for part in walk(expression)
+    )
 
 
 def variables_of(expression: Expression) -> frozenset[str]:

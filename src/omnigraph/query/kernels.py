@@ -167,18 +167,21 @@ _EXACT: dict[ArithmeticOperator, Callable[[int, int], int]] = {
     "+": op.add,
     "-": op.sub,
     "*": op.mul,
+    "%": lambda left, right: int(math.copysign(1, left)) * (abs(left) % abs(right)),
 }
 
 
 def arithmetic(operator: ArithmeticOperator, left: Datum, right: Datum, result: ValueType) -> Datum:
-    """`left operator right` as I64 or F64; null where either side is, and for `x / 0`."""
+    """`left operator right` as I64 or F64; null where either side is, and for a division by 0."""
+    if operator in ("/", "%"):
+        right = pc.if_else(pc.equal(right, pa.scalar(0, right.type)), _none(right.type), right)
     if not result.scalar.is_float:
         return _integers(operator, left, right)
     left, right = to_numeric(left, result), to_numeric(right, result)
     if operator == "/":
-        # The quotient of these rows is not used.
-        is_zero = pc.equal(right, 0.0)
-        return pc.if_else(is_zero, pa.scalar(None, pa.float64()), pc.divide(left, right))
+        return pc.divide(left, right)
+    if operator == "%":
+        return _remainders(left, right)
     return _FLOAT_KERNELS[operator](left, right)
 
 
@@ -192,9 +195,37 @@ def to_numeric(operand: Datum, wanted: ValueType) -> Datum:
         raise _overflow(str(pc.max(operand).as_py())) from None
 
 
+def _none(type: pa.DataType) -> pa.Scalar:
+    return pa.scalar(None, type)
+
+
+def _remainders(left: Datum, right: Datum) -> Datum:
+    """What a division to a whole number leaves; its sign is that of ``left``."""
+    null = pc.or_(pc.is_null(left), pc.is_null(right))
+    sides = []
+    for side in (left, right):
+        filled = pc.fill_null(side, pa.scalar(1, side.type))
+        is_scalar = isinstance(filled, pa.Scalar)
+        sides.append(filled.as_py() if is_scalar else filled.to_numpy(zero_copy_only=False))
+    dividend, divisor = np.asarray(sides[0], left.type.to_pandas_dtype()), np.asarray(sides[1])
+    if left.type == pa.int64():
+        # Both leave nothing, and the least integer has no positive counterpart.
+        divisor = np.where(divisor == -1, 1, divisor).astype(np.int64)
+    with np.errstate(invalid="ignore"):
+        found = np.fmod(dividend, divisor)
+    if isinstance(null, pa.Scalar):
+        return pa.scalar(None if null.as_py() else found.item(), left.type)
+    if isinstance(null, pa.ChunkedArray):
+        null = null.combine_chunks()
+    return pa.array(found, left.type, mask=null.to_numpy(zero_copy_only=False))
+
+
 def _integers(operator: ArithmeticOperator, left: Datum, right: Datum) -> Datum:
     try:
-        return _INTEGER_KERNELS[operator](pc.cast(left, pa.int64()), pc.cast(right, pa.int64()))
+        left_integers, right_integers = pc.cast(left, pa.int64()), pc.cast(right, pa.int64())
+        if operator == "%":
+            return _remainders(left_integers, right_integers)
+        return _INTEGER_KERNELS[operator](left_integers, right_integers)
     except pa.ArrowInvalid:
         # Either a result is too large, or only an operand is: U64 goes beyond I64, and a
         # difference of two such numbers may still fit.

@@ -1,6 +1,7 @@
-"""Type-checks expressions: variables in scope, properties, literals, parameters, functions.
+"""Type-checks expressions: variables in scope, properties, literals, parameters.
 
-Search calls are checked in `predicates`, aggregates in `check_return`; both build on this.
+Search calls are checked in `predicates`, computations in `check_functions`, aggregates in
+`check_return`; all build on this.
 """
 
 from __future__ import annotations
@@ -127,9 +128,6 @@ class VariableScope:
 # --- expressions ----------------------------------------------------------------------------------
 
 
-ROUND_DIGITS_MAX = 15
-_DATE_PARTS = ("year", "quarter", "month", "week", "day", "weekday", "day_of_year")
-_TIME_PARTS = ("hour", "minute", "second", "millisecond")
 _LITERAL_SCALARS: dict[type, Scalar] = {
     str: Scalar.STRING,
     bool: Scalar.BOOL,
@@ -169,10 +167,11 @@ class Operands:
                 return self.property(node)
             case ast.Now():
                 return ex.CurrentTime()
-            case ast.Arithmetic():
-                return self._arithmetic(node)
-            case ast.FunctionCall():
-                return self._function(node)
+            case ast.Arithmetic() | ast.FunctionCall() | ast.Conditional():
+                # Conditions are made of values and values of conditions.
+                from omnigraph.query.check_functions import check_computed
+
+                return check_computed(node, self)
             case ast.AliasRef():
                 return self._alias(node)
             case ast.BlockValue():
@@ -182,7 +181,7 @@ class Operands:
                         "T7", "a list of records is not a value here", node.span
                     )
                 return found
-        raise self.context.error("T7", f"{_describe(node)} is not a value here", node.span)
+        raise self.context.error("T7", f"{describe(node)} is not a value here", node.span)
 
     def plain(self, node: ast.Expression) -> ex.Expression:
         """A typed value that is a single scalar, as comparisons need."""
@@ -190,7 +189,7 @@ class Operands:
         if not typed.type.is_plain_scalar:
             raise self.context.error(
                 "T7",
-                f"{_describe(node)} is a {typed.type}, not a single comparable value",
+                f"{describe(node)} is a {typed.type}, not a single comparable value",
                 node.span,
                 "use `contains` to look inside a list" if typed.type.is_list else None,
             )
@@ -199,7 +198,7 @@ class Operands:
     def block_value(self, node: ast.BlockValue) -> ex.BoundValue | ex.RecordList:
         """The value of a block; T7 where there can be none."""
         if self.block is None:
-            raise self.context.error("T7", f"{_describe(node)} is not a value here", node.span)
+            raise self.context.error("T7", f"{describe(node)} is not a value here", node.span)
         return self.block(node)
 
     # --- leaves -----------------------------------------------------------------------------------
@@ -361,115 +360,6 @@ class Operands:
             self.alias_code, f"`{node.name}` is not a value here", node.span, hint
         )
 
-    # --- operators --------------------------------------------------------------------------------
-
-    def _arithmetic(self, node: ast.Arithmetic) -> ex.Expression:
-        left, right = self.value(node.left), self.value(node.right)
-        for side, typed in ((node.left, left), (node.right, right)):
-            if not typed.type.is_numeric:
-                raise self.context.error(
-                    "T7",
-                    f"`{node.operator}` needs numbers, but {_describe(side)} is a {typed.type}",
-                    side.span,
-                )
-        is_float = node.operator == "/" or left.type.scalar.is_float or right.type.scalar.is_float
-        # A division may meet zero, and then has no value.
-        nullable = node.operator == "/" or left.type.nullable or right.type.nullable
-        result = ValueType(Scalar.F64 if is_float else Scalar.I64, nullable=nullable)
-        return ex.ArithmeticValue(node.operator, left, right, result)
-
-    def _function(self, node: ast.FunctionCall) -> ex.Expression:
-        arguments = tuple(self.value(argument) for argument in node.arguments)
-        types = [argument.type for argument in arguments]
-        first = types[0]
-        match node.function:
-            case "lower" | "upper":
-                self._require(node, 0, first, _is_text(first), "String")
-                result = ex.STRING.with_nullable(first.nullable)
-            case "length":
-                self._require(node, 0, first, _is_text(first) or first.is_list, "String or a list")
-                result = ex.I64.with_nullable(first.nullable)
-            case "abs":
-                self._require(node, 0, first, first.is_numeric, "a number")
-                result = _widest([first])
-            case "round":
-                self._require(node, 0, first, first.is_numeric, "a number")
-                if len(arguments) == 2:
-                    self._round_digits(node.arguments[1])
-                result = _widest([first])
-            case "date_part":
-                return self._date_part(node, arguments)
-            case "coalesce":
-                result = self._coalesce_type(node, arguments)
-        return ex.ScalarCall(node.function, arguments, result)
-
-    def _round_digits(self, node: ast.Expression) -> None:
-        digits = node.value if isinstance(node, ast.Literal) else None
-        if (
-            isinstance(digits, bool)
-            or not isinstance(digits, int)
-            or abs(digits) > ROUND_DIGITS_MAX
-        ):
-            raise self.context.error(
-                "T7",
-                "the digits of `round` must be an integer literal between "
-                f"-{ROUND_DIGITS_MAX} and {ROUND_DIGITS_MAX}",
-                node.span,
-            )
-
-    def _date_part(
-        self, node: ast.FunctionCall, arguments: tuple[ex.Expression, ...]
-    ) -> ex.Expression:
-        part_node, moment = node.arguments[0], arguments[1].type
-        part = part_node.value if isinstance(part_node, ast.Literal) else None
-        self._require(
-            node,
-            1,
-            moment,
-            not moment.is_list and moment.scalar in (Scalar.DATE, Scalar.DATETIME),
-            "Date or DateTime",
-        )
-        known = _DATE_PARTS if moment.scalar is Scalar.DATE else _DATE_PARTS + _TIME_PARTS
-        if not isinstance(part, str) or part not in known:
-            raise self.context.error(
-                "T7",
-                f"`date_part` of a {moment.scalar} takes one of {', '.join(known)}",
-                part_node.span,
-                did_you_mean(part, known) if isinstance(part, str) else None,
-            )
-        return ex.ScalarCall("date_part", arguments, ex.I64.with_nullable(moment.nullable))
-
-    def _coalesce_type(
-        self, node: ast.FunctionCall, arguments: tuple[ex.Expression, ...]
-    ) -> ValueType:
-        types = [argument.type for argument in arguments]
-        nullable = all(t.nullable for t in types)
-        for at, candidate in enumerate(types):
-            self._require(node, at, candidate, candidate.is_plain_scalar, "single values")
-            if not comparable(types[0], candidate):
-                raise self.context.error(
-                    "T7",
-                    f"`coalesce` mixes {types[0]} and {candidate}",
-                    node.arguments[at].span,
-                    "all its arguments must have one type",
-                )
-        if types[0].scalar.is_numeric and len({t.scalar for t in types}) > 1:
-            if {a.type.scalar for a in arguments if not _is_natural(a)} == {Scalar.U64}:
-                # `coalesce($x.unsigned, 0)` keeps the large values of its property.
-                return ValueType(Scalar.U64, nullable=nullable)
-            return _widest(types).with_nullable(nullable)
-        return ValueType(types[0].scalar, nullable=nullable)
-
-    def _require(
-        self, node: ast.FunctionCall, at: int, actual: ValueType, ok: bool, expected: str
-    ) -> None:
-        if not ok:
-            raise self.context.error(
-                "T7",
-                f"`{node.function}` takes {expected}, got {actual}",
-                node.arguments[at].span,
-            )
-
 
 def property_value(variable: str, bound: BoundAs, declared: Property) -> ex.PropertyValue:
     """The typed read of a declared property; nullable if its variable is."""
@@ -547,28 +437,7 @@ def round_to_match(column: ex.Expression, other: ex.Expression) -> ex.Expression
     return other
 
 
-def _is_natural(typed: ex.Expression) -> bool:
-    """Whether this is an integer literal that fits every large integer type."""
-    return isinstance(typed, ex.Constant) and isinstance(typed.value, int) and typed.value >= 0
-
-
-def _is_text(value_type: ValueType) -> bool:
-    return value_type.scalar is Scalar.STRING and not value_type.is_list
-
-
-def _widest(types: list[ValueType]) -> ValueType:
-    """One numeric type for results: F64 if any is a float, U64 if all are, else I64."""
-    scalars = {t.scalar for t in types}
-    if any(s.is_float for s in scalars):
-        scalar = Scalar.F64
-    elif scalars == {Scalar.U64}:
-        scalar = Scalar.U64
-    else:
-        scalar = Scalar.I64
-    return ValueType(scalar, nullable=any(t.nullable for t in types))
-
-
-def _describe(node: ast.Expression) -> str:
+def describe(node: ast.Expression) -> str:
     """How messages name an expression."""
     match node:
         case ast.PropertyRef():
@@ -593,3 +462,5 @@ def _describe(node: ast.Expression) -> str:
             return "this computation"
         case ast.Literal():
             return "this literal"
+        case ast.Conditional():
+            return "this conditional"

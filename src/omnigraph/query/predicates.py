@@ -9,6 +9,7 @@ from omnigraph.model.arrow import ID
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import round_to_f32
 from omnigraph.query import expressions as ex
+from omnigraph.query.functions import PATTERN_HINT, pattern_problem
 from omnigraph.query.operands import (
     EdgeVariable,
     NodeVariable,
@@ -51,6 +52,12 @@ def check_filter(
             text, prefix = operands.value(node.left), operands.value(node.right)
             _require_text(node, (text, prefix), operands)
             return ex.TextStartsWith(text, prefix)
+        case "ends_with":
+            text, suffix = operands.value(node.left), operands.value(node.right)
+            _require_text(node, (text, suffix), operands)
+            return ex.TextEndsWith(text, suffix)
+        case "matches":
+            return _matches(node, operands)
         case "in":
             return _membership(node, operands)
         case operator:
@@ -252,6 +259,24 @@ def _contains(node: ast.Filter, operands: Operands) -> ex.Expression:
         return ex.ListContains(whole, round_to_match(whole, part))
     _require_text(node, (whole, part), operands)
     return ex.TextContains(whole, part)
+
+
+def _matches(node: ast.Filter, operands: Operands) -> ex.Expression:
+    text, pattern = operands.value(node.left), operands.value(node.right)
+    _require_text(node, (text, pattern), operands)
+    if isinstance(pattern, ex.Constant):
+        problem = pattern_problem(str(pattern.value))
+        if problem is not None:
+            raise operands.context.error(
+                "T7", f"this is not a regular expression: {problem}", node.right.span, PATTERN_HINT
+            )
+    elif not isinstance(pattern, ex.ParameterValue):
+        raise operands.context.error(
+            "T7",
+            "the pattern of `matches` is a literal or a parameter, the same for all rows",
+            node.right.span,
+        )
+    return ex.TextMatches(text, pattern)
 
 
 def _membership(node: ast.Filter, operands: Operands) -> ex.Expression:

@@ -28,7 +28,23 @@ _TIGHT = frozenset("([")
 """Brackets without a space inside; bounds of hops, `{1,3}`, have none either."""
 _DECLARATIONS = frozenset({"node", "edge", "interface", "query"})
 _CONTINUING = frozenset(
-    {"@", "and", "or", "via", "as", "where", "set", "implements", "+", "-", "*", "/", ",", "->"}
+    {
+        "@",
+        "and",
+        "or",
+        "via",
+        "as",
+        "where",
+        "set",
+        "implements",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        ",",
+        "->",
+    }
 )
 """What a line may begin with that goes on with the one before."""
 _BLOCKS = frozenset({"match", "return", "order", "having", "with", "not", "optional", "any", "all"})

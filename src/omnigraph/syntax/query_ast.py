@@ -104,7 +104,9 @@ class SearchCall:
     span: Span
 
 
-AggregateFunction = OneOf["count", "sum", "avg", "min", "max", "collect"]
+AggregateFunction = OneOf[
+    "count", "sum", "avg", "min", "max", "collect", "median", "stddev", "percentile"
+]
 AGGREGATE_FUNCTIONS: tuple[AggregateFunction, ...] = get_args(AggregateFunction)
 
 
@@ -116,10 +118,24 @@ class Aggregate:
     argument: Expression | None
     distinct: bool
     span: Span
+    fraction: Expression | None = None
+    """The second argument of `percentile`."""
 
 
-ScalarFunction = OneOf["lower", "upper", "length", "coalesce", "abs", "round", "date_part"]
-SCALAR_FUNCTIONS: tuple[ScalarFunction, ...] = get_args(ScalarFunction)
+PeriodFunction = OneOf[
+    "years", "months", "weeks", "days", "hours", "minutes", "seconds", "milliseconds"
+]
+PERIOD_FUNCTIONS: tuple[PeriodFunction, ...] = get_args(PeriodFunction)
+"""Lengths of time, to be added to dates and date-times."""
+
+TextFunction = OneOf["lower", "upper", "length", "concat", "substring", "split", "replace", "trim"]
+NumberFunction = OneOf["abs", "round", "floor", "ceil", "sqrt", "pow", "log"]
+ScalarFunction = (
+    TextFunction | NumberFunction | PeriodFunction | OneOf["coalesce", "date_part", "date_trunc"]
+)
+SCALAR_FUNCTIONS: tuple[ScalarFunction, ...] = tuple(
+    name for kind in get_args(ScalarFunction) for name in get_args(kind)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,16 +165,37 @@ class BlockValue:
     span: Span
 
 
-ArithmeticOperator = OneOf["+", "-", "*", "/"]
+ArithmeticOperator = OneOf["+", "-", "*", "/", "%"]
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """`left operator right` on numbers."""
+    """`left operator right` on numbers, or a date and a period of time."""
 
     operator: ArithmeticOperator
     left: Expression
     right: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanCondition:
+    """`a and b and …` or `a or b or …` inside a conditional, at least two operands."""
+
+    operator: OneOf["and", "or"]
+    operands: tuple[Condition, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    """`if(condition, value, value)` or `case { condition: value, …, else: value }`.
+
+    The value of the first condition that holds; without `otherwise` null if none does.
+    """
+
+    cases: tuple[tuple[Condition, Expression], ...]
+    otherwise: Expression | None
     span: Span
 
 
@@ -176,12 +213,15 @@ Expression = (
     | FunctionCall
     | BlockValue
     | Arithmetic
+    | Conditional
 )
 
 # --- match clauses --------------------------------------------------------------------------------
 
 ComparisonOperator = OneOf["=", "!=", "<", "<=", ">", ">="]
-FilterOperator = OneOf["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with", "in"]
+FilterOperator = OneOf[
+    "=", "!=", "<", "<=", ">", ">=", "contains", "starts_with", "ends_with", "matches", "in"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +294,9 @@ class NullTest:
     operand: Expression
     negated: bool
     span: Span
+
+
+Condition = Filter | NullTest | BooleanCondition
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 ::
 
     expression     = multiplicative { ( "+" | "-" ) multiplicative }
-    multiplicative = primary { ( "*" | "/" ) primary }
-    primary        = "(" expression ")" | call | block | var [ "." ( ident | "*" ) ] | literal
-                   | ident
+    multiplicative = primary { ( "*" | "/" | "%" ) primary }
+    primary        = "(" expression ")" | call | conditional | block
+                   | var [ "." ( ident | "*" ) ] | literal | ident
 
 A binary operator always continues the expression in front of it, also where a new clause or item
 could start: `$a.x -3` is a difference. A `-` that touches digits is a sign only where an operand is
@@ -45,7 +45,7 @@ VARIABLES_MAX = 1_000
 """Limits of a text, and of each query in it; within them a text compiles in under a second."""
 
 _PUNCTUATION = ["{", "}", "(", ")", "[", "]", ":", ",", ".", "@", "?"]
-_SYMBOLS = ["=", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/"]
+_SYMBOLS = ["=", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%"]
 
 FOREIGN_OPERATORS = {
     "==": "equality is written with a single `=`",
@@ -222,6 +222,7 @@ _OPERATORS: dict[str, tuple[ast.ArithmeticOperator, int]] = {
     "-": ("-", 1),
     "*": ("*", 2),
     "/": ("/", 2),
+    "%": ("%", 2),
 }
 """Arithmetic operators and how tightly they bind."""
 
@@ -243,16 +244,28 @@ _SCALAR_CALLS: dict[str, tuple[ast.ScalarFunction, int, int | None]] = {
     "abs": ("abs", 1, 1),
     "round": ("round", 1, 2),
     "date_part": ("date_part", 2, 2),
+    "date_trunc": ("date_trunc", 2, 2),
+    "concat": ("concat", 2, None),
+    "substring": ("substring", 2, 3),
+    "split": ("split", 2, 2),
+    "replace": ("replace", 3, 3),
+    "trim": ("trim", 1, 1),
+    "floor": ("floor", 1, 1),
+    "ceil": ("ceil", 1, 1),
+    "sqrt": ("sqrt", 1, 1),
+    "pow": ("pow", 2, 2),
+    "log": ("log", 1, 1),
+    **{name: (name, 1, 1) for name in ast.PERIOD_FUNCTIONS},
 }
 """Each function with the smallest and the largest number of its arguments, if there is one."""
 _AGGREGATES: dict[str, ast.AggregateFunction] = {name: name for name in ast.AGGREGATE_FUNCTIONS}
-_FUNCTIONS = (*_SEARCH_CALLS, *_AGGREGATES, *_SCALAR_CALLS, "now", "date", "datetime")
+_FUNCTIONS = (*_SEARCH_CALLS, *_AGGREGATES, *_SCALAR_CALLS, "if", "now", "date", "datetime")
 
 
 def parse_expression(stream: QueryStream) -> ast.Expression:
     """Read one expression."""
     stream.operators = 0
-    return _expression(stream)
+    return parse_operand(stream)
 
 
 def parse_value(stream: QueryStream, where: str) -> ast.Expression:
@@ -300,7 +313,7 @@ def parse_reference(stream: QueryStream) -> ast.Variable | ast.PropertyRef | ast
 # --- operators ------------------------------------------------------------------------------------
 
 
-def _expression(stream: QueryStream, binding: int = 0) -> ast.Expression:
+def parse_operand(stream: QueryStream, binding: int = 0) -> ast.Expression:
     """Read operands joined by operators that bind more tightly than ``binding``."""
     start = stream.current.span.start
     left = _primary(stream)
@@ -319,7 +332,7 @@ def _expression(stream: QueryStream, binding: int = 0) -> ast.Expression:
                 stream.current.span,
             )
         stream.advance()
-        right = _expression(stream, tightness)
+        right = parse_operand(stream, tightness)
         # By tokens: the spans of operands leave out parentheses.
         left = ast.Arithmetic(operator, left, right, stream.span_from(start))
     return left
@@ -334,6 +347,8 @@ def _primary(stream: QueryStream) -> ast.Expression:
             return _call(stream)
         if stream.opens_block(*ast.BLOCK_FUNCTIONS):
             return _block(stream)
+        if stream.opens_block("case"):
+            return _conditional(stream)
         if token.text not in ("true", "false"):
             stream.advance()
             return ast.AliasRef(token.text, token.span)
@@ -345,7 +360,7 @@ def _primary(stream: QueryStream) -> ast.Expression:
 def _parenthesised(stream: QueryStream) -> ast.Expression:
     stream.enter()
     stream.advance()
-    inner = _expression(stream)
+    inner = parse_operand(stream)
     if not stream.take_punct(")"):
         hint = stream.foreign_hint()
         if stream.current.text == ":":
@@ -395,6 +410,8 @@ def _call(stream: QueryStream) -> ast.Expression:
         function, fewest, most = scalar
         arguments, span = _arguments(stream, fewest, most)
         return ast.FunctionCall(function, arguments, span)
+    if name.text == "if":
+        return _conditional(stream)
     if name.text == "now":
         return _now(stream)
     literal = _literal(stream)
@@ -415,7 +432,7 @@ def _arguments(
     stream.enter()
     name = stream.advance()
     stream.advance()
-    found = stream.separated(_expression, ")", f"in the arguments of `{name.text}`")
+    found = stream.separated(parse_operand, ")", f"in the arguments of `{name.text}`")
     stream.leave()
     span = stream.span_from(name.span.start)
     if len(found) < fewest or (most is not None and len(found) > most):
@@ -458,10 +475,21 @@ def _aggregate(stream: QueryStream, function: ast.AggregateFunction) -> ast.Aggr
         stream.advance()
     if stream.current.text == "*" and (distinct or function != "count"):
         stream.fail("`*` stands for all rows in `count(*)` only", stream.current.span)
-    argument = None if stream.take_punct("*") else _expression(stream)
+    argument = None if stream.take_punct("*") else parse_operand(stream)
+    fraction = None
+    if function == "percentile":
+        stream.expect_punct(",", "and a fraction, such as `percentile($x.p, 0.9)`")
+        fraction = parse_operand(stream)
     stream.expect_punct(")", f"after the argument of `{function}`")
     stream.leave()
-    return ast.Aggregate(function, argument, distinct, stream.span_from(start))
+    return ast.Aggregate(function, argument, distinct, stream.span_from(start), fraction)
+
+
+def _conditional(stream: QueryStream) -> ast.Conditional:
+    # Conditions are made of expressions, and expressions of conditions.
+    from omnigraph.syntax.query_conditions import parse_conditional
+
+    return parse_conditional(stream)
 
 
 def _now(stream: QueryStream) -> ast.Now:

@@ -19,29 +19,18 @@ from __future__ import annotations
 from typing import NoReturn
 
 from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_conditions import COMPARISONS, TEST_WORDS, parse_filter
 from omnigraph.syntax.query_expressions import (
     ARITHMETIC,
     FOREIGN_OPERATORS,
     U32_MAX,
     QueryStream,
-    parse_expression,
-    parse_list,
     parse_reference,
     parse_value,
 )
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Token, TokenKind
 
-COMPARISONS: dict[str, ast.ComparisonOperator] = {
-    "=": "=",
-    "!=": "!=",
-    "<": "<",
-    "<=": "<=",
-    ">": ">",
-    ">=": ">=",
-}
-_TEXT_TESTS: dict[str, ast.FilterOperator] = {"contains": "contains", "starts_with": "starts_with"}
-_TEST_WORDS = ("contains", "starts_with", "in", "is")
 _PATH_KINDS: dict[str, ast.PathKind] = {"all": "all", "cheapest": "cheapest"}
 _BEHIND_OPERAND = frozenset({"(", *COMPARISONS, *ARITHMETIC, *FOREIGN_OPERATORS})
 
@@ -56,10 +45,6 @@ _ADVICE = {
     "return": "close the match with `}` in front of `return`",
 }
 """Hints for words that start a clause in other languages."""
-_TEST_ADVICE = {
-    "not": "wrap the clause in `not { … }`, or write `is not null`",
-    "like": "texts are matched with `contains`, `starts_with` or `match_text(…)`",
-}
 
 
 def parse_match_block(stream: QueryStream) -> tuple[ast.Clause, ...]:
@@ -70,12 +55,12 @@ def parse_match_block(stream: QueryStream) -> tuple[ast.Clause, ...]:
 def parse_having_filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
     """Read one filter of a `having`; there are no hops there."""
     stream.count_clause()
-    is_block = stream.opens_block(*ast.BLOCK_FUNCTIONS)
-    if stream.current.kind is TokenKind.WORD and not (is_block or _starts_operand(stream.peek())):
+    is_value = stream.opens_block("case", *ast.BLOCK_FUNCTIONS)
+    if stream.current.kind is TokenKind.WORD and not (is_value or _starts_operand(stream.peek())):
         hint = "the filters all have to hold: write them one after another"
         joined = stream.at_word("and", "or")
         stream.unexpected("a filter or `}`", "in `having`", hint=hint if joined else None)
-    return _filter(stream)
+    return parse_filter(stream)
 
 
 # --- choosing -------------------------------------------------------------------------------------
@@ -89,7 +74,7 @@ def parse_clause(stream: QueryStream) -> ast.Clause:
         return _variable_clause(stream)
     if token.kind is TokenKind.WORD:
         after = stream.peek()
-        if after.text == "{" and token.text not in ast.BLOCK_FUNCTIONS:
+        if after.text == "{" and token.text not in ("case", *ast.BLOCK_FUNCTIONS):
             return _block_clause(stream, token)
         if after.text != "{" and not _starts_operand(after):
             _no_clause(stream)
@@ -97,7 +82,7 @@ def parse_clause(stream: QueryStream) -> ast.Clause:
         token.kind is TokenKind.PUNCT and token.text not in ("(", "[", "-")
     ):
         _no_clause(stream)
-    return _filter(stream)
+    return parse_filter(stream)
 
 
 def _variable_clause(stream: QueryStream) -> ast.Clause:
@@ -111,19 +96,19 @@ def _variable_clause(stream: QueryStream) -> ast.Clause:
         target = stream.peek(2)
         if after.text == "is" and _names_type(target, stream.peek(3)):
             return _type_test(stream)
-        if target.kind is TokenKind.VAR or target.text == "{" or after.text not in _TEST_WORDS:
+        if target.kind is TokenKind.VAR or target.text == "{" or after.text not in TEST_WORDS:
             return _hop(stream)
     elif after.kind is TokenKind.TYPE or (
         after.text == "<" and stream.peek(2).kind is TokenKind.WORD and stream.peek(3).text == ">"
     ):
         return _hop(stream)
-    return _filter(stream)
+    return parse_filter(stream)
 
 
 def _starts_operand(after: Token) -> bool:
     """Whether a word followed by ``after`` begins a filter, as a call or an alias."""
     if after.kind is TokenKind.WORD:
-        return after.text in _TEST_WORDS
+        return after.text in TEST_WORDS
     return after.text in _BEHIND_OPERAND
 
 
@@ -221,7 +206,7 @@ def _hop(stream: QueryStream) -> ast.Hop:
         stream.unexpected(
             "a clause or `}`",
             f"after the hop to `${right.name}`",
-            hint=hint if word.text in _TEST_WORDS else None,
+            hint=hint if word.text in TEST_WORDS else None,
         )
     return ast.Hop(
         left=left,
@@ -268,14 +253,14 @@ def _edge_word(stream: QueryStream) -> Token:
             "an edge word", hint="`not` is never an edge word; wrap a clause in `not { … }`"
         )
     token = stream.current
-    if token.kind is TokenKind.TYPE and token.text.lower() in _TEST_WORDS:
+    if token.kind is TokenKind.TYPE and token.text.lower() in TEST_WORDS:
         stream.unexpected("an edge word", hint=f"keywords are lowercase: `{token.text.lower()}`")
     return stream.name("an edge word")
 
 
 def _right_end(stream: QueryStream, word: Token) -> ast.Variable:
     if stream.current.kind is not TokenKind.VAR:
-        hint = did_you_mean(word.text, _TEST_WORDS)
+        hint = did_you_mean(word.text, TEST_WORDS)
         if stream.current.text == "*":
             hint = "bounds are written `{1,3}`"
         stream.unexpected("a variable", f"after the edge word `{word.text}`", hint=hint)
@@ -301,67 +286,3 @@ def _bound(stream: QueryStream, where: str) -> int | ast.Variable:
     if stream.current.kind is TokenKind.VAR:
         return stream.variable()
     return stream.integer(U32_MAX, where)
-
-
-# --- filters --------------------------------------------------------------------------------------
-
-
-def _filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
-    start = stream.current.span.start
-    left = parse_expression(stream)
-    test = _test(stream, left, start)
-    if test is None:
-        is_text_predicate = (
-            isinstance(left, ast.SearchCall) and left.function in ast.TEXT_PREDICATES
-        )
-        is_exists = isinstance(left, ast.BlockValue) and left.function == "exists"
-        if not (is_text_predicate or is_exists):
-            _no_test(stream)
-        return ast.Filter(left, "=", ast.Literal(True, left.span), stream.span_from(start))
-    return test
-
-
-def _test(
-    stream: QueryStream, left: ast.Expression, start: int
-) -> ast.Filter | ast.NullTest | None:
-    """Read the test of ``left``, which begins at ``start``; None if there is none."""
-    token = stream.current
-    operator: ast.FilterOperator | None = COMPARISONS.get(token.text)
-    if operator is None:
-        if token.kind is not TokenKind.WORD:
-            return None
-        if token.text == "is":
-            return ast.NullTest(left, parse_null_test(stream), stream.span_from(start))
-        if token.text == "in":
-            stream.advance()
-            candidates = _candidates(stream)
-            return ast.Filter(left, "in", candidates, stream.span_from(start))
-        operator = _TEXT_TESTS.get(token.text)
-        if operator is None:
-            return None
-    stream.advance()
-    right = parse_expression(stream)
-    return ast.Filter(left, operator, right, stream.span_from(start))
-
-
-def parse_null_test(stream: QueryStream) -> bool:
-    """Read `is [not] null`; returns whether it is negated."""
-    stream.advance()
-    negated = stream.take_word("not") is not None
-    stream.expect_word("null", where="after `is not`" if negated else "or `not null` after `is`")
-    return negated
-
-
-def _candidates(stream: QueryStream) -> ast.ListLiteral | ast.Variable | ast.PropertyRef:
-    """Read the right side of `in`."""
-    if stream.current.kind is not TokenKind.VAR:
-        return parse_list(stream, "after `in`")
-    operand = parse_reference(stream)
-    if isinstance(operand, ast.EntityRef):
-        stream.fail("an entity is not a list", operand.span)
-    return operand
-
-
-def _no_test(stream: QueryStream) -> NoReturn:
-    hint = _TEST_ADVICE.get(stream.current.text.lower()) or stream.foreign_hint()
-    stream.unexpected("a comparison", "after the expression", _TEST_WORDS, hint=hint)

@@ -22,6 +22,7 @@ from typing import Literal, NoReturn
 from omnigraph.errors import InputError, NotFound, QueryParseError
 from omnigraph.model.types import SCALAR_NAMES, Scalar, ValueType
 from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_conditions import COMPARISONS, parse_null_test
 from omnigraph.syntax.query_expressions import (
     ARITHMETIC,
     I64_MAX,
@@ -31,7 +32,6 @@ from omnigraph.syntax.query_expressions import (
     parse_value,
     require_within,
 )
-from omnigraph.syntax.query_match import COMPARISONS, parse_null_test
 from omnigraph.syntax.query_read import parse_read
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source, Token, TokenKind

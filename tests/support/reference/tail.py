@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
 from typing import Any
 
+from omnigraph.errors import InputError
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from tests.support.reference.order import ascending, compare, distinct, identity
@@ -81,7 +84,9 @@ class Tail:
     def _group(self, group_by: plan.GroupBy, rows: list[Row]) -> Output:
         outputs = {name: rows[0].value(item) for name, item in group_by.items}
         for named in group_by.aggregates:
-            outputs[named.name] = aggregate(named.value, rows)
+            fraction = named.value.fraction
+            given = 0.5 if fraction is None else self.row({}).value(fraction)
+            outputs[named.name] = aggregate(named.value, rows, given)
         return Output(replace(self.row({}), outputs=outputs))
 
     def _ungrouped(self, solution: Solution) -> Output | None:
@@ -138,8 +143,10 @@ def _breaking(output: Output, breaker: ex.OutputValue) -> Any:
     return value.get("@id", value["id"]), value.get("@type")
 
 
-def aggregate(wanted: ex.AggregateValue, rows: Sequence[Row]) -> Any:
+def aggregate(wanted: ex.AggregateValue, rows: Sequence[Row], fraction: float | None = None) -> Any:
     """The value of an aggregate over the rows of a group."""
+    if fraction is not None and not 0 <= fraction <= 1:
+        raise InputError("a fraction is a number between 0 and 1")
     argument = wanted.argument
     if argument is None:
         return len(rows)
@@ -159,3 +166,20 @@ def aggregate(wanted: ex.AggregateValue, rows: Sequence[Row]) -> Any:
             return min(values, key=ascending, default=None)
         case "max":
             return max(values, key=ascending, default=None)
+        case "stddev":
+            return statistics.stdev(map(float, values)) if len(values) > 1 else None
+        case "median" | "percentile":
+            return (
+                None if fraction is None else _percentile(sorted(values, key=ascending), fraction)
+            )
+
+
+def _percentile(ordered: Sequence[float], fraction: float) -> float | None:
+    """The number at that part of the way through the ordered ones."""
+    if not ordered:
+        return None
+    place = fraction * (len(ordered) - 1)
+    below = math.floor(place)
+    low, high = float(ordered[below]), float(ordered[min(below + 1, len(ordered) - 1)])
+    share = place - below
+    return low if share == 0 or low == high else low * (1 - share) + high * share

@@ -32,6 +32,7 @@ from omnigraph.model.hashing import StringHash, first_words
 from omnigraph.model.types import ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
+from omnigraph.query.functions import deviations, percentiles, require_fraction
 from omnigraph.syntax import query_ast as ast
 
 # --- sorting --------------------------------------------------------------------------------------
@@ -587,8 +588,20 @@ def _total(
             return _summed(numbers, group, times, groups)
         case "min" | "max":
             return GroupValues(_extremes(value.function, column, group, groups.count))
+        case "median" | "percentile" | "stddev":
+            numbers = column.to_numpy(zero_copy_only=False).astype(np.float64)
+            if value.function == "stddev":
+                return GroupValues(deviations(numbers, group, groups.count))
+            return GroupValues(percentiles(numbers, group, groups.count, _fraction(value, values)))
         case "collect":
             return GroupValues(_lists(column, group, groups.count, arrow_type(value.type)))
+
+
+def _fraction(value: ex.AggregateValue, values: BindingValues) -> float | None:
+    """Which percentile an aggregate asks for; None for a null."""
+    if value.fraction is None:
+        return 0.5
+    return require_fraction(values.value(value.fraction).as_py())
 
 
 def _summed(numbers: Floats, group: Groups, times: Times | None, groups: Grouping) -> Sums:

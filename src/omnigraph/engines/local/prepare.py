@@ -531,7 +531,7 @@ class _Preparation:
         carried: dict[str, str] = {}
         for entry in by.aggregates:
             argument = entry.value.argument
-            if entry.value.function == "collect":
+            if entry.value.needs_all_values:
                 return None
             if argument is not None:
                 read = self._reads(argument)
@@ -628,7 +628,7 @@ def _hub(root: PreparedStep, hops: Mapping[str, TreeHop], tested: Iterable[froze
 
 def _last_hop(pattern: PreparedPattern, by: plan.GroupBy) -> LastHop | None:
     """The last expanding hop, if everything after it is a test of single rows."""
-    if any(entry.value.distinct or entry.value.function == "collect" for entry in by.aggregates):
+    if any(entry.value.distinct or entry.value.needs_all_values for entry in by.aggregates):
         return None
     steps = pattern.steps
     for at in range(len(steps) - 1, 0, -1):

@@ -198,7 +198,7 @@ def id_of(reference: Column) -> Column:
 
 # --- expressions ----------------------------------------------------------------------------------
 
-_arrow_udf: Any = getattr(F, "arrow_udf")  # noqa: B009 - it has no type stub
+arrow_udf: Any = getattr(F, "arrow_udf")  # noqa: B009 - it has no type stub
 
 Leaf: TypeAlias = Callable[[ColumnExpression], Column]
 
@@ -220,16 +220,6 @@ _LEAVES = (
     ex.PathCost,
     ex.OutputValue,
 )
-_NEVER_FAIL = frozenset(("lower", "upper", "length", "date_part"))
-
-
-def can_fail(expression: ex.Expression) -> bool:
-    """Whether some values make an error of it: integers that do not fit."""
-    return any(
-        isinstance(part, ex.ArithmeticValue)
-        or (isinstance(part, ex.ScalarCall) and part.function not in _NEVER_FAIL)
-        for part in ex.walk(expression)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +284,8 @@ class Values:
         used = {part.name for part in ex.walk(expression) if isinstance(part, ex.ParameterValue)}
         parameters = {name: self.constants.parameters[name] for name in used}
         work = Evaluation(expression, leaves, Constants(parameters, self.constants.now))
-        function = _arrow_udf(work.function(), spark_type(type))
-        if can_fail(expression):
+        function = arrow_udf(work.function(), spark_type(type))
+        if ex.can_fail(expression):
             # Spark must not evaluate it for rows that a later step would not meet.
             function = function.asNondeterministic()
         column: Column = function(*map(self.leaf, leaves))

@@ -33,7 +33,6 @@ from omnigraph.engines.spark.bindings import (
     Bindings,
     Key,
     Values,
-    can_fail,
     id_of,
     keys_read,
     match_values,
@@ -62,7 +61,7 @@ class PatternMatcher:
         """All solutions of the pattern of a plan."""
         prepared = self.tables.prepared
         by = prepared.group_by
-        if by is None or any(entry.value.function == "collect" for entry in by.aggregates):
+        if by is None or any(entry.value.needs_all_values for entry in by.aggregates):
             return self.run(prepared.pattern, Bindings(), frozenset())
         expressions = [item for _, item in by.items]
         expressions += [e.value.argument for e in by.aggregates if e.value.argument is not None]
@@ -255,7 +254,7 @@ class PatternMatcher:
                 step.variable, step.type_name, (one.residual,), step.entity_id
             )
             return frame, names, "id lookup"
-        safe = tuple(p for p in step.predicates if one.anchors and not can_fail(p))
+        safe = tuple(p for p in step.predicates if one.anchors and not ex.can_fail(p))
         rest = tuple(p for p in step.predicates if p not in safe)
         frame, names = self.tables.nodes(step.variable, step.type_name, (safe, rest))
         return frame, names, "scan by workers"

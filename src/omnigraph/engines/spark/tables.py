@@ -15,7 +15,7 @@ from omnigraph.engines.base import Execution
 from omnigraph.engines.local.prepare import PreparedRead, PreparedStep, SearchCall
 from omnigraph.engines.local.search import SearchArguments
 from omnigraph.engines.local.text_index import WordStatistics
-from omnigraph.engines.spark.bindings import Key, Names, NodeIds, can_fail
+from omnigraph.engines.spark.bindings import Key, Names, NodeIds
 from omnigraph.engines.spark.jobs import Jobs
 from omnigraph.engines.spark.types import spark_type
 from omnigraph.engines.spark.workers import (
@@ -134,7 +134,7 @@ def tested_after(step: plan.Expand) -> list[ex.Expression]:
     return [
         predicate
         for predicate in step.predicates
-        if can_fail(predicate) or _variable_of(predicate) not in ends
+        if ex.can_fail(predicate) or _variable_of(predicate) not in ends
     ]
 
 

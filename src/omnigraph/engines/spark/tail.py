@@ -10,14 +10,23 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from omnigraph.engines.base import Execution
 from omnigraph.engines.local.prepare import PreparedRead
-from omnigraph.engines.spark.bindings import NODES, Bindings, Leaf, Values, match_values
+from omnigraph.engines.spark.bindings import (
+    NODES,
+    Bindings,
+    Leaf,
+    Values,
+    arrow_udf,
+    match_values,
+)
 from omnigraph.engines.spark.jobs import Jobs
 from omnigraph.engines.spark.tables import Tables, rank_calls
 from omnigraph.engines.spark.types import FLOATS, one_zero, sort_keys
-from omnigraph.errors import InputError
+from omnigraph.engines.spark.workers import ListAggregate
+from omnigraph.errors import InputError, InternalError
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
-from omnigraph.query.evaluate import ColumnExpression
+from omnigraph.query.evaluate import ColumnExpression, scalar_operand
+from omnigraph.query.functions import require_fraction
 
 ROWS_MAX = 2**31 - 1
 
@@ -285,7 +294,7 @@ class _Tail:
         made = {entry.name: self.tables.names.new() for entry in by.aggregates}
         times = None if bindings.times is None else F.col(bindings.times)
         totals = [
-            aggregate_column(entry.value, arguments.get(entry.name), times).alias(made[entry.name])
+            self._aggregate(entry.value, arguments.get(entry.name), times).alias(made[entry.name])
             for entry in by.aggregates
         ]
         if not by.items:
@@ -318,6 +327,29 @@ class _Tail:
         return self._projected(
             frame, [F.col(outputs[output.name]) for output in self.prepared.columns]
         )
+
+    def _aggregate(
+        self, value: ex.AggregateValue, argument: Column | None, times: Column | None
+    ) -> Column:
+        if value.function not in ("median", "percentile", "stddev"):
+            return aggregate_column(value, argument, times)
+        assert argument is not None
+        if value.function == "stddev" and not value.distinct:
+            return F.stddev_samp(argument.cast("double"))
+        constants = self.tables.constants
+        fraction: float | None = 0.5
+        if value.fraction is not None:
+            given = scalar_operand(value.fraction, constants.parameters, constants.now)
+            fraction = require_fraction(given.as_py())
+        gathered = F.collect_list(argument.cast("double"))
+        if value.distinct:
+            assert value.argument is not None
+            # Distinct before the conversion: two integers may be one double.
+            several = F.collect_set(one_zero(argument, value.argument.type))
+            gathered = F.transform(several, lambda item: item.cast("double"))
+        work = ListAggregate(value.function, fraction)
+        column: Column = arrow_udf(work.function(), "double")(gathered)
+        return column
 
     # --- order, limit, columns --------------------------------------------------------------------
 
@@ -434,6 +466,7 @@ def aggregate_column(
             return F.concat(
                 F.filter(ordered, F.isnan), F.filter(ordered, lambda item: ~F.isnan(item))
             )
+    raise InternalError(f"no column of Spark computes {value.function}")
 
 
 def _count(argument: Column, times: Column) -> Column:

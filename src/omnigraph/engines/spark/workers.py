@@ -28,6 +28,7 @@ from omnigraph.model.arrow import DST, ID, SRC, arrow_type
 from omnigraph.model.references import END_TYPES, ids_in, qualified, type_names_in
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, evaluate, holds
+from omnigraph.query.functions import deviations, percentiles
 from omnigraph.storage.reader import StoredColumns
 from omnigraph.storage.written import committed_batches
 
@@ -108,6 +109,31 @@ def evaluated_column(
         value = value.combine_chunks()
     type = arrow_type(expression.type)
     return to_carried(value if value.type == type else value.cast(type))
+
+
+@dataclass(frozen=True, slots=True)
+class ListAggregate:
+    """An aggregate over all numbers of a group, which come as a list."""
+
+    name: str
+    fraction: float | None
+    """Which percentile, if it is one."""
+
+    def function(self) -> Callable[..., pa.Array]:
+        """The function that Spark calls."""
+
+        def aggregated(lists: pa.Array) -> pa.Array:
+            return self(lists)
+
+        return aggregated
+
+    def __call__(self, lists: pa.Array) -> pa.Array:
+        """One number for each list."""
+        group = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+        numbers = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
+        if self.name == "stddev":
+            return deviations(numbers, group, len(lists))
+        return percentiles(numbers, group, len(lists), self.fraction)
 
 
 # --- search ---------------------------------------------------------------------------------------

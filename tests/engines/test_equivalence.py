@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import omnigraph as og
-from omnigraph.engines.local import last_hop, trees
+from omnigraph.engines.local import last_hop, order, trees
 from omnigraph.engines.local.text_index import tokens
 from omnigraph.model.result import Result
 from omnigraph.query.compile import compile_query
@@ -82,6 +82,13 @@ def counted(query: Callable[[str], Result], text: str) -> Result:
         return query(text)
 
 
+def by_cost(query: Callable[[str], Result], text: str) -> Result:
+    """Run a query in the order that is expected to be cheapest, however little it saves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "GAIN_MIN", 0.5)
+        return query(text)
+
+
 @dataclass(frozen=True)
 class Stored:
     """One graph, and the ways to query it that must make no difference."""
@@ -126,6 +133,7 @@ class Library:
                 graph = og.Graph(mixed._kernel)
                 graph.query("query q() { match { $p knows $o } return { count(*) } }")
                 ways[mode] = graph.query
+        ways["by cost"] = partial(by_cost, og.Graph(mixed._kernel).query)
         ways["counted"] = partial(counted, ways["csr"])
         ways["counted in small blocks"] = partial(in_small_blocks, ways["counted"])
         return Stored(tables_of(plain, CATALOG), ways, mixed)
@@ -249,6 +257,22 @@ def test_c_qry_025_clause_order_never_changes_the_bag(
     note(query.text())
     note(other.text())
     assert_answers(query, tables, reference_rows(tables, other.text()))
+
+
+@given(queries(), st.sampled_from(range(1, 40)), st.randoms(use_true_random=False))
+@EXAMPLES
+def test_steps_in_the_order_of_any_sizes_give_the_same_rows(
+    query: Query, number: int, choices: random.Random
+):
+    tables = plain_tables(number)
+    names = (*CATALOG.nodes, *CATALOG.interfaces, *CATALOG.edges)
+    size = {name: choices.choice([0, 1, 10, 1_000, 10**6]) for name in names}.__getitem__
+    read = plan_of(query.text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "GAIN_MIN", choices.choice([0.0, 0.5, 2.0]))
+        pattern = order.ordered(read.pattern, order.Sizes(size, size))
+    note(str(pattern))
+    assert_answers(query, tables, json_rows(Reference(tables).run(replace(read, pattern=pattern))))
 
 
 @pytest.mark.slow

@@ -385,7 +385,7 @@ class _Ordering:
         return () if node_type is None else node_type.key
 
     def _expand(self, hop: Expand) -> None:
-        step = hop if self._is_bound(hop.source) else _reversed(hop)
+        step = hop if self._is_bound(hop.source) else reversed_hop(hop)
         target_is_bound = self._is_bound(step.target)
         new = [] if target_is_bound else [step.target]
         if step.edge_variable is not None:
@@ -463,8 +463,8 @@ class _WaitingHops:
             heappush(self._backwards, number)
 
 
-def _reversed(hop: Expand) -> Expand:
-    """The hop as a step that starts at its target."""
+def reversed_hop(hop: Expand) -> Expand:
+    """The hop as a step that starts at its target; for one that is reversible."""
     return replace(
         hop,
         source=hop.target,

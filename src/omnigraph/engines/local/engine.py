@@ -26,6 +26,7 @@ from omnigraph.engines.local.grouping import Coded, codes_of, first_of_groups, i
 from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.last_hop import groups_of
 from omnigraph.engines.local.match import match
+from omnigraph.engines.local.order import Sizes, ordered
 from omnigraph.engines.local.prepare import PreparedRead, prepare
 from omnigraph.engines.local.ranking import Key, RankedRows, Rows, TieBreaker, ordered_rows, rank
 from omnigraph.engines.local.rows import MemoryBudget, taken
@@ -55,14 +56,17 @@ class LocalEngine:
             memory_limit = bytes_from_environment(CACHE_BYTES_VARIABLE)
         self.memory = GraphMemory(MemoryBudget(memory_limit))
         self._prepared: ByteCache[int, PreparedRead] = ByteCache(PLANS_BYTES_MAX)
+        self._ordered: ByteCache[tuple[int, tuple[int, ...]], tuple[ReadPlan, PreparedRead]] = (
+            ByteCache(PLANS_BYTES_MAX)
+        )
 
     def execute(self, run: Execution) -> ResultColumns:
         """The rows of a plan over its snapshot."""
         if run.plan.is_bounded_by_parameters:
             run = run.bounded()
-            prepared = prepare(run.plan)  # of this run alone
+            prepared = _in_order(prepare(run.plan), run)  # of this run alone
         else:
-            prepared = self._prepare(run.plan)
+            prepared = self._prepare(run)
         self.memory.budget.queries += 1
         tables = SnapshotTables(
             self.memory,
@@ -75,14 +79,51 @@ class LocalEngine:
         )
         return answer(Session(run, prepared, tables))
 
-    def _prepare(self, compiled: ReadPlan) -> PreparedRead:
+    def _prepare(self, run: Execution) -> PreparedRead:
         """The prepared form of a plan, cached by the identity of the plan object."""
+        compiled = run.plan
         known = self._prepared.get(id(compiled))
         if known is None:
             # It refers to the plan: while it is kept, no other plan can have the plan's `id`.
             known = prepare(compiled)
             self._prepared.put(id(compiled), known, compiled.memory_bytes)
-        return known
+        if not known.is_open:
+            return known
+        # Tables grow: an order is chosen again when one has twice as many rows.
+        key = (id(compiled), tuple(size.bit_length() for size in _table_sizes(run)))
+        chosen = self._ordered.get(key)
+        if chosen is None:
+            # With the plan, so that no other plan has its `id` meanwhile.
+            chosen = (compiled, _in_order(known, run))
+            self._ordered.put(key, chosen, compiled.memory_bytes)
+        return chosen[1]
+
+
+def _table_sizes(run: Execution) -> list[int]:
+    """The rows of the tables that the hops of a plan read."""
+    table = run.reader.snapshot.table
+    return [
+        table(f"edge:{step.edge_type}").row_count
+        for step in run.plan.pattern.steps
+        if isinstance(step, plan.Expand)
+    ]
+
+
+def _in_order(prepared: PreparedRead, run: Execution) -> PreparedRead:
+    """A plan whose steps are in the order that its tables make cheapest."""
+    if not prepared.is_open:
+        return prepared
+    table = run.reader.snapshot.table
+    members = prepared.interfaces
+
+    def nodes(type_name: str) -> int:
+        names = [name for name, _ in members[type_name]] if type_name in members else [type_name]
+        return sum(table(f"node:{name}").row_count for name in names)
+
+    sizes = Sizes(nodes, lambda name: table(f"edge:{name}").row_count)
+    compiled = prepared.compiled
+    pattern = ordered(compiled.pattern, sizes)
+    return prepared if pattern is compiled.pattern else prepare(replace(compiled, pattern=pattern))
 
 
 # --- answer ---------------------------------------------------------------------------------------

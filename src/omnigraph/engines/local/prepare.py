@@ -13,6 +13,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
+from omnigraph.engines.local.order import is_open
 from omnigraph.model.arrow import DST, ID, SRC, arrow_type
 from omnigraph.model.references import END_TYPES
 from omnigraph.query import expressions as ex
@@ -173,6 +174,8 @@ class PreparedRead:
     blocks: dict[str, PreparedBlock]
     """The blocks that give rows a value, by the variable of the value."""
     per: plan.LimitPer | None
+    is_open: bool
+    """Whether the steps may come in another order; not where solutions are counted without rows."""
 
 
 def prepare(compiled: plan.ReadPlan) -> PreparedRead:
@@ -232,6 +235,11 @@ class _Preparation:
         pattern = self._pattern(compiled.pattern, frozenset(needed))
         # Blocks are solved for rows, so groups of their values are made of rows.
         by_shape = None if compiled.rank or self._reads_block(group_by) else group_by
+        last_hop = None if by_shape is None else _last_hop(pattern, by_shape)
+        # A tree counts all neighbours of a hop; at an interface some may be of another type.
+        is_tree = by_shape is not None and not compiled.interfaces
+        tree = self._tree(pattern, by_shape) if is_tree and by_shape is not None else None
+        is_counted = tree is not None or (last_hop is not None and last_hop.is_counted)
         return PreparedRead(
             compiled,
             pattern,
@@ -248,13 +256,13 @@ class _Preparation:
             order,
             ties,
             frozenset(self.followed),
-            None if by_shape is None else _last_hop(pattern, by_shape),
-            # A tree counts all neighbours of a hop; at an interface some may be of another type.
-            None if by_shape is None or compiled.interfaces else self._tree(pattern, by_shape),
+            last_hop,
+            tree,
             _stage(pattern),
             _carried(columns, group_by),
             {name: self._block(name) for name in self.computed},
             per,
+            len(pattern.steps) > 2 and not is_counted and is_open(compiled.pattern),
         )
 
     # --- expressions ------------------------------------------------------------------------------

@@ -1,0 +1,360 @@
+"""Chooses the order of the steps of a match by what they are expected to cost.
+
+The compiler orders steps by the query alone. Here the sizes of tables are known too: the mean
+number of edges at a node tells how many rows a hop makes of one, and how likely it is that two
+bound nodes are linked. Of all orders that begin with the same step, the one with the smallest sum
+of rows is taken, if it is expected to save at least half of the work. A `not` or `any` waits until
+few rows are left.
+
+Conditions whose values may fail to be computed keep the order of the compiler, because the order
+decides which rows they are computed for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from omnigraph.engines.local.reach import expected_reach
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan
+from omnigraph.query.lower import reversed_hop
+
+GAIN_MIN = 2.0
+"""Another order is taken if it is expected to cost this many times less."""
+
+_MOVES_MAX = 9
+"""With more hops and scans than this, the order stays: all orders would be too many."""
+
+_STAGE_ROWS = 100.0
+"""What a stage is expected to hand on."""
+
+_RANGE_SHARE = 0.3
+_TEST_SHARE = 0.5
+"""What is expected to pass a comparison, and another condition."""
+
+Mover: TypeAlias = plan.Scan | plan.Expand
+Test: TypeAlias = plan.Exclude | plan.Exists
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many nodes and edges there are of each type."""
+
+    nodes: Callable[[str], int]
+    edges: Callable[[str], int]
+
+
+def ordered(pattern: plan.Pattern, sizes: Sizes) -> plan.Pattern:
+    """The steps in the order that is expected to cost least; the same pattern if it has it."""
+    parts = _Parts.of(pattern)
+    return pattern if parts is None else _Orders(parts, sizes).best() or pattern
+
+
+def is_open(pattern: plan.Pattern) -> bool:
+    """Whether the steps may come in several orders."""
+    return _Parts.of(pattern) is not None
+
+
+# --- what may move --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Parts:
+    """A pattern taken apart."""
+
+    whole: plan.Pattern
+    first: plan.Step
+    movers: list[Mover]
+    """Hops and scans without their conditions, in the order of the compiler."""
+    predicates: list[ex.Expression]
+    tests: list[tuple[Test, frozenset[str]]]
+    """With the variables that each reads."""
+    rest: tuple[plan.Step, ...]
+    """What stays at the end."""
+    types: dict[str, str] = field(default_factory=dict)
+    """The types of the node variables that the movers bind."""
+
+    @classmethod
+    def of(cls, pattern: plan.Pattern) -> _Parts | None:
+        steps = pattern.steps
+        movable = (plan.Scan, plan.Expand, plan.FilterRows, plan.Exclude, plan.Exists)
+        end = next((at for at, s in enumerate(steps) if at and not isinstance(s, movable)), None)
+        if not steps or not isinstance(steps[0], plan.Scan | plan.Stage):
+            return None
+        parts = cls(pattern, steps[0], [], [], [], steps[end:] if end is not None else ())
+        moving = steps[1:end]
+        for step in moving:
+            match step:
+                case plan.Scan() | plan.Expand():
+                    parts.predicates += step.predicates
+                    bare = replace(step, predicates=())
+                    if isinstance(bare, plan.Expand):
+                        bare = replace(bare, target_is_bound=False)
+                        parts.types[bare.source] = bare.source_type
+                        parts.types[bare.target] = bare.target_type
+                    else:
+                        parts.types[bare.variable] = bare.type_name
+                    parts.movers.append(bare)
+                case plan.FilterRows():
+                    parts.predicates += step.predicates
+        bound = set(parts.types) | _introduced(steps[0])
+        bound |= {n for m in parts.movers for n in _names_of(m) if n is not None}
+        for step in moving:
+            if isinstance(step, plan.Exclude | plan.Exists):
+                mentioned = _mentioned_by(step)
+                if mentioned is None:
+                    return None
+                parts.tests.append((step, frozenset(mentioned & bound)))
+        hops = sum(isinstance(mover, plan.Expand) for mover in parts.movers)
+        is_fixed = len(parts.movers) > _MOVES_MAX or any(map(_can_fail, parts.predicates))
+        return None if hops + len(parts.tests) < 2 or not hops or is_fixed else parts
+
+
+def _introduced(step: plan.Step) -> set[str]:
+    match step:
+        case plan.Scan():
+            return {step.variable}
+        case plan.Stage():
+            return set(step.introduces)
+    return set()
+
+
+def _names_of(mover: Mover) -> Iterator[str | None]:
+    if isinstance(mover, plan.Scan):
+        yield mover.variable
+    else:
+        yield from (mover.source, mover.target, mover.edge_variable, mover.path_variable)
+
+
+def _mentioned_by(step: plan.Step) -> set[str] | None:
+    """The variables a step of a block names; None if it has to stay where it is."""
+    found: set[str] = set()
+    match step:
+        case plan.Scan() | plan.Expand() | plan.FilterRows():
+            if any(map(_can_fail, step.predicates)):
+                return None
+            found = {name for p in step.predicates for name in ex.variables_of(p)}
+            if not isinstance(step, plan.FilterRows):
+                found |= {name for name in _names_of(step) if name is not None}
+            return found
+        case plan.Exclude():
+            patterns: Sequence[plan.Pattern] = [step.pattern]
+        case plan.Exists():
+            patterns = step.alternatives
+        case _:
+            return None
+    for pattern in patterns:
+        for inner in pattern.steps:
+            more = _mentioned_by(inner)
+            if more is None:
+                return None
+            found |= more
+    return found
+
+
+def _can_fail(predicate: ex.Expression) -> bool:
+    return any(isinstance(part, ex.ArithmeticValue | ex.ScalarCall) for part in ex.walk(predicate))
+
+
+# --- orders ---------------------------------------------------------------------------------------
+
+
+_Best: TypeAlias = tuple[float, tuple[int, ...]]
+"""What the steps that are left cost, and their order."""
+
+
+class _Orders:
+    def __init__(self, parts: _Parts, sizes: Sizes) -> None:
+        self._parts = parts
+        self._sizes = sizes
+        self._bound_first = frozenset(_introduced(parts.first))
+        self._known: dict[frozenset[int], _Best | None] = {}
+        self._local = {
+            name: _share(
+                [p for p in parts.predicates if ex.variables_of(p) == {name}],
+                max(sizes.nodes(type_name), 1),
+            )
+            for name, type_name in parts.types.items()
+        }
+
+    def best(self) -> plan.Pattern | None:
+        """The cheapest order, if it is worth it."""
+        found = self._cheapest(frozenset())
+        if found is None:
+            return None
+        written = self._cost(tuple(range(len(self._parts.movers))))
+        order = tuple(range(len(self._parts.movers)))
+        if written is None or found[0] * GAIN_MIN <= written:
+            order = found[1]
+        steps = self._emitted(order)
+        return None if steps == self._parts.whole.steps else plan.Pattern(steps)
+
+    def _bound(self, done: Iterable[int]) -> frozenset[str]:
+        names = {n for at in done for n in _names_of(self._parts.movers[at]) if n is not None}
+        return self._bound_first | names
+
+    def _is_ready(self, mover: Mover, bound: frozenset[str]) -> bool:
+        if isinstance(mover, plan.Scan):
+            return mover.variable not in bound
+        return mover.source in bound or (mover.target in bound and mover.reversible)
+
+    def _left(self, done: frozenset[int]) -> tuple[frozenset[int], list[int]]:
+        """What is done, with the scans of variables that hops have bound; and what can be next."""
+        bound = self._bound(done)
+        movers = self._parts.movers
+        done |= {
+            at for at, m in enumerate(movers) if isinstance(m, plan.Scan) and m.variable in bound
+        }
+        left = [at for at in range(len(movers)) if at not in done]
+        return done, [at for at in left if self._is_ready(movers[at], bound)]
+
+    def _cheapest(self, done: frozenset[int]) -> _Best | None:
+        done, ready = self._left(done)
+        if len(done) == len(self._parts.movers):
+            return 0.0, ()
+        if done not in self._known:
+            best: _Best | None = None
+            for at in ready:
+                after = self._cheapest(done | {at})
+                if after is not None:
+                    cost = self._step_cost(done, at) + after[0]
+                    if best is None or cost < best[0]:
+                        best = cost, (at, *after[1])
+            self._known[done] = best
+        return self._known[done]
+
+    def _cost(self, order: tuple[int, ...]) -> float | None:
+        """The cost of an order; None if it cannot run."""
+        done: frozenset[int] = frozenset()
+        total = 0.0
+        for at in order:
+            done, ready = self._left(done)
+            if at in done:
+                continue
+            if at not in ready:
+                return None
+            total += self._step_cost(done, at)
+            done |= {at}
+        return total
+
+    # --- estimates --------------------------------------------------------------------------------
+
+    def _rows(self, done: frozenset[int]) -> float:
+        """How many rows are left when some movers are done, whatever their order."""
+        first = self._parts.first
+        rows = _STAGE_ROWS
+        if isinstance(first, plan.Scan):
+            size = max(self._sizes.nodes(first.type_name), 1)
+            rows = 1.0 if first.entity_id is not None else size * _share(first.predicates, size)
+        bound = self._bound(done)
+        for name in bound - self._bound_first:
+            if name in self._parts.types:
+                rows *= max(self._sizes.nodes(self._parts.types[name]), 1) * self._local[name]
+        for at in done:
+            mover = self._parts.movers[at]
+            if isinstance(mover, plan.Expand):
+                rows *= min(self._reached(mover) / max(self._sizes.nodes(mover.target_type), 1), 1)
+                if mover.edge_variable is not None:
+                    of_edge = [
+                        p
+                        for p in self._parts.predicates
+                        if ex.variables_of(p) == {mover.edge_variable}
+                    ]
+                    rows *= _share(of_edge, self._sizes.edges(mover.edge_type))
+        for predicate in self._parts.predicates:
+            read = ex.variables_of(predicate)
+            if len(read) > 1 and read <= bound:
+                rows *= _TEST_SHARE
+        return rows
+
+    def _reached(self, hop: plan.Expand) -> float:
+        """How many nodes of the type of its target a hop reaches from one of its sources."""
+        sizes = self._sizes
+        near, far = hop.declared
+        edges = sizes.edges(hop.edge_type) * (2 if hop.direction == "both" else 1)
+        degree = edges / max(sizes.nodes(near), 1)
+        share = min(sizes.nodes(hop.target_type) / max(sizes.nodes(far), 1), 1.0)
+        found = expected_reach(degree, hop.maximum) if hop.maximum > 1 else degree
+        return min(found, sizes.nodes(far)) * share
+
+    def _step_cost(self, done: frozenset[int], at: int) -> float:
+        """The rows that a step reads and makes, before its conditions are tested."""
+        mover, bound, rows = self._parts.movers[at], self._bound(done), self._rows(done)
+        if isinstance(mover, plan.Scan):
+            size = max(self._sizes.nodes(mover.type_name), 1)
+            return rows + rows * size * self._local[mover.variable]
+        if mover.source in bound and mover.target in bound:
+            return rows
+        hop = mover if mover.source in bound else reversed_hop(mover)
+        return rows + rows * self._reached(hop)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _emitted(self, order: tuple[int, ...]) -> tuple[plan.Step, ...]:
+        """The steps of an order, with every condition where its variables are bound."""
+        parts = self._parts
+        bound = set(self._bound_first)
+        waiting = list(parts.predicates)
+        placed = self._placed(order)
+        steps: list[plan.Step] = [parts.first]
+
+        def take(reads: Callable[[frozenset[str]], bool]) -> tuple[ex.Expression, ...]:
+            found = [p for p in waiting if reads(ex.variables_of(p))]
+            waiting[:] = [p for p in waiting if p not in found]
+            return tuple(found)
+
+        def test(position: int) -> None:
+            ready = take(lambda read: read <= bound)
+            if ready:
+                steps.append(plan.FilterRows(ready))
+            steps.extend(placed.get(position, ()))
+
+        test(0)
+        for position, at in enumerate(order, 1):
+            mover = parts.movers[at]
+            if isinstance(mover, plan.Scan):
+                if mover.variable not in bound:
+                    bound.add(mover.variable)
+                    alone = take(lambda read, name=mover.variable: read == {name})  # type: ignore[misc]
+                    steps.append(replace(mover, predicates=alone))
+            else:
+                hop = mover if mover.source in bound else reversed_hop(mover)
+                is_bound = hop.target in bound
+                new = {hop.edge_variable, None if is_bound else hop.target} - {None}
+                alone = take(lambda read, new=new: len(read) == 1 and read <= new)  # type: ignore[misc]
+                bound |= {name for name in _names_of(hop) if name is not None}
+                steps.append(replace(hop, target_is_bound=is_bound, predicates=alone))
+            test(position)
+        return (*steps, *parts.rest)
+
+    def _placed(self, order: tuple[int, ...]) -> dict[int, list[Test]]:
+        """After which step of the order each test runs: where few rows are left."""
+        rows: list[float] = []
+        ready: list[frozenset[str]] = []
+        for end in range(len(order) + 1):
+            done, _ = self._left(frozenset(order[:end]))
+            rows.append(self._rows(done))
+            ready.append(self._bound(done))
+        placed: dict[int, list[Test]] = {}
+        for step, read in self._parts.tests:
+            first = next(at for at, bound in enumerate(ready) if read <= bound)
+            fewest = min(range(first, len(rows)), key=rows.__getitem__)
+            at = fewest if rows[fewest] * 2 * GAIN_MIN <= rows[first] else first
+            placed.setdefault(at, []).append(step)
+        return placed
+
+
+def _share(predicates: Sequence[ex.Expression], size: int) -> float:
+    """The share of ``size`` values that is expected to pass some conditions on one variable."""
+    share = 1.0
+    for predicate in predicates:
+        match predicate:
+            case ex.Compare(operator="="):
+                share *= float(size) ** -0.5 if size else 1.0
+            case ex.Compare():
+                share *= _RANGE_SHARE
+            case _:
+                share *= _TEST_SHARE
+    return share

@@ -97,6 +97,7 @@ OURS = {
     "cluster_closeReview",
     "cluster_reopenReview",
     "cluster_listTags",
+    "cluster_language",
     "cluster_createTag",
     "cluster_deleteTag",
 }

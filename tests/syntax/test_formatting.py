@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import QueryParseError, SchemaParseError
-from omnigraph.syntax.formatting import Language, format_text, language_of
+from omnigraph.model.editing import Language
+from omnigraph.syntax.formatting import format_text, language_of
 from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.schema_parser import parse_schema
 from omnigraph.syntax.tokens import Source, Span

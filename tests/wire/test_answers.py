@@ -153,6 +153,9 @@ def calls(live: Live) -> Iterator[tuple[str, httpx.Response]]:
     for name in ("v1", "v1", "review"):
         yield "cluster_createTag", graph.post("/tags", json={"name": name})
     yield "cluster_listTags", graph.get("/tags")
+    written = {"text": "query q { match { $p: Person } return { $p. } }", "language": "gq"}
+    yield "cluster_language", graph.post("/language", json={**written, "line": 1, "column": 44})
+    yield "cluster_language", graph.post("/language", json={**written, "language": "sql"})
     yield "cluster_deleteTag", graph.delete("/tags/v1")
     yield "cluster_deleteTag", graph.delete("/tags/v1")
     for branch, age in (("review", 1), ("clash", 2)):

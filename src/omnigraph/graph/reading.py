@@ -21,6 +21,7 @@ from omnigraph.errors import (
     WrongVerb,
 )
 from omnigraph.graph.opened import Handle, OpenGraph
+from omnigraph.model.editing import Language, LanguageAnswer
 from omnigraph.model.exports import export_directory
 from omnigraph.model.governor import Governor, query_bytes
 from omnigraph.model.ids import TableKey
@@ -42,6 +43,7 @@ from omnigraph.model.tables import Table, table_blocks
 from omnigraph.model.values import datetime_from_ms
 from omnigraph.query.compile import check_query
 from omnigraph.query.descriptor import describe_parameter
+from omnigraph.query.editing import Document
 from omnigraph.query.explain import explain as plan_text
 from omnigraph.query.expressions import Nearest
 from omnigraph.query.plan import MutationPlan, QueryPlan, ReadPlan
@@ -353,6 +355,17 @@ def plain_columns(type_key: str, catalog: Catalog) -> list[str]:
             plain = [p.name for p in entity_type.properties.values() if not p.type.is_blob]
             return ["id", *ends, *plain]
     raise NotFound(f"there is no type {type_key}", hint="write it as `node:Name` or `edge:Name`")
+
+
+# --- texts that are being written -----------------------------------------------------------------
+
+
+def language_answer(
+    self: Handle, text: str, language: Language, line: int | None, column: int | None
+) -> LanguageAnswer:
+    """What the language service says about a text, with the schema of this handle's branch."""
+    schema = self._opened.accepted(self._default_branch).contract.source
+    return Document(text, language, schema).answer(line, column)
 
 
 # --- stored queries -------------------------------------------------------------------------------

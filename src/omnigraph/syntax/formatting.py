@@ -11,15 +11,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
 
 from omnigraph.errors import InternalError
+from omnigraph.model.editing import Language
 from omnigraph.syntax.query_expressions import QueryStream
 from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.schema_parser import SchemaStream, parse_schema
 from omnigraph.syntax.tokens import SCHEMA_SUFFIX, Source, TokenKind
-
-Language = Literal["gq", "pg"]
 
 INDENT = "    "
 _OPENING = {"{": "}", "(": ")", "[": "]"}

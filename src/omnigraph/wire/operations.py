@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from omnigraph.model.changes import CommitPage, FeedPage
 from omnigraph.model.diffs import DiffPage
+from omnigraph.model.editing import LanguageAnswer
 from omnigraph.model.json_object import JsonObject
 from omnigraph.model.merging import MergePlan
 from omnigraph.model.receipts import (
@@ -307,6 +308,13 @@ DESCRIBE_QUERIES = Operation(
     "What the queries of a text are called and take; runs none of them",
     answers.QueryCatalog,
     requests.DescribeRequest,
+)
+LANGUAGE = Operation(
+    "cluster_language",
+    f"POST {GRAPH}/language",
+    "Problems, completions, meanings and layout of a text that is being written",
+    LanguageAnswer,
+    requests.LanguageRequest,
 )
 STATS = Operation(
     "cluster_getStats",

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from omnigraph.errors import InputError
 from omnigraph.model.changes import ChangeOp
+from omnigraph.model.editing import Language
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.load_options import OnError
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity
@@ -179,6 +180,18 @@ class SessionRequest(Body):
     """What a token is given for."""
 
     code: str = Field(description="the code that the server printed when it started")
+
+
+class LanguageRequest(Body):
+    """A text that is being written, and where its cursor is."""
+
+    text: str = Field(description="a schema or queries, as far as they are written")
+    language: Language = Field(description="gq for queries, pg for a schema")
+    line: int | None = Field(default=None, description="of the cursor, from 1", ge=1)
+    column: int | None = Field(default=None, description="of the cursor, from 1", ge=1)
+    branch: BranchName | None = Field(
+        default=None, description="whose schema names are looked up in; main when left out"
+    )
 
 
 class LegacyReadRequest(OneTargetBody):

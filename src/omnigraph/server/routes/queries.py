@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from omnigraph.errors import InputError, NotFound, WrongVerb
 from omnigraph.graph import Graph
+from omnigraph.graph.reading import language_answer
 from omnigraph.model.governor import Governor
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import MutationReceipt
@@ -34,6 +35,7 @@ from omnigraph.wire.requests import (
     DescribeRequest,
     ExplainRequest,
     InvokeRequest,
+    LanguageRequest,
     LegacyReadRequest,
     QueryRequest,
     expected_commit,
@@ -71,6 +73,19 @@ async def explain(call: Call) -> Response:
     asked = await call.document(ExplainRequest)
     call.authorize(Action.READ)
     found = await call.read(call.served.graph.explain, asked.query, name=asked.name)
+    return json_response(found)
+
+
+async def language(call: Call) -> Response:
+    """What an editor asks about a text, with the schema of a branch."""
+    asked = await call.document(LanguageRequest)
+    call.authorize(Action.READ)
+    if asked.branch is not None:
+        call.authorize(Action.READ, asked.branch)
+    graph = call.served.graph.on_branch(asked.branch or MAIN_BRANCH)
+    found = await call.read(
+        language_answer, graph, asked.text, asked.language, asked.line, asked.column
+    )
     return json_response(found)
 
 
@@ -285,6 +300,7 @@ HANDLERS: Handlers = {
     operations.READ.id: read,
     operations.EXPLAIN.id: explain,
     operations.DESCRIBE_QUERIES.id: describe_queries,
+    operations.LANGUAGE.id: language,
     operations.MUTATE.id: mutate,
     operations.CHANGE.id: mutate,
     operations.MUTATE_IF.id: mutate_if,

@@ -9,6 +9,7 @@ import pytest
 import omnigraph as og
 from omnigraph.branching.diff import GraphDiff
 from omnigraph.errors import ChangeDiffRefused, InputError, NotFound
+from omnigraph.model.text_table import TINTS
 from tests.branching.histories import SCHEMA, city, delete, edge, load, person, seeded
 
 Change = tuple[str, str, str]
@@ -175,9 +176,10 @@ def test_a_diff_shows_itself_as_tables_in_a_notebook(graph: og.Graph) -> None:
     html = graph.diff("main", "review")._repr_html_()
     assert "<th>inserted</th><th>updated</th><th>deleted</th>" in html
     assert html.count('<td style="text-align: right">1</td>') == 3
-    assert '<tr style="color: yellow"><td>~</td><td>node Person p0</td><td>age 0 → 41' in html
+    tinted = f'<tr style="background: {TINTS["yellow"]}"><td>~</td><td>node Person p0</td>'
+    assert f"{tinted}<td>age 0 → 41" in html
     assert "&lt;i&gt;new&lt;/i&gt;" in html and "<i>" not in html, "names are not escaped"
-    assert '<tr style="color: red"><td>-</td><td>node Person p4</td>' in html
+    assert f'<tr style="background: {TINTS["red"]}"><td>-</td><td>node Person p4</td>' in html
     assert graph.diff("main", "main")._repr_html_().endswith("<p>no differences</p>")
     load(graph, *(person(f"many{n:02}") for n in range(30)), branch="review")
     assert graph.diff("main", "review")._repr_html_().endswith("<p>… and 13 more</p>")

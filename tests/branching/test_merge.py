@@ -20,6 +20,7 @@ from omnigraph.errors import (
     NotFound,
     ReadSetChanged,
 )
+from omnigraph.model.text_table import TINTS
 from omnigraph.schema.catalog import table_schema
 from omnigraph.storage.indexes import indexes_of
 from tests.branching.histories import city, content, delete, edge, load, person, seeded
@@ -628,7 +629,7 @@ def test_a_plan_shows_itself_as_tables_in_a_notebook(graph: og.Graph) -> None:
     load(graph, person("p0", age=2), person("p1", age=3))
     html = graph.plan_merge("review")._repr_html_()
     assert html.startswith("<p>review into main: merged</p><table>")
-    assert '<tr style="color: red"><td>node Person</td><td>merged</td>' in html
+    assert f'<tr style="background: {TINTS["red"]}"><td>node Person</td><td>merged</td>' in html
     assert "<th>base</th><th>source</th><th>target</th>" in html
     assert "<td>age 0</td><td>age 1</td><td>age 2</td>" in html
     assert html.count("<table>") == html.count("</table>") == 3

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.model.text_table import TextTable, cell_text, display_width, one_line
+from omnigraph.model.receipts import CommitInfo, LoadedType, LoadReceipt
+from omnigraph.model.text_table import (
+    TINTS,
+    TextTable,
+    cell_text,
+    display_width,
+    html_table,
+    one_line,
+)
 
 
 @pytest.mark.parametrize(
@@ -57,3 +65,31 @@ def test_a_long_cell_is_wrapped() -> None:
 @pytest.mark.parametrize("layout", ["truncate", "wrap"])
 def test_a_character_wider_than_its_column_does_not_hold_things_up(layout) -> None:
     assert list(TextTable(1, layout).lines(["你"], [["好"]], [False]))
+
+
+def test_rows_are_tinted_and_their_text_keeps_the_colour_of_the_page():
+    page = html_table(["a"], [["x"], ["y"]], ["yellow", None])
+    assert page.count("background: rgba(") == 1 and "color:" not in page
+    assert all(float(tint.rstrip(")").split(",")[-1]) < 0.5 for tint in TINTS.values())
+
+
+def test_an_answer_shows_its_members_and_readable_times():
+    commit = CommitInfo(
+        "01C", "review", 7, "01B", None, "<b>ana</b>", 1_900_000_000_000_000, "load"
+    )
+    page = commit._repr_html_()
+    assert "2030-03-17 17:46:40 UTC" in page and "&lt;b&gt;ana&lt;/b&gt;" in page
+    assert "merged parent" not in page and "<b>" not in page
+    load = LoadReceipt(
+        branch="main",
+        base_branch=None,
+        branch_created=False,
+        mode="append",
+        nodes=(LoadedType("Person", 5, 2, 1, 1),),
+        edges=(),
+        actor_id=None,
+        commit=commit,
+    )
+    page = load._repr_html_()
+    assert "<td>commit.graph commit id</td><td>01C</td>" in page
+    assert page.count("<table>") == 2 and "<th>records_read</th>" in page

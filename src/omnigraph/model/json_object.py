@@ -29,6 +29,8 @@ from typing import (
     get_type_hints,
 )
 
+from omnigraph.model.text_table import html_facts
+
 ALWAYS = object()
 """A member that is never left out."""
 
@@ -84,6 +86,10 @@ class JsonObject:
             else:
                 out.setdefault(place, {})[key] = value
         return out
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: its members, with times to be read by people."""
+        return html_facts(type(self).__name__, self.to_dict())
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:

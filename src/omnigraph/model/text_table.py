@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal, TypeAlias
@@ -102,6 +103,16 @@ def _padded(text: str, width: int, *, right: bool) -> str:
 
 CELL_MAX = 200
 """Characters of a cell; a longer one is cut."""
+ROWS_MAX = 100
+"""Rows that a table in a notebook lists of a member."""
+TINTS = {
+    "green": "rgba(46, 160, 67, 0.2)",
+    "yellow": "rgba(210, 153, 34, 0.25)",
+    "red": "rgba(248, 81, 73, 0.2)",
+}
+"""Backgrounds of rows, which shine through: text keeps the colour of the page, light or dark."""
+_MOMENTS_MIN = 10**14
+"""Microseconds since 1970, in the year 1973; no count is as large."""
 
 
 def html_table(
@@ -114,11 +125,56 @@ def html_table(
     """
     head = "".join(f"<th>{escape(name)}</th>" for name in headers)
     body = "".join(
-        f"<tr{_styled('color', colours[at] if at < len(colours) else None)}>"
+        f"<tr{_styled('background', TINTS[colour] if (colour := _at(colours, at)) else None)}>"
         f"{''.join(map(_cell, row))}</tr>"
         for at, row in enumerate(rows)
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _at(colours: Sequence[str | None], at: int) -> str | None:
+    return colours[at] if at < len(colours) else None
+
+
+def html_facts(title: str, facts: Mapping[str, Any]) -> str:
+    """The members of a JSON object: single values as one table, each list of objects as another.
+
+    >>> html_facts("Tag", {"created_at": 1_900_000_000_000_000}).partition("<tbody>")[2]
+    '<tr><td>created at</td><td>2030-03-17 17:46:40 UTC</td></tr></tbody></table>'
+    """
+    rows: list[tuple[str, str | int]] = []
+    tables: list[str] = []
+    for name, value in _leaves(facts):
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            listed = [dict(_leaves(each)) for each in value[:ROWS_MAX]]
+            headers = list(dict.fromkeys(key for each in listed for key in each))
+            cells = [[_fact(key, each.get(key)) for key in headers] for each in listed]
+            tables.append(html_line(name.replace("_", " ")) + html_table(headers, cells))
+        elif value is not None and value != []:
+            rows.append((name.replace("_", " "), _fact(name, value)))
+    return html_line(title) + html_table(("", ""), rows) + "".join(tables)
+
+
+def _leaves(facts: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def _fact(name: str, value: Any) -> str | int:
+    """A value as a cell; times to be read by people."""
+    if isinstance(value, bool) or value is None:
+        return "" if value is None else str(value).lower()
+    if isinstance(value, int):
+        if value >= _MOMENTS_MIN and name.endswith(("_at", "_us")):
+            at = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)
+            return at.strftime("%Y-%m-%d %H:%M:%S UTC")
+        return value
+    if isinstance(value, list):
+        return ", ".join(cell_text(each) for each in value)
+    return cell_text(value)
 
 
 def html_line(text: str) -> str:

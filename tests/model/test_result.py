@@ -6,11 +6,13 @@ import datetime as dt
 import json
 import sys
 from typing import Any
+from xml.etree import ElementTree
 
 import pyarrow as pa
 import pytest
 
 from omnigraph.errors import InputError, QueryCancelled
+from omnigraph.model.drawing import NODES_MAX, graph_picture
 from omnigraph.model.governor import Governor
 from omnigraph.model.result import ExplainedRun, ExplainedStep, Explanation, ReadTarget, Result
 
@@ -243,3 +245,32 @@ def test_a_plan_that_did_not_run_has_no_numbers() -> None:
     assert str(explanation) == "read q\n  Return n = <1>"
     assert explanation.to_dict() == {"plan": ["read q", "  Return n = <1>"]}
     assert explanation._repr_html_() == "<pre>read q\n  Return n = &lt;1&gt;</pre>"
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+def test_entities_and_paths_are_drawn_as_a_graph_without_script_or_network():
+    rows = [
+        {"a": {"id": "1", "name": "<Ada>"}, "k": {"id": "e", "src": "1", "dst": "2"}, "n": 3},
+        {"a": {"id": "2", "name": "Bo"}, "x.nodes": ["2", "3", "1"], "n": 4},
+        {"a": {"id": "2", "name": "Bo"}, "k": {"id": "f", "src": "2", "dst": "2"}, "n": 5},
+    ]
+    picture = graph_picture(rows)
+    assert picture is not None
+    assert picture.count("<title>") == 3 and picture.count("<line") == 3
+    assert "&lt;Ada&gt;" in picture and "<Ada>" not in picture
+    assert "script" not in picture and picture.count("http") == 1  # the name of the format
+    ElementTree.fromstring(picture)
+    assert graph_picture([{"a": {"id": "1", "name": "Ada"}, "n": 1}]) is None
+    many = [{"x.nodes": [str(n), str(n + 1)]} for n in range(NODES_MAX + 9)]
+    crowded = graph_picture(many)
+    assert crowded is not None and "… and 10 more nodes" in crowded
+
+
+def test_a_result_with_paths_shows_table_and_graph():
+    table = pa.table({"x.nodes": [["a", "b"], ["a", "c"]], "n": [1, 2]})
+    page = Result(table, query_name="q", target=ReadTarget("main"))._repr_html_()
+    assert page.count("<table>") == 1 and page.count("<svg") == 1 and page.count("<line") == 2
+    plain = Result(table.select(["n"]), query_name="q", target=ReadTarget("main"))
+    assert "<svg" not in plain._repr_html_()

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from omnigraph.errors import InputError
+from omnigraph.model.drawing import PATH_SUFFIX, graph_picture
 from omnigraph.model.governor import current
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.json_object import OPTIONAL, PLAIN, Json, JsonObject
@@ -115,6 +116,8 @@ class SnapshotSummary(JsonObject):
 
 ROWS_SHOWN_MAX = 20
 """Rows that a result shows of itself; asking for them gives all."""
+ROWS_DRAWN_MAX = 200
+"""Rows whose entities a notebook draws."""
 _CELL_WIDTH_MAX = 40
 _ROWS_AT_ONCE = 1024
 _CELLS_AT_ONCE = 1 << 15
@@ -348,7 +351,17 @@ class Result:
     def _repr_html_(self) -> str:
         table = html_table(self.columns, self.text_rows(ROWS_SHOWN_MAX))
         rest = html_line(self._rest()) if self._rows_left else ""
-        return html_line(self._caption()) + table + rest
+        return html_line(self._caption()) + table + rest + (self._picture() or "")
+
+    def _picture(self) -> str | None:
+        """The entities and paths of the first rows as a graph; None if there are none."""
+        rows = self.to_arrow().slice(0, ROWS_DRAWN_MAX)
+        drawn = [
+            field.name
+            for field in rows.schema
+            if pat.is_struct(field.type) or field.name.endswith(PATH_SUFFIX)
+        ]
+        return graph_picture(rows.select(drawn).to_pylist()) if drawn else None
 
     def _caption(self) -> str:
         return f"{self.row_count} rows from {self.target} via {self.query_name}"

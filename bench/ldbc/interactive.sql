@@ -202,9 +202,9 @@ weights AS (
   WHERE m.creator = CASE WHEN c.creator = s.a THEN s.b ELSE s.a END
   GROUP BY s.a, s.b
 )
-SELECT s.path, coalesce(sum(w.weight), 0)::DOUBLE AS weight
+SELECT s.path::VARCHAR[] AS people, coalesce(sum(w.weight), 0)::DOUBLE AS weight
 FROM steps s LEFT JOIN weights w ON w.a = s.a AND w.b = s.b
-GROUP BY s.path ORDER BY weight DESC, s.path;
+GROUP BY s.path ORDER BY weight DESC, people;
 
 -- is1
 SELECT firstName, lastName, birthday, locationIP, browserUsed, city, gender, creationDate

@@ -64,6 +64,49 @@ class Drawing:
         names = self._network.nodes["Country"]["name"]
         return [names[int(number)].as_py() for number in drawn]
 
+    @cached_property
+    def _journeys(self) -> tuple[np.ndarray[Any, Any], ...]:
+        """Authors, the two foreign countries they wrote from one after the other, and when first.
+
+        Numbered columns: a message, a person or a place is at the place of its number.
+        """
+        edges, nodes = self._network.edges, self._network.nodes
+
+        def targets(edge: str, count: int) -> np.ndarray[Any, Any]:
+            found = np.full(count, -1)
+            found[edges[edge]["from"].to_numpy()] = edges[edge]["to"].to_numpy()
+            return found
+
+        messages = self._network.messages
+        author, country = targets("HasCreator", messages), targets("MessageIsLocatedIn", messages)
+        written = np.zeros(messages, "datetime64[ms]")
+        for kind in ("Post", "Comment"):
+            written[nodes[kind]["no"].to_numpy()] = (
+                nodes[kind]["creationDate"].cast("timestamp[ms]").to_numpy()
+            )
+        homes = edges["IsPartOf"].filter(pc.equal(edges["IsPartOf"]["from_type"], "City"))
+        country_of = dict(zip(homes["from"].to_pylist(), homes["to"].to_pylist(), strict=True))
+        city = targets("PersonIsLocatedIn", nodes["Person"].num_rows)
+        home = np.array([country_of[each] for each in city.tolist()])
+        away = np.flatnonzero(country != home[author])
+        away = away[np.lexsort((written[away], author[away]))]
+        first, second = away[:-1], away[1:]
+        pairs = (author[first] == author[second]) & (country[first] != country[second])
+        first, second = first[pairs], second[pairs]
+        return author[first], country[first], country[second], written[first]
+
+    def journey(self) -> tuple[int, str, str, dt.datetime]:
+        """A friend of somebody who wrote from two countries, these, and the day of the first."""
+        authors, one, other, written = self._journeys
+        at = int(self._random.integers(len(authors)))
+        knows = self._network.edges["Knows"]
+        ends = knows["from"].to_numpy(), knows["to"].to_numpy()
+        friends = np.concatenate((ends[1][ends[0] == authors[at]], ends[0][ends[1] == authors[at]]))
+        friend = int(self._random.choice(friends)) if len(friends) else self.person()
+        names = self._network.nodes["Country"]["name"]
+        day = dt.datetime.fromisoformat(str(written[at].astype("datetime64[D]")))
+        return friend, names[int(one[at])].as_py(), names[int(other[at])].as_py(), day
+
     def city(self) -> str:
         """The name of a city, by the people who live there."""
         homes = self._network.edges["PersonIsLocatedIn"]["to"].to_numpy()
@@ -103,9 +146,9 @@ def _period(draw: Drawing, days: int) -> dict[str, Any]:
 
 
 def _abroad(draw: Drawing) -> Parameters:
-    one, other = draw.countries(2)
-    period = _period(draw, 180)
-    return {"person": draw.person(), "countryX": one, "countryY": other, **period}
+    person, one, other, start = draw.journey()
+    period = {"startDate": start, "endDate": start + dt.timedelta(days=180)}
+    return {"person": person, "countryX": one, "countryY": other, **period}
 
 
 def _birthdays(draw: Drawing) -> Parameters:

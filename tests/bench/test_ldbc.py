@@ -75,7 +75,9 @@ def test_degrees_are_skewed_and_every_message_has_an_author_and_a_place(network:
 
 
 @pytest.mark.parametrize("name", wordings())
-def test_a_read_is_one_query_whose_answers_equal_those_of_duckdb(name: str, files: LdbcFiles):
+def test_c_qry_092_a_read_is_one_query_whose_answers_equal_those_of_duckdb(
+    name: str, files: LdbcFiles
+):
     read = wordings()[name]
     assert read.sql, "nothing to compare with"
     (found,) = suite.measure(files, [read], ONCE)
@@ -92,8 +94,9 @@ def test_a_wrong_answer_ends_the_run(files: LdbcFiles):
         suite.measure(files, [wrong], ONCE)
 
 
-def test_reads_that_cannot_be_expressed_are_named():
+def test_c_qry_092_every_interactive_read_is_one_query_and_the_others_are_named():
     assert len(COMPLEX) == 14 and len(SHORT) == 7 and len(BUSINESS) == 20
+    assert {*COMPLEX, *SHORT} <= wordings().keys(), "an interactive read is not one query"
     assert [*wordings(), *not_yet()] != [] and {*wordings(), *not_yet()} == set(READS)
     figure = suite.expressed()
     assert figure.value == len(wordings())

@@ -280,7 +280,8 @@ def _matches(node: ast.Filter, operands: Operands) -> ex.Expression:
 
 
 def _membership(node: ast.Filter, operands: Operands) -> ex.Expression:
-    item, members = operands.plain(node.left), operands.value(node.right)
+    item = _node_in_list(node, operands) or operands.plain(node.left)
+    members = operands.value(node.right)
     if not members.type.is_list:
         raise operands.context.error(
             "T7", f"`in` needs a list on its right, got {members.type}", node.right.span
@@ -290,6 +291,17 @@ def _membership(node: ast.Filter, operands: Operands) -> ex.Expression:
             "T7", f"a {item.type} cannot be in a {members.type}", node.span
         )
     return ex.ListContains(round_to_match(item, members), round_to_match(members, item))
+
+
+def _node_in_list(node: ast.Filter, operands: Operands) -> ex.Expression | None:
+    """The id of a node on the left of `in`; None for a value. Ids of an interface are ambiguous."""
+    left = node.left
+    if not isinstance(left, ast.Variable) or left.name in operands.context.parameters:
+        return None
+    bound = operands.scope.lookup(left.name)
+    if not isinstance(bound, NodeVariable) or isinstance(bound.type, InterfaceType):
+        return None
+    return node_id(left.name, bound)
 
 
 def _require_text(

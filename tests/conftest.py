@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import ssl
 import tempfile
@@ -92,16 +93,21 @@ settings.load_profile("small")
 SPARK_GROUPS = (("spark_queries",), ("spark",))
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only `make test-long` runs, and hand out what takes long first.
+    """Leave out what only `make test-long` runs, form groups, and hand out what takes long first.
 
-    One process runs all of a group of Spark tests; it must not begin when the others are almost
-    done.
+    One process runs all tests of a file that share a fixture, which several would make again. One
+    process runs all of a group of Spark tests; it must not begin when the others are almost done.
     """
     if settings.get_current_profile_name() != "long":
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+    for item in items:
+        if not item.get_closest_marker("xdist_group") and _shares_fixture(item):
+            file = re.sub(r"\W", "_", item.nodeid.partition("::")[0])
+            item.add_marker(pytest.mark.xdist_group(file))
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: (not _shares_session(item), not _takes_long(item)))
 
@@ -127,6 +133,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_unconfigure() -> None:
     """Let it look at everything again: libraries report what is left at the end of a process."""
     gc.unfreeze()
+
+
+def _shares_fixture(item: Any) -> bool:
+    """Whether a test uses a fixture that is made once for all tests of its file."""
+    fixtures = item._fixtureinfo.name2fixturedefs.values()
+    return any(found[-1].scope == "module" for found in fixtures)
 
 
 def _shares_session(item: pytest.Item) -> bool:

@@ -20,9 +20,6 @@ from bench.peers import rows_of
 from bench.questions import Wording
 from bench.scale import Scale
 
-# One worker makes the files of all engines.
-pytestmark = pytest.mark.xdist_group("ldbc")
-
 TINY = Size("tiny", 150, 3_000)
 ASKED = 4
 ONCE = Effort(parameters=ASKED, rounds=1, seconds_max=0)

@@ -29,9 +29,6 @@ from bench.social import SIZES, Size, SocialGraph, edge_ids, generate
 from bench.social_files import SocialFiles
 from omnigraph.graph import open_graph
 
-# One worker makes the files of all engines.
-pytestmark = pytest.mark.xdist_group("bench-queries")
-
 TINY = Size("tiny", 300, 2_000)
 ONCE = Effort(parameters=3, rounds=1, seconds_max=0)
 

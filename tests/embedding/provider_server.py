@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from omnigraph.embedding.client import mock_vector
-from omnigraph.embedding.rate import RateLimiter
+from omnigraph.embedding.config import RateLimiter
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 

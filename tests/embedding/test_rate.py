@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.embedding.config import BulkLimits
-from omnigraph.embedding.rate import RateLimiter
+from omnigraph.embedding.config import BulkLimits, RateLimiter
 from omnigraph.errors import InputError, StorageError
 from omnigraph.pipeline.embedding import PaceServer, RemotePace
 

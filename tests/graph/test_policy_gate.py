@@ -151,6 +151,7 @@ READS = {
         "commit_changes",
         "commit_changes_page",
         "describe_queries",
+        "describe_schema",
         "diff",
         "diff_page",
         "entity_at",

@@ -128,9 +128,9 @@ def test_c_pol_003_a_duplicate_key_fails(key: str):
     refused(text, f"duplicate key `{key}`")
 
 
-@pytest.mark.parametrize("version", ["2", "0", "'1'", "1.0", "true", "[1]", "~", "one", "9" * 9999])
+@pytest.mark.parametrize("version", ["3", "0", "'1'", "1.0", "true", "[1]", "~", "one", "9" * 9999])
 def test_c_pol_004_another_version_fails(version: str):
-    refused(f"version: {version}\n", "`version` must be the integer 1")
+    refused(f"version: {version}\n", "`version` must be the integer 1 or 2")
 
 
 def test_c_pol_004_a_version_is_needed():

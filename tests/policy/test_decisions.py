@@ -108,7 +108,7 @@ def test_c_pol_020_a_schema_apply_on_protected_branches(policy: Policy):
 
 
 def test_c_pol_021_a_merge_into_a_protected_branch(policy: Policy):
-    question = {"branch": "feature", "target_branch": "main"}
+    question: Any = {"branch": "feature", "target_branch": "main"}
     assert rule_of(policy.decide("act-ana", "branch_merge", **question)) == "merges"
     assert rule_of(policy.decide("act-bo", "branch_merge", **question)) is None
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.policy import Action, load_policy
-from omnigraph.policy.bundle import SCOPE_KEYS
+from omnigraph.policy.bundle import NEW_ACTIONS, SCOPE_KEYS
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,15 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6
     ["main", 'a"b', "a\\b", "a\nb", "\\u{41}", "\\u0041", "x:read", "é", "😀", "no", '"', "\\"]
 )
 VISIBLE = NAMES.filter(lambda name: bool(name.strip()))
-GRAPH_ACTIONS = [action.value for action in Action if action.kind == "graph"]
+GRAPH_ACTIONS = [
+    action.value for action in Action if action.kind == "graph" and action not in NEW_ACTIONS
+]
 
 
 @st.composite
 def rules(draw: st.DrawFn, groups: list[str]) -> PlainRule:
     key = draw(st.sampled_from([None, *SCOPE_KEYS]))
-    suitable = sorted(SCOPE_KEYS[key]) if key is not None else GRAPH_ACTIONS
+    suitable = sorted(SCOPE_KEYS[key] - NEW_ACTIONS) if key is not None else GRAPH_ACTIONS
     return PlainRule(
         draw(VISIBLE),
         draw(st.sampled_from(groups)),

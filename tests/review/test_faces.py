@@ -13,8 +13,8 @@ import pytest
 import omnigraph as og
 from omnigraph.cli.main import main
 from omnigraph.client import RemoteGraph
+from omnigraph.client.branches import AsyncRemoteReviews
 from omnigraph.client.remote import RemoteReviews
-from omnigraph.client.reviews import AsyncRemoteReviews
 from omnigraph.errors import (
     InputError,
     NotFound,

@@ -13,8 +13,8 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import FencedOut, StorageError, WriterBusy
 from omnigraph.graph import Graph
+from omnigraph.server.app import Repeats
 from omnigraph.server.config import GraphSpec
-from omnigraph.server.repeats import Repeats
 from tests.server.live import ADD, Live, serving
 from tests.server.test_process import started
 from tests.server.test_real_faults import asking

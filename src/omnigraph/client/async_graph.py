@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Mapping
 from typing import Self
 
 from omnigraph.client import branches, history, reading, writing
+from omnigraph.client.branches import AsyncRemoteReviews
 from omnigraph.client.failures import require_no_actor
 from omnigraph.client.handle import AsyncHandle
-from omnigraph.client.reviews import AsyncRemoteReviews
 from omnigraph.model.branch_scope import AsyncBranchScope, BranchTask
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity

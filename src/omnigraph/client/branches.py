@@ -1,8 +1,8 @@
-"""Branches of a served graph: created, deleted, merged, and single commits replayed on them."""
+"""Branches of a served graph: created, merged, replayed on, deleted, and their change requests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from omnigraph.client.exchange import (
@@ -12,6 +12,9 @@ from omnigraph.client.exchange import (
 )
 from omnigraph.client.failures import require_no_actor
 from omnigraph.client.handle import Answered, AsyncHandle
+from omnigraph.client.history import diff_page
+from omnigraph.client.values import AsyncRemoteDiff
+from omnigraph.model.diffs import DiffPage
 from omnigraph.model.ids import HEAD
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
@@ -20,6 +23,16 @@ from omnigraph.model.receipts import (
     MergeReceipt,
     ReplayReceipt,
     TagInfo,
+)
+from omnigraph.model.reviews import (
+    CheckState,
+    Review,
+    ReviewEvent,
+    ReviewEvents,
+    ReviewMerged,
+    ReviewPage,
+    ReviewState,
+    ReviewVerdict,
 )
 from omnigraph.wire import operations, requests
 from omnigraph.wire.answers import (
@@ -264,3 +277,277 @@ def _merge_fields(
         "on_conflict_of": dict(on_conflict_of) if on_conflict_of else None,
         "granularity": None if granularity == "entity" else granularity,
     }
+
+
+# --- change requests ------------------------------------------------------------------------------
+
+
+class AsyncRemoteReviews:
+    """The change requests of a served graph; verbs mean what they mean for `Graph.reviews`.
+
+    The actor is the one the token belongs to.
+    """
+
+    def __init__(self, handle: AsyncHandle) -> None:
+        self._handle = handle
+
+    async def list(
+        self,
+        *,
+        state: ReviewState | None = "open",
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> ReviewPage:
+        """Change requests, newest first: those of a ``state``, or all with None."""
+        query = {"state": state or "all", "limit": limit, "page_token": page_token}
+        return await self._handle._ask(operations.LIST_REVIEWS, ReviewPage, query=query)
+
+    async def get(self, id: str) -> Review:
+        """One request as it stands now: reviews, comments, checks, and what blocks it."""
+        return await self._handle._ask(operations.GET_REVIEW, Review, values=_one(id))
+
+    async def diff(
+        self,
+        id: str,
+        *,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+    ) -> AsyncRemoteDiff:
+        """What a request would change in its target, or has changed if it is merged."""
+        filters: Any = {"kinds": [*kinds], "types": [*types], "ops": [*ops]}
+        first = await self.diff_page(id, **filters)
+        # The source may move between two pages; the commits of the first page do not.
+        ends = (first.before.graph_commit_id, first.after.graph_commit_id)
+        filters["direct"] = first.compared == "direct"
+
+        async def turn(page_token: str | None, images: bool) -> DiffPage:
+            return await diff_page(
+                self._handle, *ends, page_token=page_token, images=images, **filters
+            )
+
+        return AsyncRemoteDiff(first, turn)
+
+    async def diff_page(
+        self,
+        id: str,
+        *,
+        page_token: str | None = None,
+        limit: int | None = None,
+        limit_bytes: int | None = None,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+        images: bool = False,
+    ) -> DiffPage:
+        """How much `diff` would show, and some of the entities, as `Graph.diff_page` does."""
+        query = {
+            "page_token": page_token,
+            "limit": limit,
+            "limit_bytes": limit_bytes,
+            "kind": [*kinds],
+            "type": [*types],
+            "op": [*ops],
+            "images": images or None,
+        }
+        operation = operations.DIFF_REVIEW
+        return await self._handle._ask(operation, DiffPage, values=_one(id), query=query)
+
+    async def export(self) -> AsyncIterator[ReviewEvent]:
+        """Every event of every request, in their order."""
+
+        async def events(page: ReviewEvents) -> AsyncIterator[ReviewEvent]:
+            while True:
+                for event in page.events:
+                    yield event
+                if page.next_page_token is None:
+                    return
+                page = await self.export_page(page_token=page.next_page_token)
+
+        return events(await self.export_page())
+
+    async def export_page(
+        self, *, page_token: str | None = None, limit: int | None = None
+    ) -> ReviewEvents:
+        """Some of what `export` gives; `ReviewEvents.next_page_token` leads to the rest."""
+        query = {"page_token": page_token, "limit": limit}
+        return await self._handle._ask(operations.EXPORT_REVIEWS, ReviewEvents, query=query)
+
+    async def open(
+        self,
+        source: str,
+        into: str | None = None,
+        *,
+        title: str | None = None,
+        description: str = "",
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Ask to merge a branch into main, or ``into`` another."""
+        fields = {
+            "source": source,
+            "target": self._handle._branch_of(into),
+            "title": title,
+            "description": description or None,
+        }
+        body = requests.OpenReviewRequest, fields
+        return await self._tell(operations.OPEN_REVIEW, Review, {}, body, actor, operation_id)
+
+    async def edit(
+        self,
+        id: str,
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Change the title or the description of a request."""
+        body = requests.EditReviewRequest, {"title": title, "description": description}
+        return await self._tell(operations.EDIT_REVIEW, Review, _one(id), body, actor, operation_id)
+
+    async def comment(
+        self,
+        id: str,
+        text: str,
+        *,
+        type_name: str | None = None,
+        entity_id: str | None = None,
+        property_name: str | None = None,
+        commit_id: str | None = None,
+        reply_to: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Say something about a request, or about a type, an entity or a property of it."""
+        fields = {
+            "text": text,
+            "type_name": type_name,
+            "entity_id": entity_id,
+            "property_name": property_name,
+            "commit_id": commit_id,
+            "reply_to": reply_to,
+        }
+        body, operation = (requests.CommentRequest, fields), operations.COMMENT_REVIEW
+        return await self._tell(operation, Review, _one(id), body, actor, operation_id)
+
+    async def resolve(
+        self,
+        id: str,
+        comment_id: str,
+        *,
+        resolved: bool = True,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Mark the thread of a comment as resolved, or as open again."""
+        values = _one(id) | {"comment_id": segment(comment_id, "comment")}
+        body, operation = (
+            (requests.ResolveRequest, {"resolved": resolved}),
+            operations.RESOLVE_COMMENT,
+        )
+        return await self._tell(operation, Review, values, body, actor, operation_id)
+
+    async def review(
+        self,
+        id: str,
+        verdict: ReviewVerdict,
+        *,
+        text: str | None = None,
+        head: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Approve a request (`approve`), or ask for changes (`request_changes`)."""
+        fields = {"verdict": verdict, "text": text, "head": head}
+        body, operation = (requests.VerdictRequest, fields), operations.REVIEW_REVIEW
+        return await self._tell(operation, Review, _one(id), body, actor, operation_id)
+
+    async def check(
+        self,
+        id: str,
+        *,
+        again: bool = False,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Run the checks of the server on the head of the source, and keep how they went."""
+        body, operation = (requests.RunChecksRequest, {"again": again}), operations.CHECK_REVIEW
+        return await self._tell(operation, Review, _one(id), body, actor, operation_id)
+
+    async def report_check(
+        self,
+        id: str,
+        name: str,
+        state: CheckState,
+        *,
+        text: str | None = None,
+        rows: Iterable[Mapping[str, Any]] = (),
+        head: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> Review:
+        """Tell how a check of another program went, by its name, on a ``head`` of the source."""
+        values = _one(id) | {"name": segment(name, "check")}
+        fields = {"state": state, "text": text, "rows": [*map(dict, rows)] or None, "head": head}
+        body, operation = (requests.ReportCheckRequest, fields), operations.REPORT_CHECK
+        return await self._tell(operation, Review, values, body, actor, operation_id)
+
+    async def merge(
+        self,
+        id: str,
+        *,
+        on_conflict: ConflictPolicy = "fail",
+        on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
+        granularity: MergeGranularity = "entity",
+        delete_branch: bool = False,
+        message: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> ReviewMerged:
+        """Merge a request as one commit, which names it, its title and who approved it.
+
+        Raises what `Graph.reviews.merge` does; nothing has changed then.
+        """
+        fields = {
+            "on_conflict": on_conflict,
+            "on_conflict_of": dict(on_conflict_of) if on_conflict_of else None,
+            "granularity": granularity,
+            "delete_branch": delete_branch,
+            "message": message,
+        }
+        body, operation = (requests.MergeReviewRequest, fields), operations.MERGE_REVIEW
+        return await self._tell(operation, ReviewMerged, _one(id), body, actor, operation_id)
+
+    async def close(
+        self, id: str, *, actor: str | None = None, operation_id: str | None = None
+    ) -> Review:
+        """Close a request without merging it; raises `ReviewBlocked` if it is not open."""
+        operation = operations.CLOSE_REVIEW
+        return await self._tell(operation, Review, _one(id), None, actor, operation_id)
+
+    async def reopen(
+        self, id: str, *, actor: str | None = None, operation_id: str | None = None
+    ) -> Review:
+        """Open a closed request again; raises `ReviewBlocked` if it is merged, or a branch gone."""
+        operation = operations.REOPEN_REVIEW
+        return await self._tell(operation, Review, _one(id), None, actor, operation_id)
+
+    async def _tell(
+        self,
+        operation: Operation,
+        kind: type[Answered],
+        values: Mapping[str, str],
+        body: tuple[type[requests.Body], Mapping[str, Any]] | None,
+        *by: str | None,
+    ) -> Answered:
+        """Send something; ``by`` are the actor, which no caller may name, and the operation id."""
+        actor, operation_id = by
+        require_no_actor(actor)
+        content = None if body is None else checked_body(*body)
+        key = header_key(operation_id)
+        return await self._handle._ask(operation, kind, values=values, content=content, key=key)
+
+
+def _one(id: str) -> dict[str, str]:
+    return {"review_id": segment(id, "change request")}

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from omnigraph.client.async_graph import AsyncRemoteGraph
+from omnigraph.client.branches import AsyncRemoteReviews
 from omnigraph.client.connection import BlockingHttp, Connection, Http
 from omnigraph.client.exchange import Address, Exchange
 from omnigraph.client.handle import RowForm
 from omnigraph.client.patience import Patience
-from omnigraph.client.reviews import AsyncRemoteReviews
 from omnigraph.client.tables import AsyncRemoteTable
 from omnigraph.client.values import (
     AsyncRemoteBaseline,

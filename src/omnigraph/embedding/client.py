@@ -17,10 +17,10 @@ from omnigraph.embedding.config import (
     DEADLINE_VARIABLE,
     MODEL_VARIABLE,
     EmbeddingConfig,
+    Pace,
     RetryLimits,
     config_from_environment,
 )
-from omnigraph.embedding.rate import Pace
 from omnigraph.errors import EmbeddingError, InputError
 from omnigraph.model.values import round_to_f32
 

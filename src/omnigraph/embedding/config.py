@@ -7,9 +7,11 @@ from the environment, with defaults for what is not set.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, Protocol, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from omnigraph.errors import InputError
@@ -255,3 +257,43 @@ def _rate(environment: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         return None
     return rate if 0 < rate < _NUMBER_MAX else None
+
+
+# --- the rate of requests -------------------------------------------------------------------------
+
+
+class Pace(Protocol):
+    """When the next request may be sent, as `RateLimiter` says it here or in another process."""
+
+    def reserve(self, texts: int) -> float:
+        """Seconds to wait before a request with so many texts is sent."""
+
+    def hold(self, seconds: float) -> None:
+        """Let no request be sent for so long: the provider asked for it."""
+
+
+class RateLimiter:
+    """Requests and texts per second, as `BulkLimits` has them. Safe to share between threads."""
+
+    def __init__(
+        self, limits: BulkLimits, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._request_seconds = 1 / limits.requests_per_second if limits.requests_per_second else 0
+        self._text_seconds = 1 / limits.texts_per_second if limits.texts_per_second else 0
+        self._monotonic = monotonic
+        self._free_at = 0.0
+        """When the next request may be sent."""
+        self._lock = threading.Lock()
+
+    def reserve(self, texts: int) -> float:
+        """Seconds to wait before a request with so many texts is sent; its place is taken."""
+        with self._lock:
+            now = self._monotonic()
+            at = max(now, self._free_at)
+            self._free_at = at + max(self._request_seconds, texts * self._text_seconds)
+            return at - now
+
+    def hold(self, seconds: float) -> None:
+        """Let no request be sent for so long, except those that have a place already."""
+        with self._lock:
+            self._free_at = max(self._free_at, self._monotonic() + seconds)

@@ -21,7 +21,7 @@ from omnigraph.computing.algorithms import (
     ShortestPaths,
     TriangleCount,
 )
-from omnigraph.computing.rows import distance_rows, group_names
+from omnigraph.computing.blocks import distance_rows, group_names
 from omnigraph.computing.selection import ComputeDirection, Selection
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.errors import InputError

@@ -13,7 +13,8 @@ from os import PathLike
 
 from omnigraph.errors import InputError, PolicyDenied
 from omnigraph.model.ids import check_declared_actor
-from omnigraph.policy import Action, Policy
+from omnigraph.policy import Action, Decision, Policy
+from omnigraph.review.requests import NO_REQUIREMENTS, Requirements
 from omnigraph.storage.layout import MAIN
 
 
@@ -39,10 +40,18 @@ class WriteGate:
     actor is named, and `PolicyEvaluationFailed` when the policy cannot decide.
     """
 
-    def __init__(self, policy: Policy | None, *, read_only: bool) -> None:
+    def __init__(
+        self,
+        policy: Policy | None,
+        *,
+        read_only: bool,
+        audit: Callable[[Decision], None] = lambda decision: None,
+    ) -> None:
+        """``audit`` is told, before the write, of one that bypasses requirements."""
         check_graph_policy(policy)
         self._policy = policy
         self._read_only = read_only
+        self._audit = audit
 
     def change(self, verb: str, actor: str | None, branch: str) -> None:
         """Before entities of a branch change."""
@@ -124,6 +133,31 @@ class WriteGate:
         """Before a tag is deleted, by its name."""
         self._permit("tag delete", actor, Action.TAG_DELETE, None, name)
 
+    def review_merge(self, actor: str | None, source: str, target: str) -> None:
+        """Before a change request is merged, which has to fulfil what its target requires."""
+        verb = "review merge"
+        self._permit(verb, actor, Action.BRANCH_MERGE, source, target, reviewed=True)
+        self._permit(verb, actor, Action.READ, source, None)
+
+    def check_report(self, verb: str, actor: str | None, source: str) -> None:
+        """Before the result of a check is taken from a caller."""
+        self._permit(verb, actor, Action.CHECK_REPORT, source, None)
+
+    def requirements(self, branch: str) -> Requirements:
+        """What a change request needs before it may be merged into a branch."""
+        found = None if self._policy is None else self._policy.requirements_on(branch)
+        if self._policy is None or found is None:
+            return NO_REQUIREMENTS
+        group = found.from_group
+        return Requirements(
+            found.approvals,
+            None if group is None else frozenset(self._policy.bundle.groups[group]),
+            group,
+            found.checks,
+            found.resolved_comments,
+            found.up_to_date,
+        )
+
     def require_writable(self, verb: str) -> None:
         """Before upkeep, which no policy decides: the operator of the storage does it."""
         if self._read_only:
@@ -138,6 +172,8 @@ class WriteGate:
         action: Action,
         branch: str | None,
         target_branch: str | None,
+        *,
+        reviewed: bool = False,
     ) -> None:
         self.require_writable(verb)
         if actor is not None:
@@ -153,4 +189,9 @@ class WriteGate:
                 target_branch=target_branch,
                 hint="say who writes with `actor`",
             )
-        self._policy.decide(actor, action, branch=branch, target_branch=target_branch).require()
+        decision = self._policy.decide(
+            actor, action, branch=branch, target_branch=target_branch, reviewed=reviewed
+        )
+        decision.require()
+        if decision.is_bypass:
+            self._audit(decision)

@@ -36,9 +36,10 @@ from omnigraph.graph.gate import WriteGate
 from omnigraph.model.ids import is_ulid, on_branch
 from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.result import ReadTarget
-from omnigraph.policy import Policy
+from omnigraph.policy import Decision, Policy
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.plan import QueryPlan
+from omnigraph.review.events import Caller
 from omnigraph.review.requests import Requests
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
@@ -73,7 +74,7 @@ class OpenGraph:
         auto_optimize: bool | int | None,
     ) -> None:
         self.kernel = kernel
-        self.gate = WriteGate(policy, read_only=read_only)
+        self.gate = WriteGate(policy, read_only=read_only, audit=self._record_bypass)
         self.path = WritePath(kernel)
         self.limits = WriteLimits.from_environment(os.environ)
         self.external = ExternalBlobs.below(external_blobs, self.limits.bytes_max)
@@ -105,6 +106,18 @@ class OpenGraph:
     def reviews(self) -> Requests:
         """The change requests of the graph."""
         return Requests(self.kernel, self.schemas)
+
+    def _record_bypass(self, decision: Decision) -> None:
+        """Keep, beside the events of change requests, who wrote without one where one is needed."""
+        self.reviews.record_bypass(
+            Caller(decision.actor),
+            {
+                "action": decision.action.value,
+                "source": decision.branch,
+                "branch": decision.target_branch or decision.branch,
+                "rule": decision.matched_rule_id,
+            },
+        )
 
     @cached_property
     def unfinished(self) -> Unfinished:

@@ -47,7 +47,7 @@ from omnigraph.model.reviews import (
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.review.checks import FILE_NAME, Check, load_checks
 from omnigraph.review.events import Caller, Request
-from omnigraph.review.requests import NO_REQUIREMENTS, Readable, Requirements, not_open
+from omnigraph.review.requests import Readable, Requirements, not_open
 from omnigraph.syntax.suggest import did_you_mean
 
 OUTCOMES: Mapping[ReviewVerdict, ReviewOutcome] = {
@@ -318,6 +318,8 @@ class Reviews:
     ) -> Review:
         """Tell how a check of another program went, by its name, on a ``head`` of the source."""
         request, caller = self._of_anyone("review check report", id, actor, operation_id)
+        source = request.outline.source
+        self._opened.gate.check_report("review check report", caller.actor_id, source)
         body = {
             "name": checked_text(name, "name of the check", CHECK_NAME_CHARACTERS_MAX),
             "state": checked_choice(state, CheckState, "state of a check"),
@@ -346,6 +348,9 @@ class Reviews:
             raise InputError(
                 "there are no checks", hint="name a checks.yaml, or the directory it lies in"
             )
+        request, caller = self._of_anyone("review check", id, actor, operation_id)
+        # The checks are the caller's, so this is its own report of how they went.
+        self._opened.gate.check_report("review check", caller.actor_id, request.outline.source)
         path = checks / FILE_NAME if checks.is_dir() else checks
         loaded, queries = load_checks(path), query_files([path.parent])
         sources = {each.name: file for file in queries for each in self._signatures(file)}
@@ -443,7 +448,7 @@ class Reviews:
         """
         request, caller = self._found(id, actor, operation_id)
         outline = request.outline
-        self._opened.gate.branch_merge(caller.actor_id, outline.source, outline.target)
+        self._opened.gate.review_merge(caller.actor_id, outline.source, outline.target)
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
         with self._opened.comparing(engine, spark, "merge") as choose:
             merged = self._requests.merge(
@@ -466,7 +471,7 @@ class Reviews:
     # --- parts ------------------------------------------------------------------------------------
 
     def _required(self, branch: str) -> Requirements:
-        return NO_REQUIREMENTS
+        return self._opened.gate.requirements(branch)
 
     def _caller(self, actor: str | None, operation_id: str | None) -> Caller:
         return Caller(self._handle._actor_of(actor), checked_key(operation_id))

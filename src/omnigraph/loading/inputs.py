@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 
 from omnigraph.errors import InputError
-from omnigraph.loading.exported import export_sources, exported_types, read_export
-from omnigraph.loading.files import S3
+from omnigraph.loading.files import S3, Files
 from omnigraph.loading.formats.arrow_tables import arrow_table, is_pandas, pandas_hint
 from omnigraph.loading.mapping import PLAIN
 from omnigraph.loading.mapping_arguments import Mappings
@@ -29,9 +28,10 @@ from omnigraph.loading.sources import (
     find_files,
     type_of,
 )
+from omnigraph.model.exports import EXPORT_FILE, complete_export
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.load_options import MappingArguments
-from omnigraph.model.receipts import LoadMode
+from omnigraph.model.receipts import ExportReceipt, LoadMode
 from omnigraph.pipeline.spark.unsigned import SIGNED
 from omnigraph.schema.catalog import Catalog
 
@@ -376,3 +376,43 @@ def threshold_bytes(environment: Mapping[str, str]) -> int:
             hint=f"unset {THRESHOLD_VARIABLE}",
         )
     return int(text)
+
+
+# --- directories that `export` wrote --------------------------------------------------------------
+
+
+def read_export(path: str) -> ExportReceipt | None:
+    """The description of the export at ``path``; None if there is none.
+
+    Raises `InputError` for an export that is not complete.
+    """
+    files = Files.of_environment([path])
+    place = path.rstrip("/")
+    if files.is_pattern(path) or files.stat(f"{place}/{EXPORT_FILE}") is None:
+        return None
+    with files.open(f"{place}/{EXPORT_FILE}") as stream:
+        document = stream.read()
+
+    def size_of(file: str) -> int | None:
+        stamp = files.stat(f"{place}/{file}")
+        return None if stamp is None else stamp[0]
+
+    return complete_export(document, path, size_of)
+
+
+def export_sources(path: str, found: ExportReceipt) -> list[FileSource]:
+    """The files of an export, each with its type; graph records name theirs."""
+    place = path.rstrip("/")
+    return [
+        FileSource(
+            f"{place}/{file}",
+            None if found.format == "jsonl" else TableKey.of(type.entity_kind, type.type_name),
+        )
+        for type in found.types
+        for file in type.files
+    ]
+
+
+def exported_types(found: ExportReceipt) -> list[str]:
+    """The keys of the types that an export has, also of those without entities."""
+    return [TableKey.of(each.entity_kind, each.type_name) for each in found.types]

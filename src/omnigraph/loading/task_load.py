@@ -18,13 +18,12 @@ from omnigraph.errors import InputError
 from omnigraph.loading.check_plan import CheckJob, ChecksPlanner, CommittedPart, Part, WrittenPart
 from omnigraph.loading.checks import count_broken
 from omnigraph.loading.edge_identity import check_edge_ids
-from omnigraph.loading.ends import EndsJob, NodeIds, resolve_ends
 from omnigraph.loading.executors import RESULTS, SESSION, TaskRunner, Watch, mapped, unpickled
 from omnigraph.loading.files import Files
 from omnigraph.loading.load import LoadChanges, LoadExecutor
 from omnigraph.loading.locate import LoadProblems, RecordPlaces
 from omnigraph.loading.pieces import InputPlan, Task, plan_sources
-from omnigraph.loading.reading import Reading, check_headers
+from omnigraph.loading.reading import EndsJob, NodeIds, Reading, check_headers, resolve_ends
 from omnigraph.loading.records.ids import Minting
 from omnigraph.loading.records.problems import Problem, unit_of
 from omnigraph.loading.records.rows import renames_of

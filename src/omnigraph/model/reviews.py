@@ -27,7 +27,9 @@ ReviewEventKind: TypeAlias = Literal[
     "check_reported",
     "closed",
     "reopened",
+    "bypassed",
 ]
+"""What happened. `bypassed` is about no request: an actor wrote beside them, as a rule allows."""
 
 ID_PREFIX = "cr-"
 ID_CHARACTERS_MAX = 64

@@ -28,8 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.embedding.client import NOTHING_USED, EmbeddingClient, Usage
-from omnigraph.embedding.config import BulkLimits, EmbeddingConfig, RetryLimits
-from omnigraph.embedding.rate import Pace, RateLimiter
+from omnigraph.embedding.config import BulkLimits, EmbeddingConfig, Pace, RateLimiter, RetryLimits
 from omnigraph.errors import EmbeddingError, StorageError
 from omnigraph.loading.executors import TaskRunner
 from omnigraph.loading.files import Files

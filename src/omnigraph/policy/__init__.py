@@ -9,6 +9,7 @@ from __future__ import annotations
 from omnigraph.policy.bundle import (
     Action,
     BranchProtection,
+    BranchRequirements,
     Bundle,
     PolicyKind,
     PolicyRule,
@@ -27,6 +28,7 @@ from omnigraph.policy.decide import (
 __all__ = [
     "Action",
     "BranchProtection",
+    "BranchRequirements",
     "Bundle",
     "CaseFailure",
     "Decision",

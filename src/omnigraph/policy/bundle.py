@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -36,6 +36,8 @@ class Action(StrEnum):
     INVOKE_QUERY = "invoke_query"
     ADMIN = "admin"
     """Reserved: bundles may grant it, but no operation requires it yet."""
+    CHECK_REPORT = "check_report"
+    """Version 2: telling how a check of a change request went."""
     GRAPH_LIST = "graph_list"
 
     @property
@@ -45,7 +47,7 @@ class Action(StrEnum):
 
 
 SCOPE_KEYS: dict[str, frozenset[Action]] = {
-    "branch_scope": frozenset({Action.READ, Action.EXPORT, Action.CHANGE}),
+    "branch_scope": frozenset({Action.READ, Action.EXPORT, Action.CHANGE, Action.CHECK_REPORT}),
     "target_branch_scope": frozenset(
         {
             Action.SCHEMA_APPLY,
@@ -72,6 +74,25 @@ class BranchProtection(StrEnum):
 
 
 VERSION = 1
+VERSION_WITH_REQUIREMENTS = 2
+"""Adds `require` to protected branches, `bypass` to rules, and the action `check_report`."""
+
+NEW_ACTIONS = frozenset({Action.CHECK_REPORT})
+"""Of version 2."""
+
+APPROVALS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRequirements:
+    """What has to be there before a change request may be merged into a branch."""
+
+    approvals: int = 0
+    from_group: str | None = None
+    """The group whose approvals count; None for those of everybody."""
+    checks: tuple[str, ...] = ()
+    resolved_comments: bool = False
+    up_to_date: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +106,8 @@ class PolicyRule:
     target_branch_scope: BranchProtection | None
     place: str
     """Its place in the file, for messages."""
+    bypass: bool = False
+    """Whether it also allows what the requirements on a branch forbid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +119,8 @@ class Bundle:
     groups: Mapping[str, tuple[str, ...]]
     protected_branches: frozenset[str]
     rules: tuple[PolicyRule, ...]
+    requirements: Mapping[str, BranchRequirements] = field(default_factory=dict)
+    """By branch: with them, only change requests are merged into it."""
 
     @property
     def actors(self) -> frozenset[str]:
@@ -114,24 +139,87 @@ def parse_bundle(source: str | Path, *, kind: PolicyKind | None = None) -> Bundl
     fields = document.fields(
         required=("version",), optional=("kind", "groups", "protected_branches", "rules")
     )
-    check_version(fields["version"])
+    version = check_version(fields["version"], VERSION, VERSION_WITH_REQUIREMENTS)
     groups = _groups(fields["groups"]) if "groups" in fields else {}
     branches = fields["protected_branches"].items() if "protected_branches" in fields else []
-    rules = _rules(fields["rules"], groups) if "rules" in fields else ()
+    rules = _rules(fields["rules"], groups, version) if "rules" in fields else ()
+    protected, requirements = _protected(branches, groups, version)
     return Bundle(
         str(source) if isinstance(source, Path) else "policy",
         _kind(fields.get("kind"), rules, kind),
         groups,
-        frozenset(branch.text() for branch in branches),
+        protected,
         rules,
+        requirements,
     )
 
 
-def check_version(node: Node) -> None:
-    """Raise `PolicyInvalid` for another version of the format."""
-    if node.value != Plain(str(VERSION), "an integer"):
-        found = node.value.spelling if isinstance(node.value, Plain) else "something else"
-        node.fail(f"`version` must be the integer {VERSION}, not {found}")
+def check_version(node: Node, *known: int) -> int:
+    """The version of a file; raises `PolicyInvalid` for one that is not known."""
+    for version in known:
+        if node.value == Plain(str(version), "an integer"):
+            return version
+    found = node.value.spelling if isinstance(node.value, Plain) else "something else"
+    return node.fail(f"`version` must be the integer {' or '.join(map(str, known))}, not {found}")
+
+
+def _protected(
+    nodes: list[Node], groups: Mapping[str, tuple[str, ...]], version: int
+) -> tuple[frozenset[str], dict[str, BranchRequirements]]:
+    names: list[str] = []
+    requirements: dict[str, BranchRequirements] = {}
+    for node in nodes:
+        if version == VERSION or not isinstance(node.value, dict):
+            names.append(node.text())
+            continue
+        fields = node.fields(required=("name",), optional=("require",))
+        names.append(fields["name"].text())
+        if "require" in fields:
+            if names[-1] in requirements:
+                node.fail(f"branch `{names[-1]}` has requirements twice")
+            requirements[names[-1]] = _required(fields["require"], groups)
+    return frozenset(names), requirements
+
+
+def _required(node: Node, groups: Mapping[str, tuple[str, ...]]) -> BranchRequirements:
+    fields = node.fields(
+        optional=("approvals", "from", "checks", "resolved_comments", "up_to_date")
+    )
+    group = fields["from"].text() if "from" in fields else None
+    if group is not None and group not in groups:
+        fields["from"].fail(
+            f"there is no group `{group}`",
+            hint=did_you_mean(group, groups) or "declare it under `groups`",
+        )
+    checks = tuple(each.text() for each in fields["checks"].items()) if "checks" in fields else ()
+    return BranchRequirements(
+        _count(fields["approvals"]) if "approvals" in fields else 0,
+        group,
+        tuple(dict.fromkeys(checks)),
+        _flag(fields.get("resolved_comments")),
+        _flag(fields.get("up_to_date")),
+    )
+
+
+def _count(node: Node) -> int:
+    value = node.value
+    is_number = isinstance(value, Plain) and value.kind == "an integer"
+    if not isinstance(value, Plain) or not is_number or not value.spelling.isdecimal():
+        node.fail(f"{node.label} must be a number")
+    if len(value.spelling) > len(str(APPROVALS_MAX)):
+        node.fail(f"{node.label} must be at most {APPROVALS_MAX}")
+    count = int(value.spelling)
+    if count > APPROVALS_MAX:
+        node.fail(f"{node.label} must be at most {APPROVALS_MAX}")
+    return count
+
+
+def _flag(node: Node | None) -> bool:
+    if node is None:
+        return False
+    if not isinstance(node.value, Plain) or node.value.kind != "a boolean":
+        node.fail(f"{node.label} must be true or false")
+    return node.value.spelling == "true"
 
 
 def _groups(node: Node) -> dict[str, tuple[str, ...]]:
@@ -145,10 +233,12 @@ def _groups(node: Node) -> dict[str, tuple[str, ...]]:
     return groups
 
 
-def _rules(node: Node, groups: Mapping[str, tuple[str, ...]]) -> tuple[PolicyRule, ...]:
+def _rules(
+    node: Node, groups: Mapping[str, tuple[str, ...]], version: int
+) -> tuple[PolicyRule, ...]:
     rules: dict[str, PolicyRule] = {}
     for each in node.items():
-        rule = _rule(each, groups)
+        rule = _rule(each, groups, version)
         if rule.id in rules:
             each.fail(
                 f"rule `{rule.id}`: there is another rule with this id",
@@ -158,8 +248,10 @@ def _rules(node: Node, groups: Mapping[str, tuple[str, ...]]) -> tuple[PolicyRul
     return tuple(rules.values())
 
 
-def _rule(node: Node, groups: Mapping[str, tuple[str, ...]]) -> PolicyRule:
-    fields = node.fields(required=("id", "allow"))
+def _rule(node: Node, groups: Mapping[str, tuple[str, ...]], version: int) -> PolicyRule:
+    fields = node.fields(
+        required=("id", "allow"), optional=("bypass",) if version > VERSION else ()
+    )
     rule_id = fields["id"].text()
     allow = fields["allow"].fields(required=("actors", "actions"), optional=tuple(SCOPE_KEYS))
     group = allow["actors"].fields(required=("group",))["group"]
@@ -172,6 +264,13 @@ def _rule(node: Node, groups: Mapping[str, tuple[str, ...]]) -> PolicyRule:
         )
     named = [read_action(each, f"rule `{rule_id}`: ") for each in allow["actions"].items()]
     actions = tuple(dict.fromkeys(named))
+    if version == VERSION and (newer := [each for each in actions if each in NEW_ACTIONS]):
+        _fail(
+            allow["actions"],
+            rule_id,
+            f"there is no action `{newer[0]}` in version {VERSION}",
+            hint=f"write `version: {VERSION_WITH_REQUIREMENTS}`",
+        )
     if not actions:
         _fail(allow["actions"], rule_id, "`actions` is empty")
     kinds = {action.kind for action in actions}
@@ -193,6 +292,7 @@ def _rule(node: Node, groups: Mapping[str, tuple[str, ...]]) -> PolicyRule:
         scopes.get("branch_scope"),
         scopes.get("target_branch_scope"),
         node.place,
+        _flag(fields.get("bypass")),
     )
 
 

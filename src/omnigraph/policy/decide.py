@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 from omnigraph.errors import InputError, PolicyDenied, PolicyEvaluationFailed, PolicyInvalid
 from omnigraph.policy.bundle import (
+    VERSION,
     Action,
+    BranchRequirements,
     Bundle,
     PolicyKind,
     check_version,
@@ -36,6 +38,8 @@ class Decision:
     matched_rule_id: str | None
     """The rule that allows it; the first by id if several do."""
     message: str
+    is_bypass: bool = False
+    """Whether it is allowed although the branch has requirements, which is audited."""
 
     def require(self) -> None:
         """Raise `PolicyDenied` unless it is allowed."""
@@ -56,6 +60,7 @@ class Policy:
     def __init__(self, bundle: Bundle, *, graph: str = DEFAULT_GRAPH) -> None:
         self.bundle = bundle
         self._actors = bundle.actors
+        self._bypassing = frozenset(rule.id for rule in bundle.rules if rule.bypass)
         self._cedar = CedarPolicies(bundle, graph)
 
     def __repr__(self) -> str:
@@ -78,8 +83,12 @@ class Policy:
         *,
         branch: str | None = None,
         target_branch: str | None = None,
+        reviewed: bool = False,
     ) -> Decision:
         """Whether ``actor`` may do ``action``; everything that no rule grants is denied.
+
+        A branch with requirements is changed by nobody, and merged into only by a change request,
+        which is what ``reviewed`` says; a rule with `bypass` excepts its actors.
 
         Space around branch names is ignored. Raises `InputError` for an invalid branch name, and
         `PolicyEvaluationFailed` when Cedar gives no decision, which is neither allow nor deny.
@@ -110,9 +119,31 @@ class Policy:
                 if rules
                 else f"no rule lets actor `{actor}` do {what}"
             )
+        written = _written(asked, branch, target_branch)
+        bypasses: list[str] = []
+        if rules and not reviewed and written in self.bundle.requirements:
+            bypasses = [rule for rule in rules if rule in self._bypassing]
+            rules = bypasses
+            message = (
+                f"rule `{rules[0]}` lets actor `{actor}` do {what}, beside its requirements"
+                if rules
+                else f"actor `{actor}` may not do {what}: branch `{written}` has requirements, "
+                "and takes only change requests (`omnigraph review open`, `review merge`)"
+            )
         return Decision(
-            bool(rules), actor, asked, branch, target_branch, rules[0] if rules else None, message
+            bool(rules),
+            actor,
+            asked,
+            branch,
+            target_branch,
+            rules[0] if rules else None,
+            message,
+            bool(bypasses),
         )
+
+    def requirements_on(self, branch: str) -> BranchRequirements | None:
+        """What a change request needs before it may be merged into a branch; None for nothing."""
+        return self.bundle.requirements.get(branch)
 
     def _asked(self, action: Action | str) -> Action:
         try:
@@ -140,6 +171,13 @@ def load_policy(
     and `InputError` when Cedar is not installed.
     """
     return Policy(parse_bundle(source, kind=kind), graph=graph)
+
+
+def _written(action: Action, branch: str | None, target_branch: str | None) -> str | None:
+    """The branch whose entities an action changes."""
+    if action is Action.CHANGE:
+        return branch
+    return target_branch if action is Action.BRANCH_MERGE else None
 
 
 def _branch_name(name: str | None) -> str | None:
@@ -206,7 +244,7 @@ def parse_cases(source: str | Path) -> tuple[PolicyCase, ...]:
     Raises `PolicyInvalid` with the place, and `OSError` for an unreadable file.
     """
     fields = read_document(source, PolicyInvalid).fields(required=("version", "cases"))
-    check_version(fields["version"])
+    check_version(fields["version"], VERSION)
     cases: dict[str, PolicyCase] = {}
     for node in fields["cases"].items():
         case = _case(node)

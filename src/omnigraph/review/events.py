@@ -389,7 +389,7 @@ def _applied(request: Request, event: ReviewEvent) -> Request:
         case "reopened":
             outline = replace(request.outline, is_closed=False)
             return replace(request, outline=outline, closed_by=None)
-        case "opened":
+        case "opened" | "bypassed":
             return request
 
 

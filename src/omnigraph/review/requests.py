@@ -62,6 +62,8 @@ SIMILAR_MAX = 10
 DIGEST_CHANGES_MAX = 100_000
 """Changed entities up to which two heads are compared: beyond, a review of the older is stale."""
 DIGESTS_KEPT_MAX = 256
+BYPASSES = "bypass"
+"""What events are filed under that belong to no request."""
 UNCHANGING = frozenset({"maintenance", "recovery"})
 """Kinds of commits that leave the content of a branch as it was."""
 
@@ -473,6 +475,10 @@ class Requests:
         self.events.append(kind, request.id, caller, body, after=request.last_event)
         return self.find(request.id)
 
+    def record_bypass(self, caller: Caller, facts: dict[str, Any]) -> None:
+        """Keep that an actor is about to write where only change requests are merged."""
+        self.events.append("bypassed", BYPASSES, caller, facts)
+
     def _repeated(self, earlier: ReviewEvent, kind: ReviewEventKind) -> Request:
         if earlier.kind != kind:
             raise Conflict(
@@ -591,7 +597,13 @@ def _missing_approvals(review: Review, required: Requirements, count: int) -> st
     own = [each for each in review.reviews if each.actor_id == review.author]
     if any(each.verdict == "approved" for each in own):
         told += "; the approval of its author does not count"
-    stale = sum(each.stale and each.verdict == "approved" for each in review.reviews)
+    stale = sum(
+        each.stale
+        and each.verdict == "approved"
+        and required.counts(each.actor_id)
+        and each.actor_id != review.author
+        for each in review.reviews
+    )
     return told + (f"; {stale} given for an older head of {review.source}" if stale else "")
 
 

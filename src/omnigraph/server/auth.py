@@ -237,6 +237,8 @@ class Question:
     action: Action
     branch: str | None = None
     target_branch: str | None = None
+    reviewed: bool = False
+    """Whether a change request is to be merged, which has to fulfil what its target requires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,8 @@ class Verdict:
     allowed: bool
     matched_rule_id: str | None
     message: str
+    is_bypass: bool = False
+    """Whether it is allowed beside the requirements of a branch."""
 
 
 _OPEN = Verdict(True, None, "the server is open, or its owner's")
@@ -264,7 +268,7 @@ class Gate:
         return any(
             self.decide(actor, question).allowed
             for name in self._kinds_of_branch()
-            for question in (Question(action, name), Question(action, None, name))
+            for question in (Question(action, name), Question(action, None, name, reviewed=True))
         )
 
     def _kinds_of_branch(self) -> tuple[str, ...]:
@@ -294,5 +298,6 @@ class Gate:
             question.action,
             branch=question.branch,
             target_branch=question.target_branch,
+            reviewed=question.reviewed,
         )
-        return Verdict(found.allowed, found.matched_rule_id, found.message)
+        return Verdict(found.allowed, found.matched_rule_id, found.message, found.is_bypass)

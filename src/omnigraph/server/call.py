@@ -396,13 +396,19 @@ class Call:
         return self._served.graph.uri.removeprefix("file://").encode() in text
 
     def verdict(
-        self, action: Action, branch: str | None = None, target: str | None = None
+        self,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+        *,
+        reviewed: bool = False,
     ) -> Verdict:
         """What policy says; every decision is logged."""
-        verdict = self.gate.decide(self.actor, Question(action, branch, target))
+        verdict = self.gate.decide(self.actor, Question(action, branch, target, reviewed))
         self.services.events.write(
             "policy decision",
             {
+                **({"bypass": True} if verdict.is_bypass else {}),
                 "request_id": self.request_id,
                 "actor_id": self.actor,
                 "action": action.value,
@@ -415,10 +421,15 @@ class Call:
         return verdict
 
     def authorize(
-        self, action: Action, branch: str | None = None, target: str | None = None
+        self,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+        *,
+        reviewed: bool = False,
     ) -> None:
         """Raise `PolicyDenied` unless policy allows it."""
-        verdict = self.verdict(action, branch, target)
+        verdict = self.verdict(action, branch, target, reviewed=reviewed)
         if not verdict.allowed:
             self.services.metrics.rejected("denied")
             raise PolicyDenied(

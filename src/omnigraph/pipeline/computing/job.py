@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.computing.algorithms import Algorithm, ConnectedComponents, ShortestPaths
-from omnigraph.computing.rows import distance_rows
+from omnigraph.computing.blocks import distance_rows
 from omnigraph.computing.selection import Selection, node_keys
 from omnigraph.effects.uri import Root
 from omnigraph.loading.executors import TaskRunner, mapped

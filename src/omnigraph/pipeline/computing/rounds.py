@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.computing.algorithms import Algorithm, Received, Report
-from omnigraph.computing.blocks import Block, Counts, Keys, owner_of
-from omnigraph.computing.rows import group_names
+from omnigraph.computing.blocks import Block, Counts, Keys, group_names, owner_of
 from omnigraph.pipeline.computing.partitions import (
     BlockedGraph,
     Message,

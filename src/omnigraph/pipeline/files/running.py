@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import islice
@@ -29,12 +29,18 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import ChecksFailed, Conflict, NotFound, ReadSetChanged
 from omnigraph.graph import ErrorOptions, Graph, LoadObserver, LoadOrigin, SparkOptions
+from omnigraph.graph.embedding import AS_OF, EMBEDS, last_embedding
 from omnigraph.loading.inputs import EngineChoice
 from omnigraph.model.embeddings import EmbedResult
 from omnigraph.model.receipts import CommitInfo, LoadedType, LoadMode, LoadReceipt, MergeReceipt
 from omnigraph.pipeline.files.checking import catalog_of, frame_problems, graph_problems
-from omnigraph.pipeline.files.document import Document, PipelineKeys, PipelineProblem, invalid
-from omnigraph.pipeline.files.embedding import embed_on_branch, merged_vectors
+from omnigraph.pipeline.files.document import (
+    Document,
+    EmbedKeys,
+    PipelineKeys,
+    PipelineProblem,
+    invalid,
+)
 from omnigraph.pipeline.files.frames import Frames
 from omnigraph.pipeline.files.inputs import (
     METADATA,
@@ -528,3 +534,48 @@ def _line(problem: PipelineProblem) -> tuple[int, int]:
 
 def _shown(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in row.items())
+
+
+# --- vectors --------------------------------------------------------------------------------------
+
+
+def embed_on_branch(
+    graph: Graph,
+    branch: str,
+    keys: EmbedKeys,
+    *,
+    pipeline: str,
+    load: CommitInfo,
+    spark: SparkOptions,
+    embedding: EmbeddingConfig | None,
+) -> EmbedResult:
+    """Compute one vector where texts are new or changed since it was computed the last time.
+
+    The texts of a graph whose vectors no commit has computed count as changed if this run, whose
+    commit on the branch is ``load``, changed them.
+    """
+    name = f"{keys.type}.{keys.property}"
+    is_first = not last_embedding(graph.list_commits(branch), name)
+    receipt = graph.embed(
+        keys.type,
+        keys.property,
+        branch=branch,
+        since=load.parent_commit_id if is_first else None,
+        spark=spark,
+        embedding=embedding,
+        origin=LoadOrigin({METADATA: {"name": pipeline, "embeds": name}}),
+    )
+    (result,) = receipt.properties
+    return result
+
+
+def merged_vectors(embedded: Sequence[EmbedResult], load: CommitInfo) -> Mapping[str, Any]:
+    """What the commit that merges the branch says of its vectors, for the next run to begin with.
+
+    They are those of their texts as the branch saw them: since the commit that it began with,
+    others may have changed texts of the target.
+    """
+    if not embedded:
+        return {}
+    names = [f"{each.type}.{each.property}" for each in embedded]
+    return {EMBEDS: names, AS_OF: load.parent_commit_id}

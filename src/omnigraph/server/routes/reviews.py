@@ -335,6 +335,7 @@ async def report_check(call: Call) -> Response:
     """Take the result of another program's check."""
     asked = await call.document(ReportCheckRequest)
     review = await _readable(call)
+    call.authorize(Action.CHECK_REPORT, review.source)
     return await _told(
         call,
         call.served.graph.reviews.report_check,
@@ -351,7 +352,7 @@ async def merge_review(call: Call) -> Response:
     """Merge a request, and delete its source afterwards if that is wanted and allowed."""
     asked = await call.document(MergeReviewRequest)
     review = await _readable(call)
-    call.authorize(Action.BRANCH_MERGE, review.source, review.target)
+    call.authorize(Action.BRANCH_MERGE, review.source, review.target, reviewed=True)
     verdict = None
     if asked.delete_branch:
         verdict = call.verdict(Action.BRANCH_DELETE, None, review.source)

@@ -164,6 +164,52 @@ export interface MergeReceipt {
   outcome: string;
   commit: Commit | null;
 }
+export interface ReviewSummary {
+  id: string;
+  title: string;
+  state: "open" | "merged" | "closed";
+  source: string;
+  target: string;
+  author: string | null;
+  opened_at: number;
+  comment_count: number;
+}
+export interface Review {
+  id: string;
+  title: string;
+  description: string;
+  state: "open" | "merged" | "closed";
+  source: string;
+  target: string;
+  author: string | null;
+  opened_at: number;
+  source_commit_id: string;
+  reviews: {
+    actor_id: string | null;
+    verdict: "approved" | "changes_requested";
+    created_at: number;
+    stale: boolean;
+    text?: string;
+  }[];
+  comments: {
+    id: string;
+    actor_id: string | null;
+    created_at: number;
+    text: string;
+    resolved: boolean;
+    reply_to?: string;
+    type_name?: string;
+    entity_id?: string;
+    property_name?: string;
+  }[];
+  checks: { name: string; state: string; stale: boolean; text?: string; rows?: Row[] }[];
+  mergeable?: "clean" | "conflicts" | "behind" | "blocked";
+  reasons: { code: string; text: string }[];
+  merge_commit_id?: string;
+  closed_because?: string;
+}
+/** Which side wins where both changed one entity. */
+export type ConflictRule = "fail" | "source" | "target";
 export interface Finding {
   code: string;
   severity: "problem" | "advice";
@@ -301,6 +347,7 @@ export interface Target {
   at?: string;
 }
 
+const reviewPath = (id: string) => `/reviews/${encodeURIComponent(id)}`;
 const targetOf = ({ branch, at }: Target) => (at ? { snapshot: at } : { branch });
 
 export class Graph {
@@ -361,6 +408,26 @@ export class Graph {
     this.ask<MergePlan>("POST", "/branches/merge/plan", { body: { source, target, limit: 1 } });
   merge = (source: string, target: string, message?: string) =>
     this.ask<MergeReceipt>("POST", "/branches/merge", { body: { source, target, message } });
+  reviews = async (state: string) =>
+    (await this.ask<{ reviews: ReviewSummary[] }>("GET", "/reviews", { query: { state } })).reviews;
+  openReview = (body: { source: string; target: string; title?: string; description?: string }) =>
+    this.ask<Review>("POST", "/reviews", { body });
+  review = (id: string) => this.ask<Review>("GET", reviewPath(id));
+  reviewDiff = (id: string, page_token?: string) =>
+    this.ask<DiffPage>("GET", `${reviewPath(id)}/diff`, { query: { images: true, page_token, limit: 100 } });
+  comment = (id: string, body: { text: string; reply_to?: string }) =>
+    this.ask<Review>("POST", `${reviewPath(id)}/comments`, { body });
+  resolve = (id: string, comment: string, resolved: boolean) =>
+    this.ask<Review>("POST", `${reviewPath(id)}/comments/${encodeURIComponent(comment)}/resolve`, {
+      body: { resolved },
+    });
+  judge = (id: string, body: { verdict: "approve" | "request_changes"; text?: string; head: string }) =>
+    this.ask<Review>("POST", `${reviewPath(id)}/review`, { body });
+  check = (id: string) => this.ask<Review>("POST", `${reviewPath(id)}/check`, { body: {} });
+  mergeReview = (id: string, on_conflict: ConflictRule) =>
+    this.ask<{ merge: MergeReceipt }>("POST", `${reviewPath(id)}/merge`, { body: { on_conflict } });
+  closeReview = (id: string) => this.ask<Review>("POST", `${reviewPath(id)}/close`);
+  reopenReview = (id: string) => this.ask<Review>("POST", `${reviewPath(id)}/reopen`);
   stats = (branch?: string) => this.ask<Stats>("GET", "/stats", { query: { branch } });
   blob = (kind: string, type: string, id: string, property: string, target: Target) =>
     send("GET", `/graphs/${encodeURIComponent(this.id)}/blob`, {

@@ -9,6 +9,7 @@ import { EntityPage } from "./pages/entity";
 import { Explore } from "./pages/explore";
 import { Health } from "./pages/health";
 import { QueryPage } from "./pages/query";
+import { Reviews } from "./pages/reviews";
 import { SchemaPage } from "./pages/schema";
 import { Failure, Show, shortId, useLoad } from "./parts";
 import { SignIn, onlyGraph, start } from "./session";
@@ -32,6 +33,7 @@ const PAGES: Record<string, { title: string; page: FunctionComponent<PageProps>;
   schema: { title: "Schema", page: SchemaPage },
   branches: { title: "Branches", page: Branches },
   compare: { title: "Compare", page: Compare },
+  reviews: { title: "Reviews", page: Reviews },
   health: { title: "Health", page: Health },
   entity: { title: "Entity", page: EntityPage, isHidden: true },
 };

@@ -68,6 +68,7 @@ def story(root: Path) -> Graph:
     graph.mutate(change, branch="review/june", actor=OWNER, message="Finn joins, Ada moves")
     update = 'query bio { update Person set { bio: "Bread, always" } where handle = "bruno" }'
     graph.mutate(update, actor="act-bo", message="Bruno is sure now")
+    graph.reviews.open("review/june", title="June", description="Finn joins", actor=OWNER)
     return graph
 
 

@@ -30,6 +30,7 @@ SHOWN = {
     "query": {**STATES["query"], "view": "table"},
     "compare": {"source": "review/june"},
     "branches": {},
+    "reviews": {},
 }
 
 
@@ -53,12 +54,14 @@ def test_c_stu_009_and_012_axe_finds_nothing_serious_and_every_page_has_its_pict
     folder = PICTURES if os.environ.get(WRITE_VARIABLE) == "1" else tmp_path
     folder.mkdir(exist_ok=True)
     source, problems, made = axe_source(), [], set()
-    load = next(
-        each for each in studio.live.graph().list_commits() if each.message == "First people"
-    )
+    graph = studio.live.graph()
+    load = next(each for each in graph.list_commits() if each.message == "First people")
+    found = {
+        "branches": {"commit": load.graph_commit_id},
+        "reviews": {"review": graph.reviews.list()[0].id},
+    }
     for name, fields in SHOWN.items():
-        commit = {"commit": load.graph_commit_id} if name == "branches" else {}
-        studio.go(name, **fields, **commit)
+        studio.go(name, **fields, **found.get(name, {}))
         expect(studio.main()).to_be_visible()
         if name in ("explore", "query"):
             expect(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,61 @@ def test_a_query_is_written_run_and_linked(studio: Studio):
     page.reload()
     expect(page.get_by_role("region", name="Steps")).to_contain_text("Expand")
     expect(page.get_by_role("textbox", name="handle")).to_have_value("ada")
+
+
+BY_TYPE = """query liked {
+    match { $p: Person  $p $l:likes $o }
+    return { $p.name as name, count($l) as likes }
+}"""
+ENTITIES = "query q { match { $p: Person  $p $k:knows $f } return { $p.*, $k.*, $f.* } }"
+
+
+def test_an_answer_is_a_chart_or_a_graph_where_it_can_be_one_and_is_copied_as_a_program(
+    studio: Studio, token: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    page = studio.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    studio.go("query", q=BY_TYPE, view="chart")
+    expect(page.get_by_role("img", name="bar chart of likes by name")).to_be_visible()
+    expect(page.get_by_role("button", name="Graph")).to_have_count(0)
+    studio.go("query", q=ENTITIES, view="graph")
+    expect(page.get_by_role("img", name="nodes and 4 edges of the answer")).to_be_visible()
+    assert {"ada", "bruno", "chiara"} <= studio.drawn()
+    expect(page.get_by_role("button", name="Chart")).to_have_count(0)
+    studio.go("query", q=FOLLOWED, params='{"handle":"ada"}')
+    expect(page.get_by_role("region", name="Rows")).to_contain_text("Chiara Lenz")
+    page.get_by_text("Copy as").click()
+    page.get_by_role("button", name="Python").click()
+    program = page.evaluate("navigator.clipboard.readText()")
+    monkeypatch.setenv("OMNIGRAPH_TOKEN", token)
+    in_a_thread(lambda: exec(program, {}))
+    assert "Chiara Lenz" in capsys.readouterr().out
+
+
+def in_a_thread(work: Callable[[], None]) -> None:
+    """Run what has an event loop of its own: the driver of the browser has one in this thread."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+
+
+def test_words_of_the_schema_complete_a_query_and_a_long_one_can_be_cancelled(studio: Studio):
+    page = studio.page
+    studio.go("query")
+    editor = page.get_by_role("textbox", name="Query text")
+    editor.fill("query q { match { $p: ")
+    page.keyboard.press("Control+End")
+    page.keyboard.type("Pers")
+    option = page.locator(".cm-tooltip-autocomplete li", has_text="Person")
+    expect(option).to_be_visible()
+    option.click()
+    expect(editor).to_contain_text("$p: Person")
+    # The page waits for an answer that does not come, and stops waiting when told to.
+    page.route("**/graphs/default/query", lambda route: None)
+    editor.fill(ENTITIES)
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_text("running for")).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("Cancelled")).to_be_visible()
 
 
 def test_c_stu_008_markup_is_shown_as_text_on_every_page(studio: Studio):
@@ -155,6 +212,7 @@ STATES = {
     "branches": {"branch": "review/june"},
     "compare": {"source": "review/june", "view": "graph"},
     "entity": {"type": "Person", "id": "finn", "branch": "review/june"},
+    "reviews": {"state": "all"},
     "health": {},
 }
 MILLISECONDS = re.compile(r"\d+ ms")

@@ -74,7 +74,7 @@ function Comparison(props: Sides) {
                 ))}
               </div>
             </div>
-            <Differences {...props} first={first} view={view} />
+            <Differences {...props} first={first} view={view} load={(token) => graph.diff(target, source, token)} />
           </section>
         )}
       </Show>
@@ -82,8 +82,11 @@ function Comparison(props: Sides) {
   );
 }
 
-function Differences(props: Sides & { first: DiffPage; view: string }) {
-  const { graph, source, target, first, address } = props;
+/** Every changed entity of a diff, as a list or as a graph; `load` brings further pages. */
+export function Differences(
+  props: PageProps & { first: DiffPage; view: string; load: (token?: string) => Promise<DiffPage> },
+) {
+  const { first, address, load } = props;
   const [more, setMore] = useState<{ changes: Change[]; next?: string }>({ changes: [], next: first.next_page_token });
   const changes = [...first.changes, ...more.changes];
   if (changes.length === 0) return <p>No differences.</p>;
@@ -127,7 +130,7 @@ function Differences(props: Sides & { first: DiffPage; view: string }) {
         <Action
           label="Show more"
           run={async () => {
-            const page = await graph.diff(target, source, more.next);
+            const page = await load(more.next);
             setMore({ changes: [...more.changes, ...page.changes], next: page.next_page_token });
           }}
         />
@@ -269,6 +272,7 @@ function Merge(props: Sides & { onMerged: () => void }) {
                     <input value={message} onInput={(event) => setMessage(event.currentTarget.value)} />
                   </label>
                   <Action label={`Merge into ${target}`} kind="primary" run={merge} />
+                  <a href={to(address, "reviews", { source, target })}>or ask for a review</a>
                 </p>
               ) : (
                 <p>You may not merge into {target}.</p>
@@ -290,7 +294,7 @@ function planned(plan: MergePlan): string {
 }
 
 /** A conflict: base, source and target beside each other. */
-function Conflict({ conflict }: { conflict: MergeConflict }) {
+export function Conflict({ conflict }: { conflict: MergeConflict }) {
   const [base, source, target] = [flat(conflict.base), flat(conflict.source), flat(conflict.target)];
   return (
     <div class="failure">

@@ -1,17 +1,18 @@
 // Queries: text, parameters, answer. The server checks the text while it is written.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { go } from "../address";
+import { go, to } from "../address";
 import { type Answer, ApiError, type Field, type MutationReceipt, type Row, type Signature } from "../api";
+import { AnswerGraph, Chart, graphOf, plotOf } from "../answer";
 import { completeFrom } from "../completion";
 import { Editor } from "../editor";
 import type { PageProps } from "../main";
 import { CopyButton, Failure, ResultTable, asApiError, plural, shortId, useLoad } from "../parts";
-import { to } from "../address";
 
 const CHECK_MS = 350;
 const HISTORY = "omnigraph.queries";
 const HISTORY_MAX = 30;
-type View = "table" | "json" | "plan";
+type View = "table" | "json" | "chart" | "graph" | "plan";
+const NAMES: Record<View, string> = { table: "Table", json: "JSON", chart: "Chart", graph: "Graph", plan: "Plan" };
 type Outcome = { answer: Answer; ms: number } | { receipt: MutationReceipt };
 
 export function QueryPage({ address, graph, branch, at, schema, permissions, refresh }: PageProps) {
@@ -30,6 +31,17 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
   const view = (fields.view as View) ?? "table";
   const signature = signatures.find((each) => each.name === fields.name) ?? signatures[0];
   const mayWrite = permissions.actions.includes("change") && !at;
+
+  // Another link, or a step back in the history, brings another text.
+  useEffect(() => {
+    if (fields.q === undefined || fields.q === text) return;
+    shouldRun.current = true;
+    setOutcome(undefined);
+    setFailure(undefined);
+    setSignatures([]);
+    setGiven(readParams(fields.params));
+    setText(fields.q);
+  }, [fields.q]);
 
   // The text is checked when it rests; what the server says stands under the words it is about.
   useEffect(() => {
@@ -196,14 +208,14 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
               {plural(outcome.answer.row_count, "row")} in {outcome.ms.toFixed(0)} ms
             </p>
             <div role="group" aria-label="Show the answer as" class="tabs">
-              {(["table", "json", "plan"] as View[]).map((each) => (
+              {viewsOf(outcome.answer).map((each) => (
                 <button key={each} type="button" aria-pressed={view === each} onClick={() => show(each)}>
-                  {each === "json" ? "JSON" : each === "plan" ? "Plan" : "Table"}
+                  {NAMES[each]}
                 </button>
               ))}
             </div>
           </div>
-          {view === "table" && (
+          {(view === "table" || !viewsOf(outcome.answer).includes(view)) && (
             <ResultTable
               label="Rows"
               columns={outcome.answer.columns ?? Object.keys(outcome.answer.rows[0] ?? {})}
@@ -215,11 +227,26 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
               {JSON.stringify(outcome.answer.rows, null, 2)}
             </pre>
           )}
+          {view === "chart" && plotOf(outcome.answer) && (
+            <Chart answer={outcome.answer} plot={plotOf(outcome.answer)!} />
+          )}
+          {view === "graph" && <AnswerGraph answer={outcome.answer} />}
           {view === "plan" && <Plan answer={outcome.answer} />}
         </section>
       )}
     </>
   );
+}
+
+/** The forms that suit an answer. */
+function viewsOf(answer: Answer): View[] {
+  return [
+    "table",
+    "json",
+    ...(plotOf(answer) ? ["chart" as const] : []),
+    ...(graphOf(answer) ? ["graph" as const] : []),
+    "plan",
+  ];
 }
 
 function Parameter(props: { field: Field; value: string; onInput: (value: string) => void }) {

@@ -31,6 +31,8 @@ const look = EditorView.theme({
 
 export interface EditorProps {
   label: string;
+  /** The text to begin with. A page that wants another one gives the editor another `key`: writing
+   * its own text back to it would undo what was typed since. */
   text: string;
   onChange: (text: string) => void;
   onRun?: () => void;
@@ -80,13 +82,6 @@ export function Editor(props: EditorProps) {
     });
     return () => view.current?.destroy();
   }, []);
-  useEffect(() => {
-    const editor = view.current!;
-    const length = editor.state.doc.length;
-    if (editor.state.doc.toString() !== props.text) {
-      editor.dispatch({ changes: { from: 0, to: length, insert: props.text } });
-    }
-  }, [props.text]);
   useEffect(() => {
     const editor = view.current!;
     editor.dispatch(setDiagnostics(editor.state, diagnostics(props.error, props.text)));

@@ -18,6 +18,7 @@ type Outcome = { answer: Answer; ms: number } | { receipt: MutationReceipt };
 export function QueryPage({ address, graph, branch, at, schema, permissions, refresh }: PageProps) {
   const fields = address.fields;
   const [text, setText] = useState(fields.q ?? firstQuery(schema.types));
+  const [edition, setEdition] = useState(0);
   const [signatures, setSignatures] = useState<Signature[]>([]);
   const [problem, setProblem] = useState<ApiError>();
   const [given, setGiven] = useState<Record<string, string>>(() => readParams(fields.params));
@@ -40,7 +41,7 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
     setFailure(undefined);
     setSignatures([]);
     setGiven(readParams(fields.params));
-    setText(fields.q);
+    replaceText(fields.q);
   }, [fields.q]);
 
   // The text is checked when it rests; what the server says stands under the words it is about.
@@ -74,6 +75,11 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
     const timer = setInterval(() => setSeconds((performance.now() - began) / 1000), 100);
     return () => clearInterval(timer);
   }, [running]);
+
+  function replaceText(next: string) {
+    setText(next);
+    setEdition((before) => before + 1);
+  }
 
   async function run() {
     if (signature === undefined || running) return;
@@ -120,6 +126,7 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
       <h1>Query</h1>
       <section class="card" aria-label="Query text">
         <Editor
+          key={edition}
           label="Query text"
           text={text}
           onChange={setText}
@@ -193,7 +200,7 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
               )}
             </>
           )}
-          <Recent onPick={setText} />
+          <Recent onPick={replaceText} />
           {stored.value && stored.value.length > 0 && <Stored signatures={stored.value} />}
           {signature && !writes && <CopyAs {...{ text, signature, given, branch, at, graphId: graph.id }} />}
         </div>

@@ -16,7 +16,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.client import RemoteGraph
-from omnigraph.client.tables import arrow_items
+from omnigraph.client.reading import arrow_items
 from omnigraph.errors import InputError, NotFound, PolicyDenied, QueryTypeError, UnexpectedAnswer
 from omnigraph.graph import Graph
 from omnigraph.model import tables

@@ -12,9 +12,16 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import InputError, QueryCancelled
-from omnigraph.model.drawing import NODES_MAX, graph_picture
 from omnigraph.model.governor import Governor
-from omnigraph.model.result import ExplainedRun, ExplainedStep, Explanation, ReadTarget, Result
+from omnigraph.model.result import (
+    NODES_MAX,
+    ExplainedRun,
+    ExplainedStep,
+    Explanation,
+    ReadTarget,
+    Result,
+    graph_picture,
+)
 
 MOMENT = dt.datetime(2031, 4, 9, 7, 30, tzinfo=dt.UTC)
 COMMIT = "01K9WR3C5T8M2B7XQ4ZJ6V0NHD"

@@ -16,7 +16,7 @@ from omnigraph.client.connection import BlockingHttp, Connection, Http
 from omnigraph.client.exchange import Address, Exchange
 from omnigraph.client.handle import RowForm
 from omnigraph.client.patience import Patience
-from omnigraph.client.tables import AsyncRemoteTable
+from omnigraph.client.reading import AsyncRemoteTable
 from omnigraph.client.values import (
     AsyncRemoteBaseline,
     AsyncRemoteBlob,

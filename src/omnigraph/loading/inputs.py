@@ -32,13 +32,20 @@ from omnigraph.model.exports import EXPORT_FILE, complete_export
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.load_options import MappingArguments
 from omnigraph.model.receipts import ExportReceipt, LoadMode
-from omnigraph.pipeline.spark.unsigned import SIGNED
 from omnigraph.schema.catalog import Catalog
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.spark.session import SparkWhenNeeded
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+SIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
+"""By unsigned type, the Spark type that holds all of its values: Spark has no unsigned ones."""
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.opening import open_for_reading
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError
+from omnigraph.loading.inputs import SIGNED
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import TableKey
 from omnigraph.model.references import ShownEnds
 from omnigraph.pipeline.data_source.options import SentToProcesses, SourceOptions
-from omnigraph.pipeline.spark.unsigned import SIGNED
 from omnigraph.storage.blobs import DESCRIPTION, described
 from omnigraph.storage.failures import sentence_of
 from omnigraph.storage.reader import SnapshotReader

@@ -131,6 +131,8 @@ class TailWriter:
             ]
             if type_name == "Person":
                 found += [
+                    f"${name}.tags[{number}]",
+                    f"size(${name}.tags)",
                     f"${name}.born + months({number})",
                     f'date_trunc("month", ${name}.seen - hours(3))',
                     f'${name}.seen - datetime("2024-02-28")',

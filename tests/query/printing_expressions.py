@@ -44,6 +44,11 @@ def print_expression(expression: ast.Expression) -> str:
             return print_block(expression)
         case ast.Conditional():
             return _conditional(expression)
+        case ast.ListItem():
+            several = print_expression(expression.list)
+            if isinstance(expression.list, ast.Arithmetic):
+                several = f"({several})"
+            return f"{several}[{print_expression(expression.index)}]"
         case _:
             assert_never(expression)
 

@@ -122,6 +122,11 @@ if($b, $u, $i)
 if($b, $h, $f)
 case { $i < 0: "neg", $i = 0: "zero", else: "pos" }
 case { $i is null: 0, $b: $i * 2, ($j > 0 or $f > 0.0) and $b = false: $j }
+split($s, "a")[0]
+split($s, "a")[$j]
+split($s, $t)[$u]
+[3, 5, 7][$i]
+size(split($s, "b"))
 case { $d > $e: $d, $d < $e: $e, else: $d + days(1) }
 """
 LINES = EXPRESSIONS.strip().splitlines()

@@ -52,11 +52,12 @@ def test_distinct_is_a_keyword_in_front_of_the_brace_only():
     "items",
     ["$a.x[0]", "$a.x[0] as first", "$a[0]", "t[0]", "lower($a.x)[0]", "($a.x)[0]", "[1][0]"],
 )
-def test_a_value_has_no_index(items):
-    error = refused(f"query q() {{ match {{ $a: A }} return {{ {items} }} }}")
-    assert error.reason == "a value cannot be indexed with `[…]`"
-    assert error.hint is not None
-    assert "contains" in error.hint
+def test_c_qry_089_a_bracket_that_touches_a_value_is_an_index(items):
+    found = read(f"match {{ $a: A }} return {{ {items} }}").items
+    assert [type(item.expression) for item in found] == [ast.ListItem]
+    assert refused(
+        f"query q() {{ match {{ $a: A }} return {{ {items.replace('[0]', '[0, 1]')} }} }}"
+    ).reason.startswith("expected `]`")
 
 
 @pytest.mark.parametrize("items", ["$a.x, [0]", "$a.x [0]", "$a.x\n[0]"])

@@ -126,6 +126,7 @@ def compound(inner: st.SearchStrategy[Any]) -> Any:
             ["lower", "length", "coalesce", "round", "date_part", "replace", "days"],
             inner,
         ),
+        st.builds(ast.ListItem, properties, inner, NOWHERE),
         st.builds(
             ast.Conditional,
             st.lists(st.tuples(conditions(inner), inner), min_size=1, max_size=2).map(tuple),

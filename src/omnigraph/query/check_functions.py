@@ -22,7 +22,7 @@ _INTEGERS = (Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64)
 
 
 def check_computed(
-    node: ast.Arithmetic | ast.FunctionCall | ast.Conditional, operands: Operands
+    node: ast.Arithmetic | ast.FunctionCall | ast.Conditional | ast.ListItem, operands: Operands
 ) -> ex.Expression:
     """A typed computation; T7 for operands that it does not take."""
     match node:
@@ -32,6 +32,21 @@ def check_computed(
             return _Call(node, operands).checked()
         case ast.Conditional():
             return _conditional(node, operands)
+        case ast.ListItem():
+            return _list_item(node, operands)
+
+
+def _list_item(node: ast.ListItem, operands: Operands) -> ex.Expression:
+    several, index = operands.value(node.list), operands.value(node.index)
+    if not several.type.is_list:
+        raise operands.context.error(
+            "T7", f"{describe(node.list)} is a {several.type}, not a list", node.list.span
+        )
+    if not _is_integer(index.type):
+        raise operands.context.error(
+            "T7", f"the place in a list is an integer, not a {index.type}", node.index.span
+        )
+    return ex.ListItem(several, index, several.type.item.with_nullable(True))
 
 
 # --- arithmetic -----------------------------------------------------------------------------------
@@ -194,6 +209,9 @@ class _Call:
                 result = ex.STRING.with_nullable(nullable)
             case "length":
                 self._require(0, _is_text(first) or first.is_list, "String or a list")
+                result = ex.I64.with_nullable(nullable)
+            case "size":
+                self._require(0, first.is_list, "a list")
                 result = ex.I64.with_nullable(nullable)
             case "substring":
                 self._require(0, _is_text(first), "String")

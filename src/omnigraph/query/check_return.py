@@ -41,6 +41,7 @@ _GROUPABLE = (
     ex.ArithmeticValue,
     ex.ScalarCall,
     ex.ConditionalValue,
+    ex.ListItem,
 )
 """Items allowed beside an aggregate: properties, variables, and computations over them."""
 
@@ -461,6 +462,8 @@ def _has_aggregate(node: object) -> bool:
             return _has_aggregate(node.operand)
         case ast.FunctionCall():
             return any(map(_has_aggregate, node.arguments))
+        case ast.ListItem():
+            return _has_aggregate(node.list) or _has_aggregate(node.index)
         case ast.BooleanCondition():
             return any(map(_has_aggregate, node.operands))
         case ast.Conditional():

@@ -135,6 +135,8 @@ class _Evaluation:
                 return self._arithmetic(node)
             case ex.ScalarCall():
                 return call(node.function, [self.value(a) for a in node.arguments], node.type)
+            case ex.ListItem():
+                return fn.list_items(self.value(node.list), self.value(node.index))
             case ex.ConditionalValue():
                 return self._conditional(node)
             case ex.IsNull():
@@ -275,7 +277,7 @@ def call(function: ScalarFunction, arguments: Sequence[Datum], result: ValueType
             return _map_case(first, pc.ascii_lower, str.lower)
         case "upper":
             return _map_case(first, pc.ascii_upper, str.upper)
-        case "length":
+        case "length" | "size":
             return _length(first)
         case "abs":
             return absolute(first, result)

@@ -217,6 +217,8 @@ def show(expression: ex.Expression) -> str:
             return f"{_part(expression.text)} ends_with {_part(expression.suffix)}"
         case ex.TextMatches():
             return f"{_part(expression.text)} matches {_part(expression.pattern)}"
+        case ex.ListItem():
+            return f"{_part(expression.list)}[{show(expression.index)}]"
         case ex.ConditionalValue():
             return _conditional(expression)
         case ex.ListContains():

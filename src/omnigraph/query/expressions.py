@@ -198,6 +198,15 @@ class ScalarCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ListItem:
+    """The item of a list at a place counted from 0; null where there is none."""
+
+    list: Expression
+    index: Expression
+    type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
 class ConditionalValue:
     """The value at the first condition that holds, or ``otherwise``; no other is computed."""
 
@@ -388,6 +397,7 @@ Expression: TypeAlias = (
     | ArithmeticValue
     | ScalarCall
     | ConditionalValue
+    | ListItem
     | Compare
     | TextContains
     | TextStartsWith
@@ -484,7 +494,7 @@ def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
 
 
 _NEVER_FAIL: frozenset[ScalarFunction] = frozenset(
-    ("lower", "upper", "length", "trim", "date_part", "date_trunc", "sqrt", "pow", "log")
+    ("lower", "upper", "length", "size", "trim", "date_part", "date_trunc", "sqrt", "pow", "log")
 )
 
 

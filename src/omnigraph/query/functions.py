@@ -89,6 +89,26 @@ def _is_null(operand: Datum) -> bool:
     return isinstance(operand, pa.Scalar) and not operand.is_valid
 
 
+# --- lists ----------------------------------------------------------------------------------------
+
+
+def list_items(lists: Datum, places: Datum) -> Datum:
+    """The item of each list at its place, counted from 0; null where there is none.
+
+    >>> list_items(pa.array([["a", "b"], ["c"], None]), pa.scalar(1)).to_pylist()
+    ['b', None, None]
+    """
+    several, places_of = _array(lists), _array(places)
+    starts = several.offsets.to_numpy()
+    place = places_of.fill_null(-1).to_numpy(zero_copy_only=False)
+    exists = several.is_valid().to_numpy(zero_copy_only=False) & (place >= 0)
+    exists = exists & (place < np.diff(starts).astype(np.uint64))
+    rows = starts[:-1] + np.where(exists, place, 0).astype(np.int64)
+    found = several.values.take(pa.array(rows, mask=~exists))
+    is_one = isinstance(lists, pa.Scalar) and isinstance(places, pa.Scalar)
+    return found[0] if is_one else found
+
+
 # --- texts ----------------------------------------------------------------------------------------
 
 TEXT_BYTES_MAX = 1 << 24

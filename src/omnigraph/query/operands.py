@@ -167,7 +167,7 @@ class Operands:
                 return self.property(node)
             case ast.Now():
                 return ex.CurrentTime()
-            case ast.Arithmetic() | ast.FunctionCall() | ast.Conditional():
+            case ast.Arithmetic() | ast.FunctionCall() | ast.Conditional() | ast.ListItem():
                 # Conditions are made of values and values of conditions.
                 from omnigraph.query.check_functions import check_computed
 
@@ -464,3 +464,5 @@ def describe(node: ast.Expression) -> str:
             return "this literal"
         case ast.Conditional():
             return "this conditional"
+        case ast.ListItem():
+            return "this item of a list"

@@ -128,7 +128,9 @@ PeriodFunction = OneOf[
 PERIOD_FUNCTIONS: tuple[PeriodFunction, ...] = get_args(PeriodFunction)
 """Lengths of time, to be added to dates and date-times."""
 
-TextFunction = OneOf["lower", "upper", "length", "concat", "substring", "split", "replace", "trim"]
+TextFunction = OneOf[
+    "lower", "upper", "length", "size", "concat", "substring", "split", "replace", "trim"
+]
 NumberFunction = OneOf["abs", "round", "floor", "ceil", "sqrt", "pow", "log"]
 ScalarFunction = (
     TextFunction | NumberFunction | PeriodFunction | OneOf["coalesce", "date_part", "date_trunc"]
@@ -179,6 +181,15 @@ class Arithmetic:
 
 
 @dataclass(frozen=True, slots=True)
+class ListItem:
+    """`list[index]`, where the bracket touches what is in front of it."""
+
+    list: Expression
+    index: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class BooleanCondition:
     """`a and b and …` or `a or b or …` inside a conditional, at least two operands."""
 
@@ -214,6 +225,7 @@ Expression = (
     | BlockValue
     | Arithmetic
     | Conditional
+    | ListItem
 )
 
 # --- match clauses --------------------------------------------------------------------------------

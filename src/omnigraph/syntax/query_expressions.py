@@ -9,7 +9,8 @@
 
 A binary operator always continues the expression in front of it, also where a new clause or item
 could start: `$a.x -3` is a difference. A `-` that touches digits is a sign only where an operand is
-expected. A word with `(` behind it is a call; any other word names the alias of a return item.
+expected, and a `[` that touches the operand in front of it is an index. A word with `(` behind it
+is a call; any other word names the alias of a return item.
 """
 
 from __future__ import annotations
@@ -240,6 +241,7 @@ _SCALAR_CALLS: dict[str, tuple[ast.ScalarFunction, int, int | None]] = {
     "lower": ("lower", 1, 1),
     "upper": ("upper", 1, 1),
     "length": ("length", 1, 1),
+    "size": ("size", 1, 1),
     "coalesce": ("coalesce", 2, None),
     "abs": ("abs", 1, 1),
     "round": ("round", 1, 2),
@@ -317,12 +319,13 @@ def parse_operand(stream: QueryStream, binding: int = 0) -> ast.Expression:
     """Read operands joined by operators that bind more tightly than ``binding``."""
     start = stream.current.span.start
     left = _primary(stream)
-    if stream.current.text == "[" and stream.current.span.start == stream.span_from(start).end:
-        stream.fail(
-            "a value cannot be indexed with `[…]`",
-            stream.current.span,
-            hint="look into a list with `contains`; a list of its own stands after a comma",
-        )
+    while stream.current.text == "[" and stream.current.span.start == stream.span_from(start).end:
+        stream.enter()
+        stream.advance()
+        index = parse_operand(stream)
+        stream.expect_punct("]", "after the index")
+        stream.leave()
+        left = ast.ListItem(left, index, stream.span_from(start))
     while (entry := _OPERATORS.get(stream.current.text)) is not None and entry[1] > binding:
         operator, tightness = entry
         stream.operators += 1

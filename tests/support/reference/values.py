@@ -109,6 +109,10 @@ class Row:
                 return _arithmetic(node, self.value(node.left), self.value(node.right))
             case ex.ScalarCall():
                 return _call(node, [self.value(argument) for argument in node.arguments])
+            case ex.ListItem():
+                several, index = self.value(node.list), self.value(node.index)
+                is_there = not _any_null(several, index) and 0 <= index < len(several)
+                return several[index] if is_there else None
             case ex.ConditionalValue():
                 return self._conditional(node)
             case ex.Compare():
@@ -216,7 +220,7 @@ def _call(node: ex.ScalarCall, arguments: list[Any]) -> Any:
             return first.lower()
         case "upper":
             return first.upper()
-        case "length":
+        case "length" | "size":
             return len(first)
         case "abs":
             return _fitting(abs(first), node.type)

@@ -26,6 +26,7 @@ import omnigraph as og
 from omnigraph.engines.local import last_hop, order, trees
 from omnigraph.engines.local.text_index import tokens
 from omnigraph.model.result import Result
+from omnigraph.model.values import parse_date, parse_datetime
 from omnigraph.query.compile import compile_query
 from omnigraph.query.plan import ReadPlan
 from omnigraph.schema.compile import compile_schema
@@ -240,6 +241,9 @@ def plain_tables(number: int) -> Tables:
     for record in records_of(number):
         data = dict(record["data"])
         if "type" in record:
+            for name, read in (("born", parse_date), ("seen", parse_datetime)):
+                if data.get(name) is not None:
+                    data[name] = read(data[name])
             tables[f"node:{record['type']}"].append({"id": data["name"], **data})
         else:
             ends = {"src": record["from"], "dst": record["to"], "since": data.pop("since", None)}

@@ -510,6 +510,17 @@ def _mentions(clause: ast.Clause, parameters: Set[str]) -> set[str]:
             return set()
 
 
+def _tested_by(node: ast.Condition, parameters: Set[str]) -> set[str]:
+    """Variables that a condition of a conditional reads."""
+    match node:
+        case ast.BooleanCondition():
+            return {name for part in node.operands for name in _tested_by(part, parameters)}
+        case ast.NullTest():
+            return _read_by(node.operand, parameters)
+        case ast.Filter():
+            return _read_by(node.left, parameters) | _read_by(node.right, parameters)
+
+
 def _read_by(node: ast.Expression, parameters: Set[str]) -> set[str]:
     """Variables an expression reads; a bare one that is also a parameter means the parameter."""
     match node:
@@ -523,6 +534,14 @@ def _read_by(node: ast.Expression, parameters: Set[str]) -> set[str]:
             return _read_by(node.left, parameters) | _read_by(node.right, parameters)
         case ast.SearchCall() | ast.FunctionCall():
             return {name for part in node.arguments for name in _read_by(part, parameters)}
+        case ast.ListItem():
+            return _read_by(node.list, parameters) | _read_by(node.index, parameters)
+        case ast.Conditional():
+            values = [value for _, value in node.cases]
+            if node.otherwise is not None:
+                values.append(node.otherwise)
+            read = {name for value in values for name in _read_by(value, parameters)}
+            return read.union(*(_tested_by(test, parameters) for test, _ in node.cases))
         case ast.BlockValue():
             read = {name for clause in node.clauses for name in _mentions(clause, parameters)}
             return read.union(*(_read_by(item.expression, parameters) for item in node.items))

@@ -127,6 +127,13 @@ def test_every_command_declares_its_capability():
     blobs = ["blob get", "blob stat"]
     branches = ["branch create", "branch list", "branch delete"]
     branches += ["branch diff", "branch merge", "branch cherry-pick"]
+    reviews = [
+        f"review {verb}"
+        for verb in (
+            *("open", "list", "show", "diff", "edit", "comment", "resolve", "approve"),
+            *("request-changes", "check", "merge", "close", "reopen", "export"),
+        )
+    ]
     history = ["commit list", "commit show", "commit revert", "commit changes"]
     history += ["tag create", "tag list", "tag delete", "changes poll", "changes baseline"]
     direct = [
@@ -148,7 +155,7 @@ def test_every_command_declares_its_capability():
     direct += ["pipeline init", "pipeline validate", "pipeline plan", "pipeline run"]
     direct += ["schema check", "schema plan", "recovery list"]
     assert commands() == [
-        *("query", "mutate", "load", *reads, *branches, *blobs, *history),
+        *("query", "mutate", "load", *reads, *branches, *reviews, *blobs, *history),
         *("schema apply", "schema rebase", "schema show"),
         "graphs list",
         *direct,

@@ -260,9 +260,17 @@ FAILING = {
     "version": ["unwanted"],
 }
 PIPELINES = {f"pipeline {verb}" for verb in ("init", "validate", "plan", "run")}
-ELSEWHERE = {"graphs list", "login", "logout", "mcp", "serve", *PIPELINES}
-"""Those about servers are tested with servers, in `tests/client`, `tests/mcp`, `tests/server`, and
-those about pipelines with Spark, in `tests/pipeline/test_pipeline_files.py`."""
+REVIEWS = {
+    f"review {verb}"
+    for verb in (
+        *("open", "list", "show", "diff", "edit", "comment", "resolve", "approve"),
+        *("request-changes", "check", "merge", "close", "reopen", "export"),
+    )
+}
+ELSEWHERE = {"graphs list", "login", "logout", "mcp", "serve", "studio", *PIPELINES, *REVIEWS}
+"""Those about servers are tested with servers, in `tests/client`, `tests/mcp`, `tests/server`,
+`tests/studio`, those about reviews in `tests/review/test_faces.py`, and those about pipelines
+with Spark, in `tests/pipeline/test_pipeline_files.py`."""
 
 
 @pytest.fixture

@@ -239,6 +239,10 @@ def shown_text(studio: Studio, name: str) -> str:
     main = studio.main()
     expected = {"query": "Chiara Lenz", "compare": "node Person", "explore": "3 nodes"}
     expect(main).to_contain_text(expected.get(name, ""))
+    if name == "explore":
+        # The panel of the selected node asks for its counts once the canvas is there.
+        expect(main.get_by_role("button", name="→ MemberOf (1)")).to_be_visible()
+    expect(main.locator(".waiting")).to_have_count(0)
     return MILLISECONDS.sub("", main.inner_text())
 
 

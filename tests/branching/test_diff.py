@@ -8,7 +8,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.branching.diff import GraphDiff
-from omnigraph.errors import ChangeDiffRefused, InputError, NotFound
+from omnigraph.errors import ChangeDiffRefused, InputError, NotFound, UnresolvedRevision
 from omnigraph.model.text_table import TINTS
 from tests.branching.histories import SCHEMA, city, delete, edge, load, person, seeded
 
@@ -186,9 +186,9 @@ def test_a_diff_shows_itself_as_tables_in_a_notebook(graph: og.Graph) -> None:
 
 
 def test_unknown_names_are_told(graph: og.Graph) -> None:
-    with pytest.raises(NotFound, match="no branch `nowhere`"):
+    with pytest.raises(UnresolvedRevision, match="no branch, tag or commit id `nowhere`"):
         graph.diff("main", "nowhere")
-    with pytest.raises(NotFound, match="no commit"):
+    with pytest.raises(UnresolvedRevision, match="no commit"):
         graph.diff("01K3Z7M0Q8W4R6T2Y5V9B1N3XC", "main")
 
 

@@ -24,7 +24,17 @@ from omnigraph.server.config import GraphSpec
 from tests.server.live import ADD, NOTHING, PEOPLE, RECORDS, SCHEMA, serving
 from tests.support.templates import copy_of, place_in
 
-WITHOUT_TWIN = {"mcp": "is a server itself; tests/mcp runs it over both"}
+REVIEW_VERBS = (
+    *("open", "list", "show", "diff", "edit", "comment", "resolve", "approve", "request-changes"),
+    *("check", "merge", "close", "reopen", "export"),
+)
+WITHOUT_TWIN = {
+    "mcp": "is a server itself; tests/mcp runs it over both",
+    **{
+        f"review {verb}": "tests/review: commands on a store, the same verbs over HTTP"
+        for verb in REVIEW_VERBS
+    },
+}
 
 STALE = "01K3Z7M0Q8W4R6T2Y5V9B1N3XC"
 AGE = 'query q($a: I32) { update Person set { age: $a } where name = "ada" }'

@@ -10,7 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ulid import ULID
 
-from omnigraph.effects.clock import MINT, SYSTEM_CLOCK, IdMint, monotonic_seconds
+from omnigraph.effects.clock import (
+    APART_CHARACTERS,
+    MINT,
+    SYSTEM_CLOCK,
+    IdMint,
+    monotonic_seconds,
+)
 from omnigraph.model.ids import is_ulid
 from tests.effects.fake_clock import FakeClock
 
@@ -40,6 +46,7 @@ def test_ulids_ascend_within_a_millisecond_and_when_the_clock_is_set_back():
     clock.advance(7_200)
     ids += [mint.ulid() for _ in range(50)]
     assert ids == sorted(set(ids))
+    assert len({each[:APART_CHARACTERS] for each in ids}) == len(ids), "ids derived would be equal"
     assert ULID.from_str(ids[-1]).milliseconds == clock.wall_us() // 1_000
 
 
@@ -47,6 +54,7 @@ def test_ulids_ascend_even_when_the_random_part_overflows():
     mint = IdMint(FakeClock(), lambda n: b"\xff" * n)
     ids = [mint.ulid() for _ in range(3)]
     assert ids == sorted(set(ids))
+    assert len({each[:APART_CHARACTERS] for each in ids}) == 3
     assert all(map(is_ulid, ids))
 
 

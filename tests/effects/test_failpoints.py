@@ -38,6 +38,8 @@ CATALOG = {
     "branch_create": "post_native post_register",
     "pipeline": "post_load_pre_checks post_checks_pre_merge post_merge_pre_delete",
     "branch_delete": "post_native before_table_cleanup",
+    "tag_create": "post_register",
+    "tag_delete": "post_unregister",
     "fork": "before_classify post_create_pre_open",
     "cleanup": "table_gc reconcile_fork resolve_branch_snapshot",
     "stream": "post_commit_pre_checkpoint",

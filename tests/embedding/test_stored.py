@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from omnigraph.effects.clock import MINT
 from omnigraph.embedding.client import mock_vector
 from omnigraph.embedding.config import BulkLimits, EmbeddingConfig
 from omnigraph.errors import EmbeddingError, InputError, NotFound
@@ -108,6 +109,16 @@ def test_all_vectors_of_the_schema_are_computed_and_blank_texts_are_not(graph: G
     assert [(each.type, each.texts) for each in receipt.properties] == [("Doc", 10), ("Note", 1)]
     assert vectors(graph, "Note") == {"hm": pytest.approx(mock_vector("hm", 2))}
     assert vectors(graph)["e"] is None
+
+
+def test_nodes_made_while_the_clock_lags_behind_earlier_ids_get_vectors(
+    graph: Graph, model: Model, monkeypatch: pytest.MonkeyPatch
+):
+    """As after the clock was set back: the ids of a load must differ from those before it."""
+    monkeypatch.setattr(MINT, "_last", 2_000_000_000_000 << 80)
+    graph.load(data=b'{"type": "Note", "data": {"text": "hm"}}', mode="append")
+    graph.embed("Note")
+    assert vectors(graph, "Note") == {"hm": pytest.approx(mock_vector("hm", 2))}
 
 
 def test_only_texts_that_changed_get_new_vectors_unless_the_vector_changed_too(

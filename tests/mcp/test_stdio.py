@@ -24,6 +24,8 @@ READING = {
     "graph_commits",
     "graph_schema",
     "graph_snapshot",
+    "list_reviews",
+    "show_review",
 }
 STORED_READS = {"everybody", "older_than"}
 

@@ -182,10 +182,21 @@ def test_a_request_id_that_is_not_allowed_is_replaced(open_server: Live, bad: st
 )
 def test_an_unknown_field_is_400_and_named_on_every_route(open_server: Live, operation: Operation):
     commit_id = "01K9WR3C5T8M2B7XQ4ZJ6V0NHD"
-    values = {"graph_id": "default", "name": "everybody", "branch": "main", "commit_id": commit_id}
+    values = {
+        "graph_id": "default",
+        "name": "everybody",
+        "branch": "main",
+        "commit_id": commit_id,
+        "review_id": f"cr-{commit_id}",
+        "comment_id": commit_id,
+    }
     path = operation.path.format(**values)
-    required = operation.body.model_json_schema().get("required", []) if operation.body else []
-    body = {**dict.fromkeys(required, "x"), "no_such_field": 1}
+    schema = operation.body.model_json_schema() if operation.body else {}
+    required = {
+        name: schema["properties"][name].get("enum", ["x"])[0]
+        for name in schema.get("required", [])
+    }
+    body = {**required, "no_such_field": 1}
     condition = {"Omnigraph-If-Graph-Commit": commit_id}
     headers = condition if operation.path.endswith("/if-graph-commit") else {}
     answer = httpx.request(operation.method, open_server.url + path, json=body, headers=headers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.errors import InternalError, NotFound
+from omnigraph.errors import InternalError, NotFound, UnresolvedRevision
 from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import (
     CommitRow,
@@ -103,7 +103,7 @@ def test_a_snapshot_of_an_older_commit_folds_only_what_it_could_see() -> None:
 
 def test_an_unknown_commit_and_an_unknown_type_are_not_found() -> None:
     folded = state()
-    with pytest.raises(NotFound, match="nope"):
+    with pytest.raises(UnresolvedRevision, match="nope"):
         folded.snapshot_at("nope")
     with pytest.raises(NotFound, match="does not exist at this snapshot"):
         folded.head_snapshot().table("node:Missing")

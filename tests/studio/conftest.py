@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
@@ -120,10 +120,22 @@ def token(live: Live) -> str:
     return given
 
 
+_browser = ExitStack()
+
+
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
-    with browsing() as browser:
-        yield browser
+def browser() -> Browser:
+    return _browser.enter_context(browsing())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Close the browser behind the last test of it.
+
+    Playwright's event loop runs in this thread, where other tests have to run theirs.
+    """
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        _browser.close()
 
 
 @contextmanager

@@ -36,6 +36,10 @@ monotonic_seconds: Callable[[], float] = partial(
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RANDOM_BITS = 80
+APART_CHARACTERS = 16
+"""Ids of one mint differ within so many of their 26 characters: ten of time and six of randomness.
+An operation may derive ids of its own from one, by the other ten."""
+_DERIVED_BITS = 5 * (26 - APART_CHARACTERS)
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _SHIFTS = range(120, -1, -10)
 
@@ -82,12 +86,15 @@ class IdMint:
     def ulid(self) -> str:
         """A new ULID, greater than every one this mint gave out before."""
         now = (self._clock.wall_us() // 1_000) << _RANDOM_BITS
-        fresh = now | int.from_bytes(self._entropy(_RANDOM_BITS // 8), "big")
+        random = int.from_bytes(self._entropy(_RANDOM_BITS // 8), "big")
         with self._lock:
             # Within one millisecond, and while the clock lags behind an earlier reading, the
-            # sequence counts up from the last id.
-            same_or_earlier = now >> _RANDOM_BITS <= self._last >> _RANDOM_BITS
-            value = self._last + 1 if same_or_earlier else fresh
+            # sequence counts up the characters in which ids differ.
+            if now >> _RANDOM_BITS <= self._last >> _RANDOM_BITS:
+                counted = (self._last >> _DERIVED_BITS) + 1
+                value = counted << _DERIVED_BITS | random & (1 << _DERIVED_BITS) - 1
+            else:
+                value = now | random
             self._last = value
         return encode_ulid(value)
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lance import LanceDataset
 
 from omnigraph.effects.requests import concurrently
-from omnigraph.errors import DamagedFile, InternalError, NotFound, StorageError
+from omnigraph.errors import DamagedFile, InternalError, NotFound, StorageError, UnresolvedRevision
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.types import LAST_UPDATED_AT, ROW_ADDRESS
 from omnigraph.storage.datasets import DatasetRef, LanceStore, latest_version
@@ -223,8 +223,9 @@ class ManifestState:
         """What the branch showed at one of its commits, inherited ones included."""
         commit = self.commits.get(commit_id)
         if commit is None:
-            raise NotFound(
+            raise UnresolvedRevision(
                 f"branch {self.branch} has no commit {commit_id}",
+                commit_id,
                 hint="list its commits with `omnigraph commit list`",
             )
         history: list[VersionRow | TombstoneRow] = [*self.versions, *self.tombstones]

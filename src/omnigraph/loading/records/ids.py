@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.effects.clock import APART_CHARACTERS
 from omnigraph.errors import ValueConversionError
 from omnigraph.model.types import ValueType
 from omnigraph.model.values import WrongType, scalar_value, spell
@@ -86,8 +87,7 @@ def _meanings(value: object, type: ValueType) -> list[object]:
 
 
 _LETTERS = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
-_PREFIX_CHARACTERS = 16
-"""Ten of time and six of randomness."""
+_PREFIX_CHARACTERS = APART_CHARACTERS
 _PIECE_CHARACTERS = 4
 _NUMBER_CHARACTERS = 6
 

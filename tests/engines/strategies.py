@@ -99,18 +99,19 @@ class TailWriter:
             ordered = bool(order)
         limit = self._limit(needs_limit, ordered)
         if ordered and kind != "rank" and self._draw(st.integers(0, 4)) == 4:
-            order += (
-                f" limit {self._draw(st.integers(1, 2))} per {self._per(items, kind, distinct)}"
-            )
+            per = self._per(keys, grouped=kind == "groups" or bool(distinct))
+            order += f" limit {self._draw(st.integers(1, 2))} per {per}"
         return f"return{distinct} {{ {', '.join(items)} }}{having}{order}", limit
 
-    def _per(self, items: Sequence[str], kind: str, distinct: str) -> str:
-        """What a limit of groups is per: where rows are grouped or distinct, what they return."""
-        keys = [item.split(" as ")[1] for item in items if item.split(" as ")[1][0] in "cg"]
-        keys = [key for key in keys if key[1:].isdigit()]
-        if kind == "groups" or distinct:
-            return self._draw(st.sampled_from(keys or ["a0"]))
-        return self._draw(st.sampled_from([*keys, *(f"${n}" for n in self._names.readable)]))
+    def _per(self, keys: Sequence[str], grouped: bool) -> str:
+        """What a limit of groups is per: where rows are grouped or distinct, what they return.
+
+        ``keys`` are aliases of single values: a limit is not per a list such as a `collect`.
+        """
+        plain = [key for key in keys if key[0] in "cg"]
+        if grouped:
+            return self._draw(st.sampled_from(plain or list(keys)))
+        return self._draw(st.sampled_from([*plain, *(f"${n}" for n in self._names.readable)]))
 
     def _values(self) -> list[str]:
         """Values that may be returned and ordered by."""

@@ -410,14 +410,15 @@ def test_every_node_knows_where_it_stands(query, layout):
 
 
 def shaken(text: str, layout: random.Random) -> str:
-    """The same tokens with other gaps; only a sign stays with its digits."""
+    """The same tokens with other gaps; only a sign and an index stay with what they touch."""
     stream = QueryStream(Source(text))
     pieces: list[str] = []
     last_end = 0
     while stream.current.kind is not TokenKind.END:
         token = stream.advance()
-        is_signed = token.span.start == last_end and pieces[-1:] == ["-"]
-        pieces += [] if is_signed else [layout.choice(SEPARATORS)]
+        touches = token.span.start == last_end
+        is_kept = touches and (pieces[-1:] == ["-"] or token.text == "[")
+        pieces += [] if is_kept else [layout.choice(SEPARATORS)]
         pieces.append(text[token.span.start : token.span.end])
         last_end = token.span.end
     return "".join([*pieces, layout.choice(SEPARATORS)])

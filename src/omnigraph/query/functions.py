@@ -100,8 +100,10 @@ def list_items(lists: Datum, places: Datum) -> Datum:
     """
     several, places_of = _array(lists), _array(places)
     starts = several.offsets.to_numpy()
-    place = places_of.fill_null(-1).to_numpy(zero_copy_only=False)
+    # Not a negative number in place of null: an unsigned column has none.
+    place = places_of.fill_null(0).to_numpy(zero_copy_only=False)
     exists = several.is_valid().to_numpy(zero_copy_only=False) & (place >= 0)
+    exists = exists & places_of.is_valid().to_numpy(zero_copy_only=False)
     exists = exists & (place < np.diff(starts).astype(np.uint64))
     rows = starts[:-1] + np.where(exists, place, 0).astype(np.int64)
     found = several.values.take(pa.array(rows, mask=~exists))

@@ -88,6 +88,7 @@ SETTINGS = frozenset(
         "OMNIGRAPH_RELOAD_INTERVAL",
         "OMNIGRAPH_REQUIRE_ALL_GRAPHS",
         "OMNIGRAPH_SERVER_QUERY_BYTES",
+        "OMNIGRAPH_SERVER_SETTINGS",
         "OMNIGRAPH_SHUTDOWN_TIMEOUT",
         "OMNIGRAPH_STUDIO",
         # Read by the engine below it.

@@ -60,7 +60,7 @@ MAY_IMPORT: dict[str, str] = {
     "wire": "errors model",
     "client": "errors model wire",
     "mcp": "errors model graph client",
-    "server": "errors model effects policy review graph wire",
+    "server": "errors model effects strict_yaml policy review graph wire",
     "cli": "errors model syntax schema query embedding policy graph loading pipeline"
     " pipeline.spark client mcp server inference pipeline.files",
     "__main__": "cli",

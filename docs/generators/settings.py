@@ -331,6 +331,11 @@ SECTIONS = (
                 "OMNIGRAPH_REQUIRE_ALL_GRAPHS", "`1`: do not start if a graph cannot be served"
             ),
             Setting(
+                "OMNIGRAPH_SERVER_SETTINGS",
+                "a file with `reviews.webhooks`: who is "
+                "[told about change requests](../guide/reviews.md#webhooks)",
+            ),
+            Setting(
                 "OMNIGRAPH_SHUTDOWN_TIMEOUT", "seconds that requests may take to end", code(30)
             ),
         ),

@@ -1,4 +1,4 @@
-"""Strict YAML of policies and pipeline files: no duplicate or unknown keys, few implicit types.
+"""Strict YAML of policies, pipelines and settings: no unknown keys, few implicit types.
 
 A misspelt key must fail, because a rule that silently lost its scope would allow too much. A text
 is read event by event, and every value keeps its place and its path for messages. Only `true` and

@@ -192,9 +192,8 @@ def serving(
     config = ServerConfig(
         graphs,
         bind="127.0.0.1:0",
-        unauthenticated=environment is None,
         environment=environment or {},
-        **options,
+        **{"unauthenticated": environment is None, **options},
     )
     events: list[str] = []
     server = RunningServer(config, EventLog(events.append, "json"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import webbrowser
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -122,6 +123,9 @@ StudioFlag = Annotated[bool, flag("--studio", "offer the graph in a browser, at 
 McpReviewFlag = Annotated[
     bool, flag("--mcp-review-write", "also tools that approve and merge change requests")
 ]
+SettingsOption = Annotated[
+    Path | None, option("--settings", "FILE", "a file with `reviews.webhooks`")
+]
 LogFormatOption = Annotated[
     str,
     option(
@@ -165,6 +169,7 @@ def serve(
     mcp_adhoc: McpAdhocFlag = False,
     studio: StudioFlag = False,
     mcp_review_write: McpReviewFlag = False,
+    settings: SettingsOption = None,
     log_format: LogFormatOption = "text",
     json: JsonFlag = False,
 ) -> None:
@@ -236,6 +241,7 @@ def serve(
         mcp_adhoc=mcp_adhoc or flag_of(given, "OMNIGRAPH_MCP_ADHOC"),
         studio=studio or flag_of(given, "OMNIGRAPH_STUDIO"),
         mcp_review_write=mcp_review_write or flag_of(given, "OMNIGRAPH_MCP_REVIEW_WRITE"),
+        settings=settings or _path_of(given, "OMNIGRAPH_SERVER_SETTINGS"),
         log_format="json" if log_format == "json" else "text",
         environment=given,
     )
@@ -260,6 +266,11 @@ def _store(ctx: typer.Context, cluster: str | None) -> str:
             hint="pass `--store URI`, one graph; `--cluster` is not in this version yet",
         )
     return storage_target(store).uri
+
+
+def _path_of(environment: Mapping[str, str], name: str) -> Path | None:
+    text = environment.get(name, "").strip()
+    return Path(text) if text else None
 
 
 def _seconds(flag: str, given: float | None, otherwise: float) -> float:

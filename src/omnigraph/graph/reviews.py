@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ from omnigraph.branching import merge as merges
 from omnigraph.branching.diff import GraphDiff
 from omnigraph.branching.entity_history import find_type
 from omnigraph.branching.three_way import ConflictRules
-from omnigraph.errors import Conflict, InputError, NotFound, OmnigraphError, ReviewBlocked
+from omnigraph.errors import (
+    Conflict,
+    InputError,
+    NotFound,
+    OmnigraphError,
+    QueryCancelled,
+    ReviewBlocked,
+)
 from omnigraph.graph.history import diff as diff_of_branches
 from omnigraph.graph.history import diff_page as page_of_branches
 from omnigraph.graph.opened import CompareEngine, Handle
@@ -47,7 +55,7 @@ from omnigraph.model.reviews import (
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.review.checks import FILE_NAME, Check, load_checks
 from omnigraph.review.events import Caller, Request
-from omnigraph.review.requests import Readable, Requirements, not_open
+from omnigraph.review.requests import Readable, Requirements, Standing, not_open
 from omnigraph.syntax.suggest import did_you_mean
 
 OUTCOMES: Mapping[ReviewVerdict, ReviewOutcome] = {
@@ -187,6 +195,16 @@ class Reviews:
     ) -> ReviewEvents:
         """What `export_page` gives, without requests about branches that are not ``readable``."""
         return self._requests.export(page_token, limit, readable)
+
+    def follow(self, known: Mapping[str, Standing | None], most: int) -> dict[str, Standing]:
+        """Where the newest open requests stand, and all ``known`` ones; cheap if none has moved."""
+        return self._requests.follow(known, most)
+
+    def check_head(self, id: str, checks: Iterable[Check], run: RunCheck) -> Review:
+        """Run the checks of a server by itself: once for a head, whichever process is first."""
+        request = self._requests.find(id)
+        head = self._requests.open_head(request)
+        return self._run_checks(request, checks, run, Caller(None, f"{request.id}:{head}"))
 
     # --- saying something -------------------------------------------------------------------------
 
@@ -341,7 +359,7 @@ class Reviews:
         """Run the checks of a ``checks.yaml`` on the head of the source, and keep how they went.
 
         ``checks`` is the file, or the directory it lies in, with the stored queries beside it. What
-        has run on this head is not run again, unless ``again``. A query that fails or takes too
+        has run and is not stale is not run again, unless ``again``. A query that fails or takes too
         long is a failed check with that reason.
         """
         if checks is None:
@@ -355,20 +373,23 @@ class Reviews:
         loaded, queries = load_checks(path), query_files([path.parent])
         sources = {each.name: file for file in queries for each in self._signatures(file)}
 
-        def run(check: Check, head: str, governor: Governor) -> Result:
+        def run(check: Check, head: str) -> Result:
             if check.query not in sources:
                 raise NotFound(
                     f"there is no query `{check.query}` beside {path}",
                     hint=did_you_mean(check.query, sources),
                 )
-            return query(
-                self._handle,
-                sources[check.query],
-                dict(check.params),
-                name=check.query,
-                snapshot=head,
-                governor=governor,
-            )
+            source, params = sources[check.query], dict(check.params)
+            with closing(Governor(timeout_s=check.timeout_seconds)) as governor, governor:
+                governor.check()
+                return query(
+                    self._handle,
+                    source,
+                    params,
+                    name=check.query,
+                    snapshot=head,
+                    governor=governor,
+                )
 
         return self.run_checks(id, loaded, run, again=again, actor=actor, operation_id=operation_id)
 
@@ -384,8 +405,18 @@ class Reviews:
     ) -> Review:
         """Judge what ``run`` returns for each check on the head of the source."""
         request, caller = self._of_anyone("review check", id, actor, operation_id)
+        return self._run_checks(request, checks, run, caller, again)
+
+    def _run_checks(
+        self,
+        request: Request,
+        checks: Iterable[Check],
+        run: RunCheck,
+        caller: Caller,
+        again: bool = False,
+    ) -> Review:
         head = self._requests.open_head(request)
-        done = {each.name for each in request.checks if each.head == head and not again}
+        done = frozenset[str]() if again else self._requests.checked(request, head)
         for check in checks:
             if check.name in done:
                 continue
@@ -549,18 +580,21 @@ class Reviews:
         }
 
 
-RunCheck = Callable[[Check, str, Governor], Result]
-"""Runs the query of a check on a commit, within limits."""
+RunCheck = Callable[[Check, str], Result]
+"""Runs the query of a check on a commit, within its limits."""
 
 
 def _outcome(
     check: Check, head: str, run: RunCheck
 ) -> tuple[CheckState, str, builtins.list[dict[str, Any]]]:
-    """How a check went, a sentence, and the first rows of a failed one."""
+    """How a check went, a sentence, and the first rows of a failed one.
+
+    Raises `QueryCancelled`: a check that was stopped says nothing about the data.
+    """
     try:
-        with Governor(timeout_s=check.timeout_seconds) as governor:
-            governor.check()
-            found = run(check, head, governor)
+        found = run(check, head)
+    except QueryCancelled:
+        raise
     except OmnigraphError as error:
         return "failed", error.message[:TEXT_CHARACTERS_MAX], []
     state, text = check.judged(found.row_count)

@@ -102,11 +102,19 @@ class Standing:
     merge_commit: CommitRow | None = None
     closed_because: str | None = None
 
+    def is_at(self, *ends: ManifestState | None) -> bool:
+        """Whether source and target still have the heads that it was found for."""
+        return [_head_of(end) for end in (self.source, self.target)] == [*map(_head_of, ends)]
+
     def head(self, request: Request) -> str:
         """The head of the source: the present one, the one that was merged, or the last known."""
         if self.merge_commit is not None and self.merge_commit.merged_parent_commit_id is not None:
             return self.merge_commit.merged_parent_commit_id
         return request.known_heads[-1] if self.source is None else self.source.head.commit_id
+
+
+def _head_of(state: ManifestState | None) -> str | None:
+    return None if state is None else state.head.commit_id
 
 
 Readable = Callable[[str, str], bool]
@@ -370,6 +378,34 @@ class Requests:
             seen = {o.id for o in self.events.outlines() if readable(o.source, o.target)}
             shown = [event for event in shown if event.request_id in seen]
         return ReviewEvents(tuple(shown), rest)
+
+    def follow(self, known: Mapping[str, Standing | None], most: int) -> dict[str, Standing]:
+        """Where open requests stand, the newest first and at most so many, and all ``known`` ones.
+
+        A known one whose branches have not moved keeps its standing, so that looking again costs
+        no more than the state of each branch.
+        """
+        branches, found = _Branches(self._kernel), dict[str, Standing]()
+        for outline in self.events.outlines():
+            before = known.get(outline.id)
+            if outline.id not in known and (
+                len(found) >= most or outline.is_closed or not branches.is_live(outline.source_ref)
+            ):
+                continue
+            ends = [branches.state(ref) for ref in (outline.source_ref, outline.target_ref)]
+            is_same = before is not None and before.state == "open" and before.is_at(*ends)
+            if before is not None and is_same and not outline.is_closed:
+                found[outline.id] = before
+            else:
+                found[outline.id] = branches.standing(outline)
+        return found
+
+    def checked(self, request: Request, head: str) -> frozenset[str]:
+        """The checks whose result still holds for a head."""
+        standing = self.standing(request)
+        return frozenset(
+            each.name for each in request.checks if not self._is_stale(standing, each.head, head)
+        )
 
     # --- staleness --------------------------------------------------------------------------------
 

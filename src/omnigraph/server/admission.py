@@ -185,6 +185,12 @@ class QueryLimits:
             timeout_s=seconds, memory_bytes=self._query_bytes, pool=pool, turns=self._turns
         )
 
+    def of_check(self, seconds: float) -> Governor:
+        """The limits of a check of the server itself; safe to call from any thread."""
+        return Governor(
+            timeout_s=seconds, memory_bytes=self._query_bytes, pool=self.memory, turns=self._turns
+        )
+
 
 def _asked_seconds(text: str) -> float:
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -68,6 +68,8 @@ class Services:
     streams: StreamBudget
     metrics: Metrics
     events: EventLog
+    reviews_touched: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when something was said about a change request: `ReviewWatch` looks at them."""
 
 
 class Call:

@@ -81,6 +81,8 @@ class ServerConfig:
     """The one session of a server that is nobody else's; tokens and policies are then not read."""
     mcp_review_write: bool = False
     """Whether tools may approve and merge change requests."""
+    settings: Path | None = None
+    """A file with `reviews.webhooks`, who is told about change requests."""
     log_format: LogFormat = "text"
     logs_requests: bool = True
     """Whether every request is logged, and not only warnings and errors."""

@@ -79,6 +79,19 @@ class Metrics:
             registry=self._registry,
         )
 
+        self._webhooks = Counter(
+            "omnigraph_review_webhooks",
+            "Events of change requests, by receiver: delivered, retried, failed or dropped",
+            ("receiver", "outcome"),
+            registry=self._registry,
+        )
+        self._checks = Counter(
+            "omnigraph_review_checks",
+            "Heads of change requests whose checks were run by the server: done or failed",
+            ("outcome",),
+            registry=self._registry,
+        )
+
     def watch(self, name: str, about: str, read: Callable[[], float]) -> None:
         """A number that is read at each request for the page."""
         Gauge(f"omnigraph_{name}", about, registry=self._registry).set_function(read)
@@ -90,6 +103,14 @@ class Metrics:
     def rejected(self, reason: str) -> None:
         """Count one refusal."""
         self._rejections.labels(reason).inc()
+
+    def posted(self, receiver: str, outcome: str) -> None:
+        """Count one webhook, or one attempt that is repeated."""
+        self._webhooks.labels(receiver, outcome).inc()
+
+    def checked(self, outcome: str) -> None:
+        """Count one run of the checks of a change request."""
+        self._checks.labels(outcome).inc()
 
     def page(self) -> bytes:
         """All numbers in the text format."""

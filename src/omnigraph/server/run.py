@@ -28,7 +28,9 @@ from omnigraph.server.generation import Generation, build, fingerprint, retried
 from omnigraph.server.logs import EventLog, LogPipe, configure_logs
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.pool import EnginePool
+from omnigraph.server.review_watch import ReviewWatch
 from omnigraph.server.routes.service import metrics_app
+from omnigraph.server.webhooks import Receiver, Webhooks, load_receivers
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,9 @@ class RunningServer:
             # Before the generation is built: a change meanwhile is found by the first check of
             # files.
             self._fingerprint = fingerprint(config)
+            receivers: tuple[Receiver, ...] = ()
+            if config.settings is not None:
+                receivers = load_receivers(config.settings, config.environment)
             generation = build(config)
         except BaseException:
             self._socket.close()
@@ -88,6 +93,8 @@ class RunningServer:
             events or EventLog(),
         )
         self.app = App(self.services, generation)
+        self.webhooks = Webhooks(receivers, self.services.metrics)
+        self.watch = ReviewWatch(self.services, lambda: self.app.generation, self.webhooks)
         self.reloader = Reloader(self.app, config)
         self._http = HttpListener(_uvicorn_config(self.app, config))
         hosts = OwnHosts(config.metrics_bind or config.bind, config.allowed_hosts)
@@ -124,11 +131,13 @@ class RunningServer:
         if seconds := self.config.reload_seconds:
             beside.append(asyncio.create_task(self.reloader.watch(seconds, self._fingerprint)))
         metrics = asyncio.create_task(self._serve_metrics())
+        await self.watch.start()
         announce(self.address)
         log.info("listening", extra={"fields": {"address": self.address}})
         try:
             await self._http.serve([self._socket])
         finally:
+            await self.watch.stop()
             for task in beside:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
@@ -218,6 +227,7 @@ class RunningServer:
         watch("export_slots_taken", "Streams under way", lambda: services.streams.slots_taken)
         watch("graphs_ready", "Graphs served", lambda: len(app.generation.graphs))
         watch("graphs_quarantined", "Graphs left out", lambda: len(app.generation.quarantined))
+        watch("review_webhooks_waiting", "Webhooks to post", lambda: self.webhooks.waiting)
         watch("reload_generation", "Generation served", lambda: app.generation.number)
 
 

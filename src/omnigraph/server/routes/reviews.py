@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from omnigraph.errors import ChangeCursorRejected, LimitExceeded, NotFound
 from omnigraph.graph import Graph
-from omnigraph.model.governor import Governor
 from omnigraph.model.ids import MAIN_BRANCH, is_branch_name, on_branch
 from omnigraph.model.result import Result
 from omnigraph.model.reviews import Review, ReviewSummary, no_review
@@ -20,8 +19,8 @@ from omnigraph.policy import Action
 from omnigraph.review.checks import Check
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
 from omnigraph.server.call import Call, Handlers
-from omnigraph.server.generation import Served
 from omnigraph.server.responses import json_response
+from omnigraph.server.review_watch import stored_check
 from omnigraph.server.routes.changes import change_filters
 from omnigraph.wire import operations
 from omnigraph.wire.answers import EntityHistoryPage
@@ -327,8 +326,14 @@ async def check_review(call: Call) -> Response:
     """Run the checks of the server."""
     asked = await call.document(RunChecksRequest)
     review = await _readable(call)
-    run = partial(run_stored_checks, call.served, review.id, again=asked.again)
-    return await _told(call, run)
+    limits = call.services.queries.of_check
+
+    def run(check: Check, head: str) -> Result:
+        return stored_check(call.served, check, head, limits(check.timeout_seconds))
+
+    checks = call.served.checks
+    run_checks = call.served.graph.reviews.run_checks
+    return await _told(call, run_checks, review.id, checks, run, again=asked.again)
 
 
 async def report_check(call: Call) -> Response:
@@ -370,6 +375,7 @@ async def merge_review(call: Call) -> Response:
         actor=call.actor,
         operation_id=call.key,
     )
+    call.services.reviews_touched.set()
     if verdict is not None and not verdict.allowed:
         refused = replace(merged.merge, branch_deleted=False, branch_delete_error=verdict.message)
         merged = replace(merged, merge=refused)
@@ -386,30 +392,6 @@ async def reopen_review(call: Call) -> Response:
     """Open a request again."""
     review = await _readable(call)
     return await _told(call, call.served.graph.reviews.reopen, review.id)
-
-
-def run_stored_checks(
-    served: Served,
-    id: str,
-    *,
-    again: bool = False,
-    actor: str | None = None,
-    operation_id: str | None = None,
-) -> Review:
-    """Run the checks that lie beside the stored queries of a graph."""
-
-    def run(check: Check, head: str, governor: Governor) -> Result:
-        stored = served.queries.get(check.query)
-        if stored is None:
-            raise NotFound(f"there is no stored query `{check.query}`")
-        name, params = stored.signature.name, dict(check.params)
-        return served.graph.query(
-            stored.source, params, name=name, snapshot=head, governor=governor
-        )
-
-    return served.graph.reviews.run_checks(
-        id, served.checks, run, again=again, actor=actor, operation_id=operation_id
-    )
 
 
 async def _readable(call: Call) -> ReviewSummary:
@@ -434,6 +416,7 @@ async def _told(call: Call, work: Callable[..., Review], *args: Any, **options: 
         actor=call.actor,
         operation_id=call.key,
     )
+    call.services.reviews_touched.set()
     return json_response(added)
 
 

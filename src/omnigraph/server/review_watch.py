@@ -1,0 +1,257 @@
+"""What a server does about change requests by itself: it runs their checks, and posts webhooks.
+
+It follows what is stored, not its own requests: an event counts whichever process appended it, and
+so does a head that another process moved. Every verb of reviews wakes it, and else it looks every
+few seconds. One look costs a listing of the events and the state of each branch with an open
+request. A server without checks and webhooks never looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from omnigraph.effects.clock import ulid_at
+from omnigraph.errors import Conflict, NotFound, OmnigraphError, QueryCancelled
+from omnigraph.graph.reviews import Reviews
+from omnigraph.model.governor import Governor
+from omnigraph.model.result import Result
+from omnigraph.model.reviews import Review, ReviewEvent
+from omnigraph.review.checks import Check
+from omnigraph.review.requests import Standing
+from omnigraph.server.call import Services
+from omnigraph.server.generation import Generation, Served
+from omnigraph.server.webhooks import EVENTS, Delivery, Webhooks, delivery
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+"""How often heads and events of other processes are looked for."""
+FOLLOWED_MAX = 500
+"""Open requests of a graph that are followed, the newest."""
+LATE_MS = 60_000
+"""How much later an event may be stored than its id says, or how far clocks may differ."""
+EVENTS_AT_ONCE = 1_000
+SERVER = "reviews of the server"
+"""Whose calls these are for the threads of the engine."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """What is known of one graph."""
+
+    since: str
+    """Events with smaller ids were before this process, or are known."""
+    open: dict[str, Standing] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    """Events behind `since` that were posted."""
+    checked: dict[str, str] = field(default_factory=dict)
+    """The head of each open request whose checks have run, or wait to."""
+
+
+class ReviewWatch:
+    """Follows the change requests of all graphs of a server. Used on the event loop only."""
+
+    def __init__(
+        self,
+        services: Services,
+        generation: Callable[[], Generation],
+        webhooks: Webhooks,
+        *,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._services = services
+        self._generation = generation
+        self._webhooks = webhooks
+        self._wall_ms = wall_ms
+        self._began = ulid_at(wall_ms())
+        self._followed: dict[str, _Followed] = {}
+        self._due: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        """Graphs and requests whose checks have to run."""
+        self._waiting: set[tuple[str, str]] = set()
+        """What `_due` has: each at most once."""
+        self._running: set[Governor] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Look once, so that nothing that follows is missed, and then until `stop`."""
+        self._webhooks.start()
+        await self._look()
+        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._check_due())]
+
+    async def stop(self) -> None:
+        """Stop; a check that runs is cancelled and leaves no result."""
+        for task in self._tasks:
+            task.cancel()
+        for governor in tuple(self._running):
+            governor.cancel("the server stops")
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._webhooks.stop()
+
+    async def _follow(self) -> None:
+        touched = self._services.reviews_touched
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(touched.wait(), LOOK_SECONDS)
+            touched.clear()
+            await self._look()
+
+    async def _look(self) -> None:
+        """Look at every graph; one that cannot be read is looked at again the next time."""
+        for graph_id, served in self._generation().graphs.items():
+            if not served.checks and not self._webhooks:
+                continue
+            known = self._followed.setdefault(graph_id, _Followed(self._began))
+            try:
+                look = partial(_look, served, known, self._wall_ms(), self._webhooks)
+                news = await self._services.pool.read(SERVER, look)
+            except Exception as problem:  # a bug must not end the watch
+                _log("change requests not followed", graph_id, problem)
+                continue
+            for each in news:
+                self._webhooks.put(each)
+            if served.checks:
+                self._plan_checks(graph_id, known)
+
+    # --- checks -----------------------------------------------------------------------------------
+
+    def _plan_checks(self, graph_id: str, known: _Followed) -> None:
+        for id, standing in known.open.items():
+            assert standing.source is not None
+            head = standing.source.head.commit_id
+            if known.checked.get(id) != head:
+                known.checked[id] = head
+                if (graph_id, id) not in self._waiting:
+                    self._waiting.add((graph_id, id))
+                    self._due.put_nowait((graph_id, id))
+        for id in known.checked.keys() - known.open.keys():
+            del known.checked[id]
+
+    async def _check_due(self) -> None:
+        """Run checks one request after another: they must leave room for the requests of others."""
+        while True:
+            graph_id, id = due = await self._due.get()
+            self._waiting.discard(due)
+            served = self._generation().graphs.get(graph_id)
+            if served is None:
+                continue
+            try:
+                await self._services.pool.write(SERVER, partial(self._check, served, id))
+            except (Conflict, NotFound):
+                pass  # merged or closed meanwhile
+            except Exception as problem:
+                self._services.metrics.checked("failed")
+                self._followed[graph_id].checked.pop(id, None)  # the next look plans it again
+                _log("checks not run", graph_id, problem, review=id)
+                continue
+            self._services.metrics.checked("done")
+            self._services.reviews_touched.set()  # their results are events
+
+    def _check(self, served: Served, id: str) -> Review:
+        return served.graph.reviews.check_head(id, served.checks, partial(self._run, served))
+
+    def _run(self, served: Served, check: Check, head: str) -> Result:
+        governor = self._services.queries.of_check(check.timeout_seconds)
+        self._running.add(governor)
+        try:
+            return stored_check(served, check, head, governor)
+        finally:
+            self._running.discard(governor)
+
+
+def stored_check(served: Served, check: Check, head: str, governor: Governor) -> Result:
+    """What the stored query of a check returns on a commit, within limits that end with it."""
+    stored = served.queries.get(check.query)
+    if stored is None:
+        raise NotFound(f"there is no stored query `{check.query}`")
+    name, params = stored.signature.name, dict(check.params)
+    with closing(governor), governor:
+        governor.check()
+        return served.graph.query(
+            stored.source, params, name=name, snapshot=head, governor=governor
+        )
+
+
+# --- news -----------------------------------------------------------------------------------------
+
+
+def _look(served: Served, known: _Followed, now_ms: int, webhooks: Webhooks) -> list[Delivery]:
+    """What is new in a graph since the last look, which ``known`` then has. In a thread."""
+    reviews = served.graph.reviews
+    events = list(_events_after(reviews, known.since)) if webhooks else []
+    fresh = [event for event in events if event.event_id not in known.seen]
+    # Requests that were opened and ended between two looks are in no list of open ones.
+    named: dict[str, Standing | None] = {
+        event.request_id: None for event in fresh if event.kind in ("opened", "reopened")
+    }
+    found = reviews.follow({**named, **known.open}, FOLLOWED_MAX)
+    news = [*_told(served, fresh)]
+    for id, standing in found.items():
+        if standing.state != "open" and id in known.open.keys() | named.keys():
+            news += _ended(served, id, standing)
+    # Only now: a look that failed is repeated as a whole.
+    known.open = {id: each for id, each in found.items() if each.state == "open"}
+    known.since = max(known.since, ulid_at(now_ms - LATE_MS))
+    known.seen = {event.event_id for event in events if event.event_id > known.since}
+    return news
+
+
+def _events_after(reviews: Reviews, since: str) -> Iterator[ReviewEvent]:
+    token: str | None = since
+    while token is not None:
+        page = reviews.export_page(page_token=token, limit=EVENTS_AT_ONCE)
+        yield from page.events
+        token = page.next_page_token
+
+
+def _told(served: Served, events: Iterable[ReviewEvent]) -> Iterator[Delivery]:
+    """Events of requests as they are posted. Rows of failed checks stay in the graph."""
+    for event in events:
+        if event.kind in EVENTS:
+            details = {name: value for name, value in event.body.items() if name != "rows"}
+            yield _delivery(
+                served,
+                event.request_id,
+                (event.event_id, event.kind),
+                created_at=event.created_at,
+                actor_id=event.actor_id,
+                details=details,
+            )
+
+
+def _ended(served: Served, id: str, standing: Standing) -> Iterator[Delivery]:
+    """What no event tells: that a request is merged, or closed because a branch is gone."""
+    merged = standing.merge_commit
+    if merged is not None:
+        mark = (merged.receipt or {}).get("change_request", {})
+        details = {"graph_commit_id": merged.commit_id, "approvers": mark.get("approvers", [])}
+        yield _delivery(
+            served,
+            id,
+            (f"{id}:{merged.commit_id}", "merged"),
+            created_at=merged.created_at,
+            actor_id=merged.actor_id,
+            details=details,
+        )
+    elif standing.closed_because is not None:
+        details = {"because": standing.closed_because}
+        yield _delivery(served, id, (f"{id}:gone", "closed"), actor_id=None, details=details)
+
+
+def _delivery(served: Served, request_id: str, named: tuple[str, str], **facts: object) -> Delivery:
+    about = served.graph.reviews.summary(request_id).to_dict()
+    return delivery(*named, {"graph_id": served.graph_id, "review": about, **facts})
+
+
+def _log(what: str, graph_id: str, problem: Exception, **more: object) -> None:
+    """A warning; a bug has its traceback. What was cancelled because the server stops has none."""
+    about = {"fields": {"graph_id": graph_id, "reason": str(problem), **more}}
+    if not isinstance(problem, OmnigraphError):
+        log.error(what, exc_info=problem, extra=about)
+    elif not isinstance(problem, QueryCancelled):
+        log.warning(what, extra=about)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import gzip
 import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -71,6 +73,34 @@ def test_rows_travel_as_json_when_that_is_asked_for(url: str, local: Graph):
         there = remote.query(PEOPLE)
     assert there.to_dict() == local.query(PEOPLE).to_dict()
     assert there.to_arrow().schema.field("p.age").type == pa.int64()
+
+
+def test_c_qry_090_a_mutation_loops_over_records(remote: RemoteGraph, local: Graph):
+    loop = """
+query arrive($people: [{ name: String, age: I32?, knows: [String], since: Date? }]) {
+    for $p in $people {
+        insert Person { name: $p.name, age: $p.age + 1 }
+        for $other in $p.knows { insert Knows { from: $p.name, to: $other, since: $p.since } }
+    }
+}
+"""
+    day = dt.date(2031, 4, 9)
+    people = [
+        {"name": "cy", "age": np.int32(7), "knows": ["ada", "bo"], "since": day},
+        {"name": "di", "knows": []},
+    ]
+    receipt = remote.mutate(loop, {"people": people})
+    assert (receipt.affected_nodes, receipt.affected_edges) == (2, 2)
+    assert local.mutate(loop, {"people": people}).affected_nodes == 2
+    read = (
+        "query q { match { $p: Person $p.age = 8 $p $k: knows $o } return { $o.name, $k.since } }"
+    )
+    rows = local.query(read).to_pylist()
+    assert sorted(row["o.name"] for row in rows) == ["ada", "ada", "bo", "bo"]
+    assert {row["k.since"] for row in rows} == {day}
+    for graph in (remote, local):
+        with pytest.raises(ParameterError, match=r"'people\[0\].age' expects I32"):
+            graph.mutate(loop, {"people": [{"name": "x", "age": 1.5, "knows": []}]})
 
 
 def test_a_query_reads_a_branch_or_a_snapshot(remote: RemoteGraph):

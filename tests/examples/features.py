@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, get_args
 
-from omnigraph.model.types import Scalar
+from omnigraph.model.types import RecordsType, Scalar, ValueType
 from omnigraph.syntax import query_ast as gq
 from omnigraph.syntax import schema_ast as pg
 from omnigraph.syntax.schema_ast import COLUMNS_KINDS
@@ -84,6 +84,7 @@ QUERY_FEATURES: set[str] = {
     *(f"parameter {scalar}" for scalar in Scalar),
     *(f"literal {name}" for name in _LITERALS),
     "parameter list",
+    "parameter records",
     "parameter nullable",
     "literal negative integer",
     "literal negative float",
@@ -148,6 +149,8 @@ QUERY_FEATURES: set[str] = {
     "assign now()",
     "assign a parameter",
     "assign a literal",
+    "assign a computed value",
+    "assign a field of a record",
     "several statements",
 }
 """What the query language offers, beyond the kinds of its tree."""
@@ -165,8 +168,11 @@ def query_features(file: gq.QueryFile) -> set[str]:
 
 
 def _header_features(query: gq.Query) -> set[str]:
-    found = {f"parameter {parameter.type.scalar}" for parameter in query.parameters}
-    if any(parameter.type.is_list for parameter in query.parameters):
+    types = [parameter.type for parameter in query.parameters]
+    found = {f"parameter {type.scalar}" for type in types if isinstance(type, ValueType)}
+    if any(isinstance(type, RecordsType) for type in types):
+        found.add("parameter records")
+    if any(isinstance(type, ValueType) and type.is_list for type in types):
         found.add("parameter list")
     if any(parameter.type.nullable for parameter in query.parameters):
         found.add("parameter nullable")
@@ -303,11 +309,14 @@ def _read_features(body: gq.ReadBody, query: gq.Query) -> set[str]:
 
 def _write(body: gq.WriteBody) -> set[str]:
     found = {"several statements"} if len(body.statements) > 1 else set()
-    for statement in body.statements:
-        if isinstance(statement, gq.Delete):
-            continue
+    statements = [node for node in walk(body) if isinstance(node, gq.Insert | gq.Update)]
+    for statement in statements:
         for pair in statement.assignments:
             match pair.value:
+                case gq.Arithmetic() | gq.FunctionCall():
+                    found.add("assign a computed value")
+                case gq.PropertyRef():
+                    found.add("assign a field of a record")
                 case gq.NullLiteral():
                     found.add("assign null")
                 case gq.Now():

@@ -227,11 +227,16 @@ def _statement(statement: ast.Statement) -> list[str]:
             return _block(f"insert {statement.type_name}", pairs)
         case ast.Update():
             pairs = [_pair(pair) for pair in statement.assignments]
-            lines = _block(f"update {statement.type_name} set", pairs)
+            bound = f"${statement.variable.name}: " if statement.variable else ""
+            lines = _block(f"update {bound}{statement.type_name} set", pairs)
             lines[-1] += f" where {print_predicate(statement.where)}"
             return lines
         case ast.Delete():
             return [f"delete {statement.type_name} where {print_predicate(statement.where)}"]
+        case ast.ForEach():
+            inner = [line for each in statement.statements for line in _statement(each)]
+            items = print_expression(statement.items)
+            return [f"for ${statement.variable.name} in {items} {{", *_indented(inner), "}"]
         case _:
             assert_never(statement)
 

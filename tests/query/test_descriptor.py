@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from omnigraph.model.signatures import QuerySignature
 from omnigraph.query import plan
 from omnigraph.query.compile import compile_query
 from omnigraph.query.descriptor import describe_operation, describe_parameter
@@ -155,6 +156,32 @@ def test_parameters_have_the_same_kinds():
         {"name": "l", "kind": "list", "item_kind": "float", "nullable": False},
         {"name": "v", "kind": "vector", "vector_dim": 2, "nullable": True},
     ]
+
+
+def test_c_qry_090_a_list_of_records_says_its_fields():
+    compiled = compile_query(
+        "query q($b: [{ isbn: String, pages: I32?, tags: [String] }]?) "
+        "{ for $x in $b { delete Book where isbn = $x.isbn } }",
+        catalog(),
+    )
+    described_field = describe_parameter(compiled.parameters[0])
+    assert described_field.to_dict() == {
+        "name": "b",
+        "kind": "list",
+        "item_kind": "object",
+        "nullable": True,
+        "fields": [
+            {"name": "isbn", "kind": "string", "nullable": False},
+            {"name": "pages", "kind": "int", "nullable": True},
+            {"name": "tags", "kind": "list", "item_kind": "string", "nullable": False},
+        ],
+    }
+    schema = QuerySignature("q", True, (described_field,)).parameters_schema()
+    record = schema["properties"]["b"]["anyOf"][0]["items"]
+    assert record["required"] == ["isbn", "tags"]
+    assert record["properties"]["tags"] == {"type": "array", "items": {"type": "string"}}
+    operation = describe_operation(compiled, catalog())
+    assert ("node", "Book") in operation.writes
 
 
 # --- reads and writes -----------------------------------------------------------------------------

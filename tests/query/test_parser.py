@@ -191,7 +191,7 @@ def test_a_malformed_header_is_refused(header, reason, hint):
 
 def test_the_dimension_of_a_vector_is_left_to_the_checker():
     found = query("query q($v: Vector(0), $w: Vector(4294967296)) { delete A where x = 1 }")
-    assert [p.type.vector_dim for p in found.parameters] == [0, 2**32]
+    assert [str(p.type) for p in found.parameters] == ["Vector(0)", f"Vector({2**32})"]
 
 
 # --- bodies ---------------------------------------------------------------------------------------

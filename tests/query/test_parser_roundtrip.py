@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.model.types import SCALAR_NAMES, Scalar, ValueType
+from omnigraph.model.types import SCALAR_NAMES, RecordsType, Scalar, ValueType
 from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.query_expressions import QueryStream
 from omnigraph.syntax.query_parser import parse_query_file
@@ -289,16 +289,24 @@ stages = st.tuples(bodies(some(clauses), none), st.lists(bodies(later, none), ma
 )
 reads = bodies(some(clauses), none) | bodies(later, stages)
 
+computed = st.recursive(
+    values | properties,
+    lambda inner: st.one_of(
+        st.builds(ast.Arithmetic, st.sampled_from("+-*/%"), inner, inner, NOWHERE),
+        calls(ast.FunctionCall, ["lower", "coalesce", "replace", "days"], inner),
+    ),
+    max_leaves=4,
+)
 simple_predicates = st.one_of(
     st.builds(
         ast.Comparison,
         WORDS,
         NOWHERE,
         st.sampled_from(["=", "!=", "<", "<=", ">", ">="]),
-        values,
+        computed,
         NOWHERE,
     ),
-    st.builds(ast.Membership, WORDS, NOWHERE, list_literals | variables, NOWHERE),
+    st.builds(ast.Membership, WORDS, NOWHERE, list_literals | variables | properties, NOWHERE),
     st.builds(ast.PropertyNullTest, WORDS, NOWHERE, st.booleans(), NOWHERE),
 )
 
@@ -321,20 +329,40 @@ def joined(inner: st.SearchStrategy[Any]) -> Any:
 
 predicates = st.recursive(simple_predicates, joined, max_leaves=5)
 assignments = some(
-    st.builds(ast.Pair, WORDS, NOWHERE, values | st.builds(ast.NullLiteral, NOWHERE))
+    st.builds(ast.Pair, WORDS, NOWHERE, computed | st.builds(ast.NullLiteral, NOWHERE))
 )
-writes = st.builds(
-    ast.WriteBody,
-    some(
-        st.one_of(
-            st.builds(ast.Insert, TYPES, NOWHERE, assignments, NOWHERE),
-            st.builds(ast.Update, TYPES, NOWHERE, assignments, predicates, NOWHERE),
-            st.builds(ast.Delete, TYPES, NOWHERE, predicates, NOWHERE),
-        )
+statements = st.recursive(
+    st.one_of(
+        st.builds(ast.Insert, TYPES, NOWHERE, assignments, NOWHERE),
+        st.builds(
+            ast.Update, TYPES, NOWHERE, assignments, predicates, NOWHERE, st.none() | variables
+        ),
+        st.builds(ast.Delete, TYPES, NOWHERE, predicates, NOWHERE),
     ),
+    lambda inner: st.builds(ast.ForEach, variables, variables | properties, some(inner), NOWHERE),
+    max_leaves=4,
 )
+writes = st.builds(ast.WriteBody, some(statements))
 
 parameter_types = st.one_of(
+    st.builds(
+        RecordsType,
+        st.lists(
+            st.tuples(
+                WORDS,
+                st.builds(
+                    ValueType,
+                    st.sampled_from(SCALAR_NAMES).map(Scalar),
+                    st.booleans(),
+                    is_list=st.booleans(),
+                ),
+            ),
+            min_size=1,
+            max_size=3,
+            unique_by=lambda field: field[0],
+        ).map(tuple),
+        st.booleans(),
+    ),
     st.builds(
         ValueType, st.sampled_from(SCALAR_NAMES).map(Scalar), st.booleans(), is_list=st.booleans()
     ),
@@ -470,7 +498,7 @@ def reparsed(node: Any, piece: str) -> Any:
             return one_query(piece)
         case ast.ParameterDecl():
             return one_query(f"query q({piece}) {{ delete A where x = 1 }}").parameters[0]
-        case ast.Insert() | ast.Update() | ast.Delete():
+        case ast.Insert() | ast.Update() | ast.Delete() | ast.ForEach():
             return one_statement(piece)
         case ast.Comparison() | ast.Membership() | ast.PropertyNullTest() | ast.BooleanPredicate():
             return one_statement(f"delete A where {piece}").where

@@ -41,7 +41,7 @@ def test_the_three_statements_in_order():
            delete Cites where from = $b"""
     )
     assert [type(s) for s in found] == [ast.Insert, ast.Insert, ast.Update, ast.Delete]
-    assert [s.type_name for s in found] == ["Author", "Wrote", "Book", "Cites"]
+    assert [getattr(s, "type_name", None) for s in found] == ["Author", "Wrote", "Book", "Cites"]
     assert isinstance(found[1], ast.Insert)
     assert [pair.name for pair in found[1].assignments] == ["from", "to", "role"]
 
@@ -94,16 +94,15 @@ def test_properties_may_be_called_null_and_now():
     ("text", "reason", "hint"),
     [
         ("{ }", "expected an assignment in `insert A`, found '}'", None),
-        ("{ x: 3 + 2 }", "expected a property name or `}`, found '+'", "nothing is computed"),
-        ("{ x: $a.y }", "expected a property name or `}`, found '.'", "nothing is computed"),
-        ("{ x: lower($a) }", "expected a literal, a parameter or `now()` for `x`", "computed"),
+        ("{ x: lowr($a) }", "unknown function 'lowr'", "`lower`"),
+        ("{ x: bob }", "expected a literal, a parameter or `now()` for `x`", '"bob"'),
         ("{ x: Bob }", "expected a literal, a parameter or `now()` for `x`", '"Bob"'),
         ("{ x = 3 }", "expected `:` after `x`, found '='", "`x: value`"),
         ("{ X: 3 }", "expected a property name or `}`, found 'X'", "`x`"),
         ('{ "x": 3 }', "expected a property name or `}`, found '\"x\"'", None),
         ("{ x: 1,, y: 2 }", "expected a property name or `}`, found ','", None),
         ("{ x: [null] }", "expected a literal in the list, found 'null'", None),
-        ("{ x: - 3 }", "expected a literal, a parameter or `now()` for `x`, found '-'", None),
+        ("{ x: - 3 }", "a sign must touch the digits of a number", "0 - "),
         ("(x: 3)", "expected `{` in `insert A`, found '('", None),
     ],
 )
@@ -191,12 +190,19 @@ def test_a_predicate_ends_where_the_next_statement_begins():
         ("delete A where x = y", "expected a literal, a parameter or `now()` after `=`", '"y"'),
         ("delete A where x = 1 and", "expected a property name in `where`, found '}'", None),
         ("delete A where (x = 1", "expected `)` after the predicate, found '}'", None),
-        ("delete A where x = 1)", "expected `insert`, `update`, `delete` or `}`", None),
-        ("delete A where x = 1 AND y = 2", "expected `insert`, `update`, `delete` or `}`", "and"),
-        ("delete A where x = 1 + 2", "expected `insert`, `update`, `delete` or `}`", None),
+        ("delete A where x = 1)", "expected `insert`, `update`, `delete`, `for` or `}`", None),
+        (
+            "delete A where x = 1 AND y = 2",
+            "expected `insert`, `update`, `delete`, `for` or `}`",
+            "and",
+        ),
         ("update A { x: 1 } where y = 2", "expected `set` after `update A`, found '{'", None),
         ("update A set { x: 1 }", "expected `where` after the assignments, found '}'", None),
-        ("insert A { x: 1 } match { $a: A }", "expected `insert`, `update`, `delete` or", None),
+        (
+            "insert A { x: 1 } match { $a: A }",
+            "expected `insert`, `update`, `delete`, `for` or",
+            None,
+        ),
         ("insert A { x: 1 } inser A { x: 1 }", "expected `insert`, `update`", "`insert`"),
     ],
 )

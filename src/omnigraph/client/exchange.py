@@ -296,6 +296,8 @@ def segment(word: str, what: str) -> str:
 def sendable(given: object, name: str) -> object:
     """A parameter as JSON has it; raises `ParameterError` for a value that no parameter takes."""
     value = plain_value(given)
+    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+        return [_sendable_record(item, f"{name}[{at}]") for at, item in enumerate(value)]
     for item in value if isinstance(value, list | tuple) else (value,):
         if isinstance(item, float):
             if isfinite(item):
@@ -310,6 +312,12 @@ def sendable(given: object, name: str) -> object:
         message = f"parameter '{name}' is a {origin}: {what} cannot be sent as JSON"
         raise ParameterError(str(name), message, hint=hint)
     return value
+
+
+def _sendable_record(item: object, name: str) -> object:
+    if not isinstance(item, Mapping):
+        return sendable(item, name)
+    return {field: sendable(value, f"{name}.{field}") for field, value in item.items()}
 
 
 def _plain(value: object) -> Any:

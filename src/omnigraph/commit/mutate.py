@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -25,7 +25,7 @@ from omnigraph.commit.plan import (
 from omnigraph.commit.validation import validate
 from omnigraph.commit.validation.ends import ResultNodes, with_resolved_ends
 from omnigraph.commit.write_path import AlreadyWritten, Prepared, WritePath, key_taken
-from omnigraph.errors import InputError, InternalError
+from omnigraph.errors import InputError, InternalError, LimitExceeded
 from omnigraph.model.arrow import DST, ID, SRC, node_schema
 from omnigraph.model.ids import TableKey
 from omnigraph.model.parameters import bind_parameters
@@ -166,15 +166,39 @@ def run_mutation(
     to pass `validation.validate`.
     """
     inputs = Inputs(parameters, now, external or ExternalBlobs())
+    execution: _Construction | _Deletion
     if plan.is_destructive:
-        deletion = _Deletion(catalog, view, inputs, limits)
-        for step in plan.steps:
-            deletion.run(step)
-        return deletion.outcome()
-    construction = _Construction(catalog, view, inputs, limits, mint_id)
-    for step in plan.steps:
-        construction.run(step)
-    return construction.outcome()
+        execution = _Deletion(catalog, view, limits)
+    else:
+        execution = _Construction(catalog, view, limits, mint_id)
+    for number, (statement, given) in enumerate(_unrolled(plan.steps, inputs), start=1):
+        if number > STATEMENTS_MAX:
+            raise LimitExceeded(
+                "the number of statements that a mutation runs",
+                STATEMENTS_MAX,
+                number,
+                hint="pass shorter lists in several mutations, or load the rows",
+            )
+        execution.run(statement, given)
+    return execution.outcome()
+
+
+STATEMENTS_MAX = 100_000
+"""Most statements that the loops of one mutation may run."""
+
+
+def _unrolled(
+    steps: Iterable[plans.MutationStep], inputs: Inputs
+) -> Iterator[tuple[plans.Statement, Inputs]]:
+    """The statements to run with what each reads: those in a loop once for each item."""
+    for step in steps:
+        if isinstance(step, plans.ForEach):
+            items = inputs.parameters[step.items]
+            assert isinstance(items, list | None)
+            for item in items or ():
+                yield from _unrolled(step.steps, inputs.at_item(step.variable, item))
+        else:
+            yield step, inputs
 
 
 # --- inserts and updates --------------------------------------------------------------------------
@@ -185,31 +209,29 @@ class _Construction:
         self,
         catalog: Catalog,
         view: SnapshotReader,
-        inputs: Inputs,
         limits: WriteLimits,
         mint_id: Callable[[], str],
     ) -> None:
         self._catalog = catalog
         self._view = view
-        self._inputs = inputs
         self._limits = limits
         self._mint_id = mint_id
         self._tables: dict[str, PendingTable] = {}
         self._nodes = 0
         self._edges = 0
 
-    def run(self, step: plans.MutationStep) -> None:
+    def run(self, step: plans.Statement, inputs: Inputs) -> None:
         match step:
             case plans.InsertNode():
-                self._insert_node(step, self._catalog.nodes[step.type_name])
+                self._insert_node(step, self._catalog.nodes[step.type_name], inputs)
                 self._nodes += 1
             case plans.InsertEdge():
-                self._insert_edge(step, self._catalog.edges[step.type_name])
+                self._insert_edge(step, self._catalog.edges[step.type_name], inputs)
                 self._edges += 1
             case plans.UpdateNodes():
-                self._nodes += self._update(step, self._catalog.nodes[step.type_name])
+                self._nodes += self._update(step, self._catalog.nodes[step.type_name], inputs)
             case plans.UpdateEdges():
-                self._edges += self._update(step, self._catalog.edges[step.type_name])
+                self._edges += self._update(step, self._catalog.edges[step.type_name], inputs)
             case plans.DeleteNodes() | plans.DeleteEdges():
                 raise InternalError("one mutation both deletes and writes")
 
@@ -219,8 +241,8 @@ class _Construction:
         ]
         return MutationOutcome(_change_set(changes), self._nodes, self._edges)
 
-    def _insert_node(self, step: plans.InsertNode, type: NodeType) -> None:
-        row = self._properties(step.assignments, type)
+    def _insert_node(self, step: plans.InsertNode, type: NodeType, inputs: Inputs) -> None:
+        row = _properties(step.assignments, type, inputs)
         pending = self._pending(type)
         if type.key:
             # The key may be taken: then this row becomes the whole of that entity.
@@ -230,37 +252,13 @@ class _Construction:
         else:
             pending.insert({ID: self._mint_id(), **row})
 
-    def _insert_edge(self, step: plans.InsertEdge, type: EdgeType) -> None:
+    def _insert_edge(self, step: plans.InsertEdge, type: EdgeType, inputs: Inputs) -> None:
         ends = {
-            SRC: self._end(type, SRC, step.source, step.source_type),
-            DST: self._end(type, DST, step.target, step.target_type),
+            SRC: _end(type, SRC, step.source, step.source_type, inputs),
+            DST: _end(type, DST, step.target, step.target_type, inputs),
         }
-        row = self._properties(step.assignments, type)
+        row = _properties(step.assignments, type, inputs)
         self._pending(type).insert({ID: self._mint_id(), **ends, **row})
-
-    def _end(
-        self,
-        type: EdgeType,
-        column: str,
-        given: ex.Expression,
-        of_type: ex.Expression | None,
-    ) -> str:
-        """The reference to a node; at an interface, its type is looked up if it is not given."""
-        id = self._inputs.endpoint(given, "from" if column == SRC else "to")
-        prefixes = type.end_types.get(column)
-        if prefixes is None:
-            return id
-        if of_type is None:
-            return UNRESOLVED + id
-        member = RECORD_END_TYPES[column]
-        name = self._inputs.endpoint(of_type, member)
-        if name not in prefixes:
-            end = type.source if column == SRC else type.target
-            raise InputError(
-                f"'{name}' is no type that implements {end}",
-                hint=f"`{member}` is one of {', '.join(sorted(prefixes)) or 'no types'}",
-            )
-        return prefixes[name] + id
 
     def _with_ends(self, change: TableChange | None) -> TableChange | None:
         """A change whose references have the types of the nodes that this mutation results in."""
@@ -273,23 +271,19 @@ class _Construction:
         existing = ResultNodes(written, self._view).existing
         return replace(change, rows=with_resolved_ends(change.rows, type, self._catalog, existing))
 
-    def _properties(
-        self, assignments: Sequence[plans.Assignment], type: TableType
-    ) -> dict[str, Value | None]:
-        given = {each.property: self._inputs.assigned(each) for each in assignments}
-        return {
-            name: given[name] if name in given else unassigned(declared)
-            for name, declared in type.properties.items()
-        }
-
-    def _update(self, step: plans.UpdateNodes | plans.UpdateEdges, type: TableType) -> int:
+    def _update(
+        self, step: plans.UpdateNodes | plans.UpdateEdges, type: TableType, inputs: Inputs
+    ) -> int:
         """Assign to pending rows, and to committed ones they do not hide; says to how many."""
-        values = {each.property: self._inputs.assigned(each) for each in step.assignments}
         key = type.key if isinstance(type, NodeType) else (SRC, DST, *type.key_columns)
-        if not values.keys().isdisjoint(key):
+        if any(each.property in key for each in step.assignments):
             raise InternalError("an update assigns to a key")
+        # A value that is wrong for every row is reported even if no row matches.
+        values = {
+            each.property: inputs.assigned(each) for each in step.assignments if not each.by_row
+        }
         pending = self._pending(type)
-        matcher = Matcher(self._view, type, step.predicate, self._inputs)
+        matcher = Matcher(self._view, type, step.predicate, inputs)
         own = pending.rows
         budget = Budget(self._limits, type.table_key)
         budget.charge(rows=own.num_rows, bytes=own.nbytes)
@@ -300,7 +294,12 @@ class _Construction:
             pending.replaces_committed = True
         rows = pa.concat_tables(parts)
         if rows.num_rows:
-            pending.put(pending.assign(rows, values))
+            computed = {
+                each.property: inputs.computed(each, rows)
+                for each in step.assignments
+                if each.by_row
+            }
+            pending.put(pending.assign_columns(pending.assign(rows, values), computed))
         return int(rows.num_rows)
 
     def _pending(self, type: TableType) -> PendingTable:
@@ -310,29 +309,61 @@ class _Construction:
         return table
 
 
+def _end(
+    type: EdgeType,
+    column: str,
+    given: ex.Expression,
+    of_type: ex.Expression | None,
+    inputs: Inputs,
+) -> str:
+    """The reference to a node; at an interface, its type is looked up if it is not given."""
+    id = inputs.endpoint(given, "from" if column == SRC else "to")
+    prefixes = type.end_types.get(column)
+    if prefixes is None:
+        return id
+    if of_type is None:
+        return UNRESOLVED + id
+    member = RECORD_END_TYPES[column]
+    name = inputs.endpoint(of_type, member)
+    if name not in prefixes:
+        end = type.source if column == SRC else type.target
+        raise InputError(
+            f"'{name}' is no type that implements {end}",
+            hint=f"`{member}` is one of {', '.join(sorted(prefixes)) or 'no types'}",
+        )
+    return prefixes[name] + id
+
+
+def _properties(
+    assignments: Sequence[plans.Assignment], type: TableType, inputs: Inputs
+) -> dict[str, Value | None]:
+    given = {each.property: inputs.assigned(each) for each in assignments}
+    return {
+        name: given[name] if name in given else unassigned(declared)
+        for name, declared in type.properties.items()
+    }
+
+
 # --- deletes --------------------------------------------------------------------------------------
 
 
 class _Deletion:
-    def __init__(
-        self, catalog: Catalog, view: SnapshotReader, inputs: Inputs, limits: WriteLimits
-    ) -> None:
+    def __init__(self, catalog: Catalog, view: SnapshotReader, limits: WriteLimits) -> None:
         self._catalog = catalog
         self._view = view
-        self._inputs = inputs
         self._limits = limits
         self._ids: dict[str, pa.Array] = {}
         """Distinct ids by type key, so that overlapping statements count once."""
 
-    def run(self, step: plans.MutationStep) -> None:
+    def run(self, step: plans.Statement, inputs: Inputs) -> None:
         match step:
             case plans.DeleteNodes():
                 nodes = self._catalog.nodes[step.type_name]
-                ids = self._delete(nodes, step)
+                ids = self._delete(nodes, step, inputs)
                 for name in step.incident_edges:
                     self._cascade(self._catalog.edges[name], nodes.name, ids)
             case plans.DeleteEdges():
-                self._delete(self._catalog.edges[step.type_name], step)
+                self._delete(self._catalog.edges[step.type_name], step, inputs)
             case _:
                 raise InternalError("one mutation both deletes and writes")
 
@@ -347,8 +378,10 @@ class _Deletion:
         ]
         return MutationOutcome(_change_set(changes), counts["node"], counts["edge"])
 
-    def _delete(self, type: TableType, step: plans.DeleteNodes | plans.DeleteEdges) -> pa.Array:
-        matcher = Matcher(self._view, type, step.predicate, self._inputs)
+    def _delete(
+        self, type: TableType, step: plans.DeleteNodes | plans.DeleteEdges, inputs: Inputs
+    ) -> pa.Array:
+        matcher = Matcher(self._view, type, step.predicate, inputs)
         ids = matcher.ids(Budget(self._limits, type.table_key))
         self._add(type, ids)
         return ids

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ from omnigraph.model.references import ShownEnds
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import BlobUri, Value, assigned_value, entity_id, property_value
 from omnigraph.query import expressions as ex
-from omnigraph.query.evaluate import ColumnExpression, holds, scalar_operand
+from omnigraph.query.evaluate import ColumnExpression, evaluate, holds, scalar_operand
 from omnigraph.query.kernels import equal_members
 from omnigraph.query.plan import Assignment
 from omnigraph.schema.catalog import NodeType, Property, TableType, table_schema
@@ -72,7 +73,30 @@ class Inputs:
                 return self.parameters[expression.name]
             case ex.CurrentTime():
                 return self.now
-        raise InternalError(f"{expression} is not a value that can be assigned")
+        return scalar_operand(expression, self.parameters, self.now).as_py()
+
+    def at_item(self, variable: str, item: Any) -> Inputs:
+        """These inputs inside a loop: with the item that it is at, or the fields of a record."""
+        if isinstance(item, dict):
+            given = {f"{variable}.{field}": value for field, value in item.items()}
+        else:
+            given = {variable: item}
+        return replace(self, parameters={**self.parameters, **given})
+
+    def computed(self, assignment: Assignment, rows: pa.Table) -> pa.Array:
+        """What a property gets in each row, computed from that row."""
+
+        def column(leaf: ColumnExpression) -> pa.ChunkedArray:
+            assert isinstance(leaf, ex.PropertyValue)
+            return rows[leaf.property]
+
+        found = evaluate(assignment.value, column, self.parameters, self.now)
+        if isinstance(found, pa.Scalar):
+            found = pa.repeat(found, rows.num_rows)
+        name, type = assignment.property, assignment.type
+        return column_from_values(
+            [assigned_value(value, type, name) for value in found.to_pylist()], type
+        )
 
 
 def unassigned(declared: Property) -> Value | None:
@@ -311,6 +335,12 @@ class PendingTable:
             rows = _replaced(rows, name, column)
             if name in self._blobs:
                 rows = _replaced(rows, _stored(name), _repeated(False, rows.num_rows))
+        return rows
+
+    def assign_columns(self, rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+        """``rows`` with these columns in the place of their own; none of them are blobs."""
+        for name, column in columns.items():
+            rows = _replaced(rows, name, column)
         return rows
 
     def change(self, view: SnapshotReader) -> TableChange | None:

@@ -23,7 +23,7 @@ from typing import Any
 from uuid import UUID
 
 from omnigraph.errors import InputError, ParameterError, ValueConversionError
-from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.types import ParameterType, RecordsType, Scalar, ValueType
 from omnigraph.model.values import (
     ARROW_NAMES,
     ScalarValue,
@@ -41,12 +41,13 @@ _DECIMAL = re.compile(r"-?[0-9]+")
 
 
 def bind_parameters(
-    declared: Mapping[str, ValueType], document: object = None
+    declared: Mapping[str, ParameterType], document: object = None
 ) -> dict[str, Value | None]:
     """Every declared parameter with its value; ``document`` is one JSON object keyed by name.
 
     Undeclared keys are ignored, unless their value is an object. A parameter that is absent is
-    null if its type allows it.
+    null if its type allows it. A list of records becomes a list of dictionaries that have every
+    field.
     """
     if document is None:
         document = {}
@@ -70,7 +71,10 @@ def bind_parameters(
 
 
 def _wanted(
-    name: str, type: ValueType, declared: Mapping[str, ValueType], document: Mapping[str, object]
+    name: str,
+    type: ParameterType,
+    declared: Mapping[str, ParameterType],
+    document: Mapping[str, object],
 ) -> str:
     """How to pass a parameter; a name that was given and means nothing may be it, misspelt."""
     unused = ", ".join(f"`{given}`" for given in document if given not in declared)
@@ -78,7 +82,7 @@ def _wanted(
     return f'pass a value for ${name}: {type} among the parameters, {{"{name}": …}}{spare}'
 
 
-def parameter_value(given: object, type: ValueType, name: str) -> Value | None:
+def parameter_value(given: object, type: ParameterType, name: str) -> Value | None:
     """The value of parameter ``name``, declared as ``type``, that ``given`` stands for.
 
     >>> parameter_value("9007199254740993", ValueType(Scalar.I64), "n")
@@ -95,6 +99,8 @@ def parameter_value(given: object, type: ValueType, name: str) -> Value | None:
         )
     subject = f"parameter '{name}'"
     try:
+        if isinstance(type, RecordsType):
+            return _records(value, type, name)
         if type.is_list or type.is_vector:
             return _array(value, type, subject)
         return _scalar(value, type.scalar, subject)
@@ -104,6 +110,36 @@ def parameter_value(given: object, type: ValueType, name: str) -> Value | None:
     except ValueConversionError as error:
         hint = "pass None for a missing value" if _is_nan(value) else None
         raise ParameterError(name, error.message + _origin(given), hint=hint) from error
+
+
+def _records(value: object, type: RecordsType, name: str) -> list[dict[str, Value | None]]:
+    if not isinstance(value, list | tuple):
+        raise WrongType
+    fields = dict(type.fields)
+    return [_record(item, fields, f"{name}[{at}]") for at, item in enumerate(value)]
+
+
+def _record(value: object, fields: Mapping[str, ValueType], where: str) -> dict[str, Value | None]:
+    """One record; a member that is no field is an error, since it may be one that is misspelt."""
+    if not isinstance(value, Mapping):
+        raise ParameterError(where, f"parameter '{where}' expects a record, got {shown(value)}")
+    for member in value:
+        if member not in fields:
+            raise ParameterError(
+                where,
+                f"parameter '{where}' has no field `{member}`",
+                hint=f"its fields are {', '.join(fields)}",
+            )
+    found: dict[str, Value | None] = {}
+    for field, type in fields.items():
+        if not type.nullable and plain_value(value.get(field)) is None:
+            raise ParameterError(
+                where,
+                f"parameter '{where}' has no value for field `{field}`",
+                hint=f"declare {field} as {type}? to allow null",
+            )
+        found[field] = parameter_value(value.get(field), type, f"{where}.{field}")
+    return found
 
 
 def _array(value: object, type: ValueType, subject: str) -> list[ScalarValue]:

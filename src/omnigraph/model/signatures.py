@@ -22,7 +22,8 @@ FieldKind = Literal[
     "list",
     "object",
 ]
-"""`bigint`, `date`, `datetime` and `blob` travel as JSON strings; only results have an `object`."""
+"""`bigint`, `date`, `datetime` and `blob` travel as JSON strings; an `object` is a part of results,
+or a record in a list that a query takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class FieldDescriptor(JsonObject):
     item_kind: Annotated[FieldKind | None, OPTIONAL] = None
     vector_dim: Annotated[int | None, OPTIONAL] = None
     nullable: bool
+    fields: Annotated[tuple[FieldDescriptor, ...], Json(unless=())] = ()
+    """Of the records in a list that a query takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +71,7 @@ class QuerySignature(JsonObject):
 
     def parameters_schema(self) -> dict[str, Any]:
         """The JSON schema of an object with the parameters."""
-        return {
-            "type": "object",
-            "properties": {each.name: _parameter_schema(each) for each in self.parameters},
-            "required": [each.name for each in self.parameters if not each.nullable],
-            "additionalProperties": False,
-        }
+        return _object_schema(self.parameters)
 
 
 _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
@@ -89,9 +87,21 @@ _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+def _object_schema(members: tuple[FieldDescriptor, ...]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {each.name: _parameter_schema(each) for each in members},
+        "required": [each.name for each in members if not each.nullable],
+        "additionalProperties": False,
+    }
+
+
 def _parameter_schema(parameter: FieldDescriptor) -> dict[str, Any]:
     if parameter.kind == "list":
-        items = dict(_SCHEMAS[parameter.item_kind or "string"])
+        if parameter.fields:
+            items = _object_schema(parameter.fields)
+        else:
+            items = dict(_SCHEMAS[parameter.item_kind or "string"])
         found: dict[str, Any] = {"type": "array", "items": items}
     else:
         found = dict(_SCHEMAS[parameter.kind])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeAlias
 
 VECTOR_DIMENSION_MAX = 2**31 - 1
 
@@ -113,6 +114,31 @@ class ValueType:
     def item(self) -> ValueType:
         """The element type of a list."""
         return replace(self, is_list=False, nullable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsType:
+    """A list of records, possibly nullable: the type of a parameter that a mutation loops over.
+
+    >>> str(RecordsType((("name", ValueType(Scalar.STRING)),)))
+    '[{ name: String }]'
+    """
+
+    fields: tuple[tuple[str, ValueType], ...]
+    """At least one; no two have the same name."""
+    nullable: bool = False
+
+    def __str__(self) -> str:
+        name = f"[{{ {', '.join(f'{field}: {type}' for field, type in self.fields)} }}]"
+        return name + "?" if self.nullable else name
+
+    def with_nullable(self, nullable: bool) -> RecordsType:
+        """The same type with another nullability."""
+        return replace(self, nullable=nullable)
+
+
+ParameterType: TypeAlias = ValueType | RecordsType
+"""What a query may declare a parameter as."""
 
 
 # --- column names that no table may use, because the table format computes them itself ------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from omnigraph.errors import ValueConversionError
 from omnigraph.model.types import Scalar, ValueType
@@ -11,9 +12,12 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.operands import (
     Context,
+    EdgeVariable,
+    NodeVariable,
     Operands,
     VariableScope,
     comparable,
+    describe,
     is_empty_list,
     round_to_match,
 )
@@ -29,7 +33,7 @@ _ENDPOINTS = {"from": "src", "to": "dst"}
 
 def check_mutation(query: ast.Query, body: ast.WriteBody, context: Context) -> plan.MutationPlan:
     """The plan of a write query."""
-    kinds = {isinstance(statement, ast.Delete) for statement in body.statements}
+    kinds = {isinstance(statement, ast.Delete) for statement in _statements(body.statements)}
     if len(kinds) == 2:
         raise context.error(
             None,
@@ -48,6 +52,14 @@ def check_mutation(query: ast.Query, body: ast.WriteBody, context: Context) -> p
     )
 
 
+def _statements(nodes: Iterable[ast.Statement]) -> Iterator[ast.Statement]:
+    for node in nodes:
+        if isinstance(node, ast.ForEach):
+            yield from _statements(node.statements)
+        else:
+            yield node
+
+
 def check_where(
     node: ast.Predicate, target: NodeType | EdgeType, context: Context
 ) -> ex.Expression:
@@ -59,13 +71,21 @@ def check_where(
 
 
 class _MutationChecker:
-    def __init__(self, context: Context, columns: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        context: Context,
+        columns: tuple[str, ...] = (),
+        scope: VariableScope | None = None,
+    ) -> None:
         self._context = context
-        self._operands = Operands(context, VariableScope())
+        self._operands = Operands(context, scope or VariableScope())
         self._columns = columns
         """Columns beside the properties that a `where` may name."""
 
     def statement(self, node: ast.Statement) -> plan.MutationStep:
+        """One statement, or a loop with the statements in it."""
+        if isinstance(node, ast.ForEach):
+            return self._loop(node)
         target = self._target(node)
         if not isinstance(node, ast.Delete) and not node.assignments:
             raise self._context.error(
@@ -88,7 +108,38 @@ class _MutationChecker:
                     return plan.DeleteNodes(target.name, predicate, incident)
                 return plan.DeleteEdges(target.name, predicate)
 
-    def _target(self, node: ast.Statement) -> NodeType | EdgeType:
+    def _loop(self, node: ast.ForEach) -> plan.ForEach:
+        context, name = self._context, node.variable.name
+        if name in (*context.parameters, *context.record_lists, *context.records):
+            raise context.error("T26", f"`${name}` is a parameter already", node.variable.span)
+        if node.variable.is_anonymous:
+            raise context.error("T14", "the variable of a loop has a name", node.variable.span)
+        record = None
+        if isinstance(node.items, ast.Variable) and node.items.name in context.record_lists:
+            record = context.record_lists[node.items.name]
+            inner = replace(context, records={**context.records, name: record})
+            items = node.items.name
+        else:
+            several = self._list(node.items)
+            item = ex.ParameterValue(name, several.type.item)
+            inner = replace(context, parameters={**context.parameters, name: item})
+            items = several.name
+        checker = _MutationChecker(inner)
+        return plan.ForEach(name, items, tuple(map(checker.statement, node.statements)))
+
+    def _list(self, node: ast.Variable | ast.PropertyRef) -> ex.ParameterValue:
+        """The parameter, or the field of a record, that a loop goes over."""
+        if isinstance(node, ast.Variable):
+            several: ex.Expression = self._context.parameter(node)
+        else:
+            several = self._operands.property(node)
+        if not isinstance(several, ex.ParameterValue) or not several.type.is_list:
+            raise self._context.error(
+                "T7", f"{describe(node)} is a {several.type}, not a list", node.span
+            )
+        return several
+
+    def _target(self, node: ast.Insert | ast.Update | ast.Delete) -> NodeType | EdgeType:
         catalog = self._context.catalog
         target = catalog.nodes.get(node.type_name) or catalog.edges.get(node.type_name)
         if target is None:
@@ -156,11 +207,22 @@ class _MutationChecker:
                     pair.name_span,
                     "the key is the identity of the entity; insert a new one instead",
                 )
-        assignments = self._assignments(target, node.assignments)
+        assignments = self._computing(node, target)._assignments(target, node.assignments)
         predicate = self.predicate(node.where, target)
         if isinstance(target, EdgeType):
             return plan.UpdateEdges(target.name, assignments, predicate)
         return plan.UpdateNodes(target.name, assignments, predicate)
+
+    def _computing(self, node: ast.Update, target: NodeType | EdgeType) -> _MutationChecker:
+        """The checker of values that may be computed from the entity they are assigned to."""
+        variable = node.variable
+        if variable is None:
+            return self
+        context = self._context
+        if variable.name in (*context.parameters, *context.record_lists, *context.records):
+            raise context.error("T26", f"`${variable.name}` is a parameter already", variable.span)
+        bound = EdgeVariable(target) if isinstance(target, EdgeType) else NodeVariable(target)
+        return _MutationChecker(context, scope=VariableScope(own={variable.name: bound}))
 
     def _require_complete(
         self, node: ast.Insert, target: NodeType | EdgeType, assigned: set[str]
@@ -191,7 +253,8 @@ class _MutationChecker:
                 raise self._assigned_twice(pair)
             seen.add(pair.name)
             value = self._assigned_value(target, declared, pair.value)
-            found.append(plan.Assignment(declared.name, declared.type, value))
+            by_row = bool(ex.variables_of(value))
+            found.append(plan.Assignment(declared.name, declared.type, value, by_row))
         return tuple(found)
 
     def _assigned_twice(self, pair: ast.Pair) -> Exception:
@@ -219,15 +282,18 @@ class _MutationChecker:
                     )
                 return ex.Constant(None, declared.type)
             case ast.Variable():
-                return self._assigned_parameter(where, declared, node)
+                return self._assigned_from(where, declared, node, self._context.parameter(node))
             case ast.Now():
                 if declared.type.scalar is not Scalar.DATETIME or declared.type.is_list:
                     raise self._context.error(
                         "T7", f"`now()` is a DateTime, but {where} is {declared.type}", node.span
                     )
                 return ex.CurrentTime()
+            case ast.PropertyRef() if (field := self._context.record_field(node)) is not None:
+                return self._assigned_from(where, declared, node, field)
         typed = self._operands.value(node)
-        assert isinstance(typed, ex.Constant)
+        if not isinstance(typed, ex.Constant):
+            return self._assigned_from(where, declared, node, typed)
         try:
             fitted = assigned_value(typed.value, declared.type, declared.name)
         except ValueConversionError as misfit:
@@ -241,34 +307,64 @@ class _MutationChecker:
         require_enum_member(declared, constant, where, node.span, self._operands)
         return constant
 
-    def _assigned_parameter(
-        self, where: str, declared: Property, node: ast.Variable
+    def _assigned_from(
+        self, where: str, declared: Property, node: ast.Expression, value: ex.Expression
     ) -> ex.Expression:
-        parameter = self._context.parameter(node)
-        if not _assignable(parameter.type, declared.type):
+        if not _assignable(value.type, declared.type):
+            what = f"parameter `${node.name}`" if isinstance(node, ast.Variable) else describe(node)
             raise self._context.error(
-                "T7",
-                f"parameter `${node.name}` is {parameter.type}, but {where} is {declared.type}",
-                node.span,
+                "T7", f"{what} is {value.type}, but {where} is {declared.type}", node.span
             )
-        return ex.ParameterValue(node.name, parameter.type)
+        return value
 
     def _endpoint_value(self, target: EdgeType, pair: ast.Pair) -> ex.Expression:
         node = pair.value
+        typed: ex.Expression = ex.Constant(None, ex.STRINGS)
         if isinstance(node, ast.Variable):
-            typed: ex.Expression = ex.ParameterValue(node.name, self._context.parameter(node).type)
-        elif isinstance(node, ast.Literal):
+            typed = self._context.parameter(node)
+        elif not isinstance(node, ast.NullLiteral | ast.Now | ast.ListLiteral):
             typed = self._operands.value(node)
-        else:
-            typed = ex.Constant(None, ex.STRINGS)
-        if typed.type.scalar is not Scalar.STRING or typed.type.is_list:
+        found = self._as_end(target, pair.name, typed)
+        if found is None or found.type.is_list:
             raise self._context.error(
-                "T7" if isinstance(node, ast.Variable | ast.Now) else "T3",
-                f"`{pair.name}` of {target.name} is "
-                f"{'the id of a node' if pair.name in _ENDPOINTS else 'a type'}: a String",
+                "T3" if isinstance(node, ast.Literal | ast.ListLiteral | ast.NullLiteral) else "T7",
+                f"`{pair.name}` of {target.name} is {self._end_described(target, pair.name)}",
                 node.span,
             )
-        return typed
+        return found
+
+    def _as_end(self, target: EdgeType, name: str, given: ex.Expression) -> ex.Expression | None:
+        """A value, or a list of them, as the id of a node; None if it can be no id.
+
+        A text is the id itself. A value of another type is the key of the node.
+        """
+        if given.type.scalar is Scalar.STRING:
+            return given
+        key = self._end_key(target, name)
+        if key is None or not _assignable(given.type.item, key):
+            return None
+        return ex.KeyId(given, key, ex.STRINGS if given.type.is_list else ex.STRING)
+
+    def _end_key(self, target: EdgeType, name: str) -> ValueType | None:
+        """The type of the key at an end, if all node types there have the same single one."""
+        if name not in _ENDPOINTS:
+            return None
+        end = target.source if name == "from" else target.target
+        types = [
+            tuple(node.properties[key].type for key in node.key)
+            for node in self._context.catalog.node_types(end)
+        ]
+        if len(set(types)) != 1 or len(types[0]) != 1:
+            return None
+        return types[0][0]
+
+    def _end_described(self, target: EdgeType, name: str) -> str:
+        if name not in _ENDPOINTS:
+            return "a type: a String"
+        key = self._end_key(target, name)
+        if key is None or key.scalar is Scalar.STRING:
+            return "the id of a node: a String"
+        return f"the key of a node, a {key}, or its id, a String"
 
     # --- where ------------------------------------------------------------------------------------
 
@@ -284,10 +380,12 @@ class _MutationChecker:
                 return ex.IsNull(column, node.negated)
             case ast.Comparison():
                 value = self._where_value(node.value)
+                if isinstance(target, EdgeType) and node.name in _ENDPOINTS:
+                    value = self._as_end(target, node.name, value) or value
                 require_comparable(column.type, value.type, node.span, self._operands)
                 return ex.Compare(node.operator, column, round_to_match(column, value))
             case ast.Membership():
-                return self._membership(node, column)
+                return self._membership(node, column, target)
 
     def _column(
         self,
@@ -319,10 +417,14 @@ class _MutationChecker:
             self._context.parameter(node)
         return self._operands.plain(node)
 
-    def _membership(self, node: ast.Membership, column: ex.PropertyValue) -> ex.Expression:
+    def _membership(
+        self, node: ast.Membership, column: ex.PropertyValue, target: NodeType | EdgeType
+    ) -> ex.Expression:
         if isinstance(node.values, ast.Variable):
             self._context.parameter(node.values)
         members = self._operands.value(node.values)
+        if isinstance(target, EdgeType) and node.name in _ENDPOINTS and members.type.is_list:
+            members = self._as_end(target, node.name, members) or members
         if not members.type.is_list or not (
             is_empty_list(members) or comparable(column.type, members.type.item)
         ):

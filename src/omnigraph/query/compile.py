@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar, assert_never
 
 from omnigraph.errors import QueryParseError
-from omnigraph.model.types import VECTOR_DIMENSION_MAX
+from omnigraph.model.types import VECTOR_DIMENSION_MAX, RecordsType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.check_match import check_match
@@ -105,7 +105,7 @@ def check_query(query: ast.Query, source: Source, catalog: Catalog) -> QueryPlan
     """The typed plan of ``query``; raises `QueryTypeError` at the first problem."""
     context = Context(source, catalog, {})
     for parameter in query.parameters:
-        _declare(parameter, context)
+        _declare(parameter, context, is_mutation=isinstance(query.body, ast.WriteBody))
     plan: QueryPlan
     if isinstance(query.body, ast.WriteBody):
         plan = check_mutation(query, query.body, context)
@@ -117,9 +117,23 @@ def check_query(query: ast.Query, source: Source, catalog: Catalog) -> QueryPlan
     return replace(plan, memory_bytes=memory)
 
 
-def _declare(parameter: ast.ParameterDecl, context: Context) -> None:
+def _declare(parameter: ast.ParameterDecl, context: Context, *, is_mutation: bool) -> None:
     if parameter.name in (RESERVED_PARAMETER, ast.ANONYMOUS):
         raise context.error(None, f"parameter `${parameter.name}` is reserved", parameter.span)
+    if parameter.name in (*context.parameters, *context.record_lists):
+        raise context.error(
+            "T26", f"parameter `${parameter.name}` is declared twice", parameter.span
+        )
+    if isinstance(parameter.type, RecordsType):
+        if not is_mutation:
+            raise context.error(
+                "T7",
+                f"parameter `${parameter.name}` is a list of records, which only mutations take",
+                parameter.span,
+                "declare a list for each field",
+            )
+        context.record_lists[parameter.name] = parameter.type
+        return
     dimension = parameter.type.vector_dim
     if dimension is not None and not 1 <= dimension <= VECTOR_DIMENSION_MAX:
         raise context.error(
@@ -128,11 +142,7 @@ def _declare(parameter: ast.ParameterDecl, context: Context) -> None:
             parameter.span,
             f"a vector has between 1 and {VECTOR_DIMENSION_MAX} dimensions",
         )
-    if parameter.name in context.parameters:
-        raise context.error(
-            "T26", f"parameter `${parameter.name}` is declared twice", parameter.span
-        )
-    context.parameters[parameter.name] = parameter
+    context.parameters[parameter.name] = ex.ParameterValue(parameter.name, parameter.type)
 
 
 def _check_read(query: ast.Query, body: ast.ReadBody, context: Context) -> plan.ReadPlan:

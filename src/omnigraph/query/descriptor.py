@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from omnigraph.model.signatures import FieldDescriptor, FieldKind
-from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.types import RecordsType, Scalar, ValueType
 from omnigraph.query import plan
 from omnigraph.query.expressions import (
     AggregateValue,
@@ -70,7 +70,7 @@ def describe_operation(compiled: plan.QueryPlan, catalog: Catalog) -> OperationD
         return OperationDescriptor(result, _ordered(reads), ())
     reads = set()
     writes: set[TypeUse] = set()
-    for step in compiled.steps:
+    for step in plan.statements_of(compiled.steps):
         match step:
             case plan.InsertNode() | plan.UpdateNodes():
                 touched: set[TypeUse] = {("node", step.type_name)}
@@ -93,7 +93,15 @@ def describe_operation(compiled: plan.QueryPlan, catalog: Catalog) -> OperationD
 
 
 def describe_parameter(parameter: plan.TypedParameter) -> FieldDescriptor:
-    """A parameter with the same kinds as result fields."""
+    """A parameter with the same kinds as result fields; records also say their fields."""
+    if isinstance(parameter.type, RecordsType):
+        return FieldDescriptor(
+            name=parameter.name,
+            kind="list",
+            item_kind="object",
+            nullable=parameter.type.nullable,
+            fields=tuple(describe_value(name, type) for name, type in parameter.type.fields),
+        )
     return describe_value(parameter.name, parameter.type)
 
 

@@ -39,7 +39,7 @@ from omnigraph.syntax.tokens import Source, Span, Token, TokenKind
 QUERY_WORDS = (
     *("query", "match", "return", "order", "limit", "offset", "having", "distinct", "with"),
     *("not", "optional", "any", "all", "via", "as", "asc", "desc", "is", "null", "in"),
-    *("contains", "starts_with", "and", "or", "insert", "update", "set", "delete", "where"),
+    *("contains", "starts_with", "and", "or", "insert", "update", "set", "delete", "where", "for"),
 )
 SCHEMA_WORDS = ("node", "edge", "interface", "implements", "enum")
 ANNOTATIONS = (
@@ -334,7 +334,7 @@ class Document:
         for at in range(len(before) - 1, 0, -1):
             depth += (before[at].text == "}") - (before[at].text == "{")
             if depth < 0:
-                opener = before[at - 1]
+                opener = before[at - 2 if before[at - 1].text == "set" else at - 1]
                 return self._type_named(opener.text) if opener.kind is TokenKind.TYPE else None
         return None
 

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import TIMESTAMP, arrow_type
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.model.values import to_utc_ms
+from omnigraph.model.values import spell, to_utc_ms
 from omnigraph.query import expressions as ex
 from omnigraph.query import functions as fn
 from omnigraph.query.kernels import (
@@ -131,6 +131,8 @@ class _Evaluation:
                 return self.columns(node)
             case ex.RoundToF32():
                 return pc.cast(self.value(node.operand), arrow_type(node.type), safe=False)
+            case ex.KeyId():
+                return _key_ids(self.value(node.operand), node)
             case ex.ArithmeticValue():
                 return self._arithmetic(node)
             case ex.ScalarCall():
@@ -238,6 +240,16 @@ class _Evaluation:
                 return fn.text_matches(self.value(node.text), self.value(node.pattern))
             case ex.ListContains():
                 return list_contains(self.value(node.list), self.value(node.item))
+
+
+def _key_ids(given: Datum, node: ex.KeyId) -> pa.Scalar:
+    """Only values of a run become ids, never those of rows."""
+    value = given.as_py()
+    if isinstance(value, list):
+        value = [spell(each, node.key) for each in value]
+    elif value is not None:
+        value = spell(value, node.key)
+    return _scalar(value, node.type)
 
 
 def _is_period(function: ScalarFunction) -> TypeGuard[PeriodFunction]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import assert_never
 
@@ -16,7 +16,7 @@ _ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\
 
 def explain(compiled: plan.QueryPlan) -> str:
     """The steps of a plan, top to bottom in execution order, indented by nesting."""
-    lines = _read(compiled) if isinstance(compiled, plan.ReadPlan) else _mutation(compiled)
+    lines = _read(compiled) if isinstance(compiled, plan.ReadPlan) else _mutation(compiled.steps)
     return "\n".join([f"{_kind(compiled)} {compiled.name}{_parameters(compiled)}", *lines])
 
 
@@ -132,27 +132,30 @@ def _maximum(step: plan.Expand) -> str:
     return "" if step.maximum == plan.HOPS_MAX else str(step.maximum)
 
 
-def _mutation(compiled: plan.MutationPlan) -> Iterator[str]:
-    for step in compiled.steps:
+def _mutation(steps: Iterable[plan.MutationStep], indent: str = "  ") -> Iterator[str]:
+    for step in steps:
         match step:
             case plan.InsertNode():
-                yield f"  InsertNode {step.type_name} {_assigned(step.assignments)}"
+                yield f"{indent}InsertNode {step.type_name} {_assigned(step.assignments)}"
             case plan.InsertEdge():
                 ends = f"{show(step.source)} -> {show(step.target)}"
-                yield f"  InsertEdge {step.type_name} {ends} {_assigned(step.assignments)}"
+                yield f"{indent}InsertEdge {step.type_name} {ends} {_assigned(step.assignments)}"
             case plan.UpdateNodes() | plan.UpdateEdges():
                 yield (
-                    f"  {type(step).__name__} {step.type_name} {_assigned(step.assignments)}"
+                    f"{indent}{type(step).__name__} {step.type_name} {_assigned(step.assignments)}"
                     f"{_where((step.predicate,))}"
                 )
             case plan.DeleteNodes():
                 cascade = f" with edges {', '.join(step.incident_edges)}"
                 yield (
-                    f"  DeleteNodes {step.type_name}{_where((step.predicate,))}"
+                    f"{indent}DeleteNodes {step.type_name}{_where((step.predicate,))}"
                     f"{cascade if step.incident_edges else ''}"
                 )
             case plan.DeleteEdges():
-                yield f"  DeleteEdges {step.type_name}{_where((step.predicate,))}"
+                yield f"{indent}DeleteEdges {step.type_name}{_where((step.predicate,))}"
+            case plan.ForEach():
+                yield f"{indent}ForEach ${step.variable} in ${step.items}"
+                yield from _mutation(step.steps, f"{indent}  ")
 
 
 def _assigned(assignments: tuple[plan.Assignment, ...]) -> str:
@@ -205,6 +208,8 @@ def show(expression: ex.Expression) -> str:
             return expression.name
         case ex.RoundToF32():
             return f"f32({show(expression.operand)})"
+        case ex.KeyId():
+            return f"id({show(expression.operand)})"
         case ex.ArithmeticValue() | ex.Compare():
             return f"{_part(expression.left)} {expression.operator} {_part(expression.right)}"
         case ex.ScalarCall():

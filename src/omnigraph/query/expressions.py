@@ -176,6 +176,15 @@ class RoundToF32:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyId:
+    """The id of the node whose only key property has this value; of a list, the ids of several."""
+
+    operand: Expression
+    key: ValueType
+    type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
 class ArithmeticValue:
     """`left operator right`; null if either side is, and for a division by zero.
 
@@ -394,6 +403,7 @@ Expression: TypeAlias = (
     | PathCost
     | OutputValue
     | RoundToF32
+    | KeyId
     | ArithmeticValue
     | ScalarCall
     | ConditionalValue

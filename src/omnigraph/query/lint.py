@@ -154,7 +154,7 @@ def _never_updated(plans: list[plan.QueryPlan], catalog: Catalog) -> list[QueryF
     for compiled in plans:
         if not isinstance(compiled, plan.MutationPlan):
             continue
-        for step in compiled.steps:
+        for step in plan.statements_of(compiled.steps):
             if isinstance(step, plan.UpdateNodes):
                 updated.setdefault(step.type_name, set()).update(
                     assignment.property for assignment in step.assignments

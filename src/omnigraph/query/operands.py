@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from omnigraph.errors import QueryTypeError
-from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.types import RecordsType, Scalar, ValueType
 from omnigraph.model.values import round_to_f32
 from omnigraph.query import expressions as ex
 from omnigraph.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, Property
@@ -57,9 +57,13 @@ class Context:
 
     source: Source
     catalog: Catalog
-    parameters: dict[str, ast.ParameterDecl]
+    parameters: dict[str, ex.ParameterValue]
     values: Mapping[str, ex.BoundValue] = field(default_factory=dict)
     """What the stage before hands on, by the names that the clauses of this one use."""
+    record_lists: dict[str, RecordsType] = field(default_factory=dict)
+    """The parameters of a mutation that are lists of records."""
+    records: Mapping[str, RecordsType] = field(default_factory=dict)
+    """The records of the loops around a statement, by their variables."""
 
     def error(
         self, code: str | None, message: str, span: Span, hint: str | None = None
@@ -67,18 +71,41 @@ class Context:
         """A type error at ``span``; ``code`` is its T code, if the language gives it one."""
         return self.source.error(QueryTypeError, message, span, diagnostic=code, hint=hint)
 
-    def parameter(self, variable: ast.Variable) -> ast.ParameterDecl:
-        """The declared parameter of this name, or T14."""
+    def parameter(self, variable: ast.Variable) -> ex.ParameterValue:
+        """The declared parameter of this name; T14 if there is none, T7 if it is no value."""
         declared = self.parameters.get(variable.name)
-        if declared is None:
+        if declared is not None:
+            return declared
+        name = f"${variable.name}"
+        if variable.name in self.record_lists:
+            what = f"parameter `{name}` is a list of records"
+            hint = f"read them in a loop: `for $x in {name} {{ … }}`"
+            raise self.error("T7", what, variable.span, hint)
+        if (record := self.records.get(variable.name)) is not None:
+            hint = f"name one of its fields, such as `{name}.{record.fields[0][0]}`"
+            raise self.error("T7", f"`{name}` is a record", variable.span, hint)
+        raise self.error(
+            "T14",
+            f"`{name}` is not a declared parameter",
+            variable.span,
+            did_you_mean(name, [f"${known}" for known in self.parameters])
+            or f"declare it: `query name({name}: String)`",
+        )
+
+    def record_field(self, node: ast.PropertyRef) -> ex.ParameterValue | None:
+        """The field of the record that a loop of a mutation is at, if the variable is its."""
+        record = self.records.get(node.variable.name)
+        if record is None:
+            return None
+        fields = dict(record.fields)
+        if node.name not in fields:
             raise self.error(
-                "T14",
-                f"`${variable.name}` is not a declared parameter",
-                variable.span,
-                did_you_mean(f"${variable.name}", [f"${name}" for name in self.parameters])
-                or f"declare it: `query name(${variable.name}: String)`",
+                "T6",
+                f"the records `${node.variable.name}` have no field `{node.name}`",
+                node.name_span,
+                did_you_mean(node.name, fields) or f"their fields are {', '.join(fields)}",
             )
-        return declared
+        return ex.ParameterValue(f"{node.variable.name}.{node.name}", fields[node.name])
 
     def row_count(self, count: ast.Count | None, word: str) -> int | ex.ParameterValue | None:
         """The number after `limit` or `offset`; T7 for a parameter that is no integer."""
@@ -86,14 +113,14 @@ class Context:
             return None
         if isinstance(count.value, int):
             return count.value
-        declared = self.parameter(count.value)
-        if declared.type.is_list or not declared.type.scalar.is_integer:
+        given = self.parameter(count.value)
+        if given.type.is_list or not given.type.scalar.is_integer:
             raise self.error(
                 "T7",
-                f"`{word}` takes an integer parameter, but `${declared.name}` is {declared.type}",
+                f"`{word}` takes an integer parameter, but `${given.name}` is {given.type}",
                 count.span,
             )
-        return ex.ParameterValue(declared.name, declared.type)
+        return given
 
 
 @dataclass(slots=True)
@@ -207,6 +234,8 @@ class Operands:
         """`$x.p` of a bound node, edge or path; a Blob property is T24."""
         bound = self.scope.lookup(node.variable.name)
         if bound is None:
+            if (field := self.context.record_field(node)) is not None:
+                return field
             raise self.unbound(node.variable, "T6")
         if isinstance(bound, PathVariable):
             return self._path_property(node, bound)
@@ -278,7 +307,7 @@ class Operands:
                     f"parameter `${node.name}` of type {declared.type} has no place here",
                     node.span,
                 )
-            return ex.ParameterValue(node.name, declared.type)
+            return declared
         bound = self.scope.lookup(node.name)
         if bound is None:
             raise self.unbound(node, None, also=self.context.parameters)

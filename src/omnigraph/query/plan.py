@@ -12,12 +12,12 @@ allows it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, assert_never
 
 from omnigraph.errors import InputError
-from omnigraph.model.types import ValueType
+from omnigraph.model.types import ParameterType, ValueType
 from omnigraph.query.expressions import (
     AggregateValue,
     EntityKind,
@@ -320,7 +320,7 @@ class TypedParameter:
     """One declared parameter, in declaration order."""
 
     name: str
-    type: ValueType
+    type: ParameterType
 
 
 TypeNumber: TypeAlias = tuple[str, int]
@@ -414,6 +414,8 @@ class Assignment:
     property: str
     type: ValueType
     value: Expression
+    by_row: bool = False
+    """Whether the value depends on the entity that it is assigned to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,9 +474,36 @@ class DeleteEdges:
     predicate: Expression
 
 
+@dataclass(frozen=True, slots=True)
+class ForEach:
+    """Run the steps once for each item of a list.
+
+    They read the item as a parameter called ``variable``, and the field `f` of a record as one
+    called ``variable.f``.
+    """
+
+    variable: str
+    items: str
+    """The list: a parameter, or a field of the record of an outer loop."""
+    steps: tuple[MutationStep, ...]
+
+
 MutationStep: TypeAlias = (
+    InsertNode | InsertEdge | UpdateNodes | UpdateEdges | DeleteNodes | DeleteEdges | ForEach
+)
+Statement: TypeAlias = (
     InsertNode | InsertEdge | UpdateNodes | UpdateEdges | DeleteNodes | DeleteEdges
 )
+"""A step that writes by itself."""
+
+
+def statements_of(steps: Iterable[MutationStep]) -> Iterator[Statement]:
+    """The statements of a mutation, those in loops included, in the order of the text."""
+    for step in steps:
+        if isinstance(step, ForEach):
+            yield from statements_of(step.steps)
+        else:
+            yield step
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,12 +521,12 @@ class MutationPlan:
     @property
     def is_insert_only(self) -> bool:
         """Whether the write can be prepared again when the branch moved."""
-        return all(isinstance(step, InsertNode | InsertEdge) for step in self.steps)
+        return all(isinstance(step, InsertNode | InsertEdge) for step in statements_of(self.steps))
 
     @property
     def is_destructive(self) -> bool:
         """Whether the statements delete."""
-        return isinstance(self.steps[0], DeleteNodes | DeleteEdges)
+        return isinstance(next(statements_of(self.steps)), DeleteNodes | DeleteEdges)
 
 
 QueryPlan: TypeAlias = ReadPlan | MutationPlan

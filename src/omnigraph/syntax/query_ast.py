@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal as OneOf
 from typing import get_args
 
-from omnigraph.model.types import ValueType
+from omnigraph.model.types import ParameterType
 from omnigraph.syntax.tokens import Source, Span
 
 ANONYMOUS = "_"
@@ -433,7 +433,7 @@ class Membership:
 
     name: str
     name_span: Span
-    values: ListLiteral | Variable
+    values: ListLiteral | Variable | PropertyRef
     span: Span
 
 
@@ -471,13 +471,15 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """`update Type set { assignments } where predicate`."""
+    """`update [$variable:] Type set { assignments } where predicate`."""
 
     type_name: str
     type_span: Span
     assignments: tuple[Pair, ...]
     where: Predicate
     span: Span
+    variable: Variable | None = None
+    """What assigned values call the entity that they are computed from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,7 +492,17 @@ class Delete:
     span: Span
 
 
-Statement = Insert | Update | Delete
+@dataclass(frozen=True, slots=True)
+class ForEach:
+    """`for $variable in $list { statements }`; the list may be a field of a record."""
+
+    variable: Variable
+    items: Variable | PropertyRef
+    statements: tuple[Statement, ...]
+    span: Span
+
+
+Statement = Insert | Update | Delete | ForEach
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,7 +520,7 @@ class ParameterDecl:
     """One declared parameter."""
 
     name: str
-    type: ValueType
+    type: ParameterType
     span: Span
 
 

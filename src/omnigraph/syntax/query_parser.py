@@ -2,12 +2,18 @@
 
 ::
 
+    parameter = var ":" ( scalar | "[" ( scalar | record ) "]" | "Vector" "(" int ")" ) [ "?" ]
+    record    = "{" ident ":" ( scalar | "[" scalar "]" ) [ "?" ] { "," … } "}"
+
     statement = "insert" Type "{" assignment { assignment } "}"
-              | "update" Type "set" "{" assignment { assignment } "}" "where" predicate
+              | "update" [ var ":" ] Type "set" "{" assignment { assignment } "}" "where" predicate
               | "delete" Type "where" predicate
+              | "for" var "in" ( var | var "." ident ) "{" statement { statement } "}"
+    assignment = ident ":" ( "null" | expression ) [ "," ]
     predicate = conjunction { "or" conjunction }
     conjunction = test { "and" test }
-    test      = "(" predicate ")" | ident ( comparison value | "in" list | "is" [ "not" ] "null" )
+    test      = "(" predicate ")"
+              | ident ( comparison expression | "in" list | "is" [ "not" ] "null" )
 
 Parsing knows no schema: names are not resolved here, and the only values decoded are literals, so
 that a malformed date is reported like any other syntax error.
@@ -20,15 +26,16 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from omnigraph.errors import InputError, NotFound, QueryParseError
-from omnigraph.model.types import SCALAR_NAMES, Scalar, ValueType
+from omnigraph.model.types import SCALAR_NAMES, ParameterType, RecordsType, Scalar, ValueType
 from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.query_conditions import COMPARISONS, parse_null_test
 from omnigraph.syntax.query_expressions import (
-    ARITHMETIC,
     I64_MAX,
     TEXT_BYTES_MAX,
     QueryStream,
+    parse_expression,
     parse_list,
+    parse_reference,
     parse_value,
     require_within,
 )
@@ -36,7 +43,7 @@ from omnigraph.syntax.query_read import parse_read
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source, Token, TokenKind
 
-_STATEMENT_WORDS = ("insert", "update", "delete")
+_STATEMENT_WORDS = ("insert", "update", "delete", "for")
 _BODY_WORDS = ("match", *_STATEMENT_WORDS)
 _ANNOTATIONS = ("description", "instruction")
 _NAMES_MAX = 20
@@ -162,7 +169,7 @@ def _body(stream: QueryStream, query_name: str) -> ast.ReadBody | ast.WriteBody:
         body = parse_write(stream)
     else:
         stream.unexpected(
-            "`match`, `insert`, `update` or `delete`", f"in `{query_name}`", _BODY_WORDS
+            "`match`, `insert`, `update`, `delete` or `for`", f"in `{query_name}`", _BODY_WORDS
         )
     stream.expect_punct("}", f"at the end of `{query_name}`")
     return body
@@ -181,7 +188,12 @@ def _parameter(stream: QueryStream) -> ast.ParameterDecl:
     return ast.ParameterDecl(variable.name, type_, stream.span_from(variable.span.start))
 
 
-def _parameter_type(stream: QueryStream) -> ValueType:
+def _parameter_type(stream: QueryStream) -> ParameterType:
+    if stream.current.text == "[" and stream.peek().text == "{":
+        stream.advance()
+        records = _record(stream)
+        stream.expect_punct("]", "after the record type")
+        return records
     if stream.take_punct("["):
         item = _scalar(stream, "in the list type")
         stream.expect_punct("]", "after the list type")
@@ -193,6 +205,30 @@ def _parameter_type(stream: QueryStream) -> ValueType:
         stream.expect_punct(")", "after the dimension")
         return ValueType(Scalar.VECTOR, vector_dim=dimension)
     return ValueType(_scalar(stream, "for the parameter"))
+
+
+def _record(stream: QueryStream) -> RecordsType:
+    opening = stream.advance()
+    where = "in the record type"
+    fields = stream.separated(_field, "}", where, trailing_comma=True)
+    names = [name.text for name, _ in fields]
+    for at, (name, _) in enumerate(fields):
+        if name.text in names[:at]:
+            stream.fail(f"field `{name.text}` is declared twice", name.span)
+    if not fields:
+        stream.fail(f"expected a field {where}", stream.span_from(opening.span.start))
+    return RecordsType(tuple((name.text, type_) for name, type_ in fields))
+
+
+def _field(stream: QueryStream) -> tuple[Token, ValueType]:
+    stream.count_clause()
+    name = stream.name("a field name", "or `}`")
+    stream.expect_punct(":", f"after `{name.text}`")
+    is_list = stream.take_punct("[") is not None
+    type_ = ValueType(_scalar(stream, f"for `{name.text}`"), is_list=is_list)
+    if is_list:
+        stream.expect_punct("]", "after the list type")
+    return name, type_.with_nullable(stream.take_punct("?") is not None)
 
 
 def _scalar(stream: QueryStream, where: str) -> Scalar:
@@ -207,7 +243,7 @@ def _scalar(stream: QueryStream, where: str) -> Scalar:
 
 
 _IN = "after `in`"
-_BEYOND_VALUES = frozenset({".", "(", *ARITHMETIC})
+_TRUTHS = ("true", "false")
 
 
 def parse_write(stream: QueryStream) -> ast.WriteBody:
@@ -226,11 +262,17 @@ def _statement(stream: QueryStream) -> ast.Statement:
         if stream.current.text.lower() in ("and", "or"):
             hint = "`and` and `or`, in lowercase, join the tests of one `where`"
         stream.unexpected(
-            "`insert`, `update`, `delete` or `}`",
+            "`insert`, `update`, `delete`, `for` or `}`",
             "after the statement",
             _STATEMENT_WORDS,
             hint=hint,
         )
+    if word.text == "for":
+        return _loop(stream, word)
+    variable = None
+    if word.text == "update" and stream.current.kind is TokenKind.VAR:
+        variable = stream.variable()
+        stream.expect_punct(":", f"and a type after `update ${variable.name}`")
     name = stream.type_name(f"after `{word.text}`")
     if word.text == "insert":
         assignments = _assignments(stream, f"in `insert {name.text}`")
@@ -239,11 +281,29 @@ def _statement(stream: QueryStream) -> ast.Statement:
         stream.expect_word("set", where=f"after `update {name.text}`")
         assignments = _assignments(stream, f"in `update {name.text}`")
         where = _where(stream, "the assignments")
-        return ast.Update(
-            name.text, name.span, assignments, where, stream.span_from(word.span.start)
-        )
+        span = stream.span_from(word.span.start)
+        return ast.Update(name.text, name.span, assignments, where, span, variable)
     where = _where(stream, f"`delete {name.text}`")
     return ast.Delete(name.text, name.span, where, stream.span_from(word.span.start))
+
+
+def _loop(stream: QueryStream, word: Token) -> ast.ForEach:
+    variable = stream.variable("a variable", "after `for`")
+    stream.expect_word("in", where=f"after `for ${variable.name}`")
+    items = _list_reference(stream, _IN)
+    statements = stream.one_or_more(_statement, "a statement", "in the loop")
+    return ast.ForEach(variable, items, statements, stream.span_from(word.span.start))
+
+
+def _list_reference(stream: QueryStream, where: str) -> ast.Variable | ast.PropertyRef:
+    """Read `$list`, or `$record.list`."""
+    if stream.current.kind is not TokenKind.VAR:
+        hint = "pass the list as a parameter" if stream.current.text == "[" else None
+        stream.unexpected("a list parameter", where, hint=hint)
+    found = parse_reference(stream)
+    if isinstance(found, ast.EntityRef):
+        stream.fail("expected a list parameter, found all of an entity", found.span)
+    return found
 
 
 # --- assignments ----------------------------------------------------------------------------------
@@ -254,10 +314,7 @@ def _assignments(stream: QueryStream, where: str) -> tuple[ast.Pair, ...]:
 
 
 def _assignment(stream: QueryStream) -> ast.Pair:
-    hint = None
-    if stream.current.text in _BEYOND_VALUES:
-        hint = "a value is a literal, a parameter, `now()` or `null`; nothing is computed here"
-    name = stream.name("a property name or `}`", hint=hint)
+    name = stream.name("a property name or `}`")
     if not stream.take_punct(":"):
         hint = f"an assignment is written `{name.text}: value`"
         stream.unexpected("`:`", f"after `{name.text}`", hint=hint)
@@ -265,9 +322,18 @@ def _assignment(stream: QueryStream) -> ast.Pair:
     if stream.at_word("null"):
         value = ast.NullLiteral(stream.advance().span)
     else:
-        value = parse_value(stream, f"for `{name.text}`")
+        value = _computed(stream, f"for `{name.text}`")
     stream.take_punct(",")
     return ast.Pair(name.text, name.span, value)
+
+
+def _computed(stream: QueryStream, where: str) -> ast.Expression:
+    """Read an expression; a bare word is none here, because nothing has an alias."""
+    token = stream.current
+    is_word = token.kind in (TokenKind.WORD, TokenKind.TYPE) and token.text not in _TRUTHS
+    if is_word and stream.peek().text != "(" and not stream.opens_block("case"):
+        return parse_value(stream, where)
+    return parse_expression(stream)
 
 
 # --- predicates -----------------------------------------------------------------------------------
@@ -325,7 +391,9 @@ def _test(stream: QueryStream) -> ast.Predicate:
         return _comparison(stream, name, operator)
     if stream.take_word("in"):
         values = (
-            stream.variable() if stream.current.kind is TokenKind.VAR else parse_list(stream, _IN)
+            _list_reference(stream, _IN)
+            if stream.current.kind is TokenKind.VAR
+            else parse_list(stream, _IN)
         )
         return ast.Membership(name.text, name.span, values, stream.span_from(name.span.start))
     if not stream.at_word("is"):
@@ -341,7 +409,7 @@ def _comparison(
     if stream.at_word("null"):
         hint = f"write `{name.text} is null` or `{name.text} is not null`"
         stream.unexpected("a value", f"after `{operator}`", hint=hint)
-    value = parse_value(stream, f"after `{operator}`")
+    value = _computed(stream, f"after `{operator}`")
     return ast.Comparison(name.text, name.span, operator, value, stream.span_from(name.span.start))
 
 

@@ -302,7 +302,13 @@ class MatchWriter:
         """The clauses of a block; the first one mentions something outside of it."""
         outer = self._pick(names.nodes)
         if self._draw(st.booleans()):
+            known = set(names.nodes)
             clauses = self._hop(names, outer)
+            for name in sorted(set(names.nodes) - known):
+                if self._draw(st.booleans()):
+                    # Few nodes to begin with, so that the block is worth solving from there.
+                    letter = self._draw(st.sampled_from(NAMES))
+                    clauses.append(Clause(f'${name}.name = "{letter}"'))
         else:
             clauses = [Clause(self._comparison(outer, names.nodes[outer]))]
         for _ in range(self._draw(st.integers(0, 1))):

@@ -78,7 +78,8 @@ def explain_step(step: plan.Step) -> str:
     """One step of a pattern, without its inner patterns."""
     match step:
         case plan.Scan():
-            return f"Scan ${step.variable}: {step.type_name}{_where(step.predicates)}"
+            among = " among those of any" if step.among else ""
+            return f"Scan ${step.variable}: {step.type_name}{among}{_where(step.predicates)}"
         case plan.Expand():
             return f"{_expand(step)}{_where(step.predicates)}"
         case plan.FilterRows():

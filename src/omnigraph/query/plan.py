@@ -52,6 +52,9 @@ class Scan:
     """Conditions on this variable alone, ready to be pushed into storage."""
     entity_id: Expression | None = None
     """The id of the only node that can satisfy them, if they fix a String key."""
+    among: tuple[Pattern, ...] = ()
+    """If there are any: only nodes that a solution of one of these binds the variable to. Engines
+    set it where an `any` finds fewer nodes than there are; the compiler never does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from omnigraph.engines.local.bindings import BindingTable, BindingValues
 from omnigraph.engines.local.grouping import Coded, Grouping, codes_of, totals
 from omnigraph.engines.local.ids import ABSENT
-from omnigraph.engines.local.match import PatternMatcher
+from omnigraph.engines.local.match import PatternMatcher, same_binding
 from omnigraph.engines.local.prepare import PreparedBlock
 from omnigraph.engines.local.ranking import Key, Rows, ordered_rows
 from omnigraph.engines.local.rows import taken
@@ -33,8 +33,15 @@ Tags = npt.NDArray[np.int32]
 def block_values(session: Session, block: PreparedBlock, frame: BindingTable) -> pa.Array:
     """The value of a block for each row."""
     outer, binding = _distinct(frame.only(block.reads))
-    tagged = outer.binding(_TAG, np.arange(outer.count, dtype=np.int32))
-    solutions = PatternMatcher(session).run(block.pattern, tagged, frozenset([_TAG]))
+    matcher = PatternMatcher(session)
+    inside = matcher.from_inside(block.pattern, outer.count)
+    if inside is not None:
+        tags = same_binding(inside, outer, block.reads)
+        found = np.flatnonzero(tags >= 0)
+        solutions = inside.take(found).binding(_TAG, tags[found].astype(np.int32))
+    else:
+        tagged = outer.binding(_TAG, np.arange(outer.count, dtype=np.int32))
+        solutions = matcher.run(block.pattern, tagged, frozenset([_TAG]))
     values = _values(session, block.step, solutions, outer.count)
     return values if binding is None else taken(values, binding)
 

@@ -26,7 +26,7 @@ from omnigraph.engines.local.grouping import Coded, codes_of, first_of_groups, i
 from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.last_hop import groups_of
 from omnigraph.engines.local.match import match
-from omnigraph.engines.local.order import Sizes, ordered
+from omnigraph.engines.local.order import Sizes
 from omnigraph.engines.local.prepare import PreparedRead, prepare
 from omnigraph.engines.local.ranking import Key, RankedRows, Rows, TieBreaker, ordered_rows, rank
 from omnigraph.engines.local.rows import MemoryBudget, taken
@@ -90,7 +90,9 @@ class LocalEngine:
         if not known.is_open:
             return known
         # Tables grow: an order is chosen again when one has twice as many rows.
-        key = (id(compiled), tuple(size.bit_length() for size in _table_sizes(run)))
+        table = run.reader.snapshot.table
+        sizes = (table(f"edge:{name}").row_count for name in known.edge_types)
+        key = (id(compiled), tuple(size.bit_length() for size in sizes))
         chosen = self._ordered.get(key)
         if chosen is None:
             # With the plan, so that no other plan has its `id` meanwhile.
@@ -99,18 +101,8 @@ class LocalEngine:
         return chosen[1]
 
 
-def _table_sizes(run: Execution) -> list[int]:
-    """The rows of the tables that the hops of a plan read."""
-    table = run.reader.snapshot.table
-    return [
-        table(f"edge:{step.edge_type}").row_count
-        for step in run.plan.pattern.steps
-        if isinstance(step, plan.Expand)
-    ]
-
-
 def _in_order(prepared: PreparedRead, run: Execution) -> PreparedRead:
-    """A plan whose steps are in the order that its tables make cheapest."""
+    """A plan that runs in the way that the sizes of its tables make cheapest."""
     if not prepared.is_open:
         return prepared
     table = run.reader.snapshot.table
@@ -121,9 +113,7 @@ def _in_order(prepared: PreparedRead, run: Execution) -> PreparedRead:
         return sum(table(f"node:{name}").row_count for name in names)
 
     sizes = Sizes(nodes, lambda name: table(f"edge:{name}").row_count)
-    compiled = prepared.compiled
-    pattern = ordered(compiled.pattern, sizes)
-    return prepared if pattern is compiled.pattern else prepare(replace(compiled, pattern=pattern))
+    return prepare(prepared.compiled, sizes)
 
 
 # --- answer ---------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.base import StepReport
+from omnigraph.engines.local import order
 from omnigraph.engines.local.adjacency import reserve_rows, spread_values
 from omnigraph.engines.local.bindings import (
     UNCOUNTED_ROWS,
@@ -321,10 +322,23 @@ class PatternMatcher:
             edges = self.session.tables.edges(test, frame.count)
             targets = self.session.tables.nodes(test.target_type)
             return self._is_linked(test, frame, edges, targets)
+        inside = self.from_inside(pattern, frame.count)
+        if inside is not None:
+            return same_binding(frame, inside, pattern.reads) >= 0
         tagged = frame.only(pattern.reads).binding(_TAG, np.arange(frame.count, dtype=np.int32))
         found = self.run(pattern, tagged, frozenset([_TAG]))
         mask[found.bound[_TAG]] = True
         return mask
+
+    def from_inside(self, pattern: PreparedPattern, rows: int) -> BindingTable | None:
+        """All solutions of a block, found from the inside if that costs less for so many rows."""
+        inside = pattern.inside
+        if inside is None or rows * inside.each_row < order.WORTH_INSIDE:
+            return None
+        start = self.run(inside.start, BindingTable.unit())
+        if start.count * inside.each_start * order.GAIN_MIN > rows * inside.each_row:
+            return None
+        return self.run(inside.rest, start, pattern.reads) if inside.rest.steps else start
 
     def _reads_optional(self, step: plan.Expand) -> bool:
         variables = self.session.prepared.variables
@@ -351,6 +365,31 @@ class PatternMatcher:
         for name in new:
             unmatched = unmatched.binding(name, np.full(unmatched.count, ABSENT, np.int32))
         return joined([matched, unmatched])
+
+
+def same_binding(
+    rows: BindingTable, among: BindingTable, names: Collection[str]
+) -> npt.NDArray[np.int64]:
+    """For each row, one of another table that binds one or two nodes alike; -1 if there is none."""
+    if not among.count:
+        return np.full(rows.count, -1)
+    reserve_rows(rows.count + among.count, 16)
+    if len(names) == 1:
+        (name,) = names
+        known, wanted = among.bound[name], rows.bound[name]
+        # The last entry is for all nodes beyond the ones that are known.
+        place = np.full(int(known.max()) + 2, -1)
+        place[known] = np.arange(among.count)
+        return place.take(wanted, mode="clip")
+    keys, wanted_keys = (
+        (table.bound[first].astype(np.int64) << 32) | table.bound[second]
+        for table in (among, rows)
+        for first, second in [sorted(names)]
+    )
+    by_key = stable_order(keys)
+    ascending = keys[by_key]
+    at = np.minimum(np.searchsorted(ascending, wanted_keys), len(keys) - 1)
+    return np.where(ascending[at] == wanted_keys, by_key[at], -1)
 
 
 def _no_rows(names: Iterable[str]) -> BindingTable:

@@ -24,6 +24,10 @@ from omnigraph.query.lower import reversed_hop
 GAIN_MIN = 2.0
 """Another order is taken if it is expected to cost this many times less."""
 
+WORTH_INSIDE = 1_024.0
+"""Where solving a block for rows is expected to cost less than this, it is not solved from the
+inside."""
+
 _MOVES_MAX = 9
 """With more hops and scans than this, the order stays: all orders would be too many."""
 
@@ -48,24 +52,30 @@ class Sizes:
 
 def ordered(pattern: plan.Pattern, sizes: Sizes) -> plan.Pattern:
     """The steps in the order that is expected to cost least; the same pattern if it has it."""
-    parts = _Parts.of(pattern)
-    return pattern if parts is None else _Orders(parts, sizes).best() or pattern
+    parts = Parts.of(pattern)
+    if parts is None or not parts.is_open:
+        return pattern
+    best = Orders(parts, sizes).best()
+    return pattern if best is None or best == pattern else best
 
 
 def is_open(pattern: plan.Pattern) -> bool:
     """Whether the steps may come in several orders."""
-    return _Parts.of(pattern) is not None
+    parts = Parts.of(pattern)
+    return parts is not None and parts.is_open
 
 
 # --- what may move --------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class _Parts:
+class Parts:
     """A pattern taken apart."""
 
-    whole: plan.Pattern
-    first: plan.Step
+    first: plan.Step | None
+    """None for a block that begins at variables bound around it."""
+    outer: frozenset[str]
+    """The node variables that are bound before the first step."""
     movers: list[Mover]
     """Hops and scans without their conditions, in the order of the compiler."""
     predicates: list[ex.Expression]
@@ -77,14 +87,26 @@ class _Parts:
     """The types of the node variables that the movers bind."""
 
     @classmethod
-    def of(cls, pattern: plan.Pattern) -> _Parts | None:
+    def of(cls, pattern: plan.Pattern) -> Parts | None:
+        """A whole match; None if its order is fixed."""
         steps = pattern.steps
-        movable = (plan.Scan, plan.Expand, plan.FilterRows, plan.Exclude, plan.Exists)
-        end = next((at for at, s in enumerate(steps) if at and not isinstance(s, movable)), None)
         if not steps or not isinstance(steps[0], plan.Scan | plan.Stage):
             return None
-        parts = cls(pattern, steps[0], [], [], [], steps[end:] if end is not None else ())
-        moving = steps[1:end]
+        movable = (plan.Scan, plan.Expand, plan.FilterRows, plan.Exclude, plan.Exists)
+        end = next((at for at, s in enumerate(steps) if at and not isinstance(s, movable)), None)
+        rest = steps[end:] if end is not None else ()
+        return cls.made(steps[0], steps[1:end], frozenset(), rest)
+
+    @classmethod
+    def made(
+        cls,
+        first: plan.Step | None,
+        moving: Sequence[plan.Step],
+        outer: frozenset[str],
+        rest: tuple[plan.Step, ...] = (),
+    ) -> Parts | None:
+        """A first step and those that may move; None if one of them may not."""
+        parts = cls(first, outer, [], [], [], rest)
         for step in moving:
             match step:
                 case plan.Scan() | plan.Expand():
@@ -99,20 +121,25 @@ class _Parts:
                     parts.movers.append(bare)
                 case plan.FilterRows():
                     parts.predicates += step.predicates
-        bound = set(parts.types) | _introduced(steps[0])
+        bound = set(parts.types) | _introduced(first) | outer
         bound |= {n for m in parts.movers for n in _names_of(m) if n is not None}
         for step in moving:
             if isinstance(step, plan.Exclude | plan.Exists):
-                mentioned = _mentioned_by(step)
+                mentioned = mentioned_by(step)
                 if mentioned is None:
                     return None
                 parts.tests.append((step, frozenset(mentioned & bound)))
-        hops = sum(isinstance(mover, plan.Expand) for mover in parts.movers)
         is_fixed = len(parts.movers) > _MOVES_MAX or any(map(_can_fail, parts.predicates))
-        return None if hops + len(parts.tests) < 2 or not hops or is_fixed else parts
+        return None if is_fixed else parts
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is more than one order."""
+        hops = sum(isinstance(mover, plan.Expand) for mover in self.movers)
+        return hops > 0 and hops + len(self.tests) > 1
 
 
-def _introduced(step: plan.Step) -> set[str]:
+def _introduced(step: plan.Step | None) -> set[str]:
     match step:
         case plan.Scan():
             return {step.variable}
@@ -128,7 +155,7 @@ def _names_of(mover: Mover) -> Iterator[str | None]:
         yield from (mover.source, mover.target, mover.edge_variable, mover.path_variable)
 
 
-def _mentioned_by(step: plan.Step) -> set[str] | None:
+def mentioned_by(step: plan.Step) -> set[str] | None:
     """The variables a step of a block names; None if it has to stay where it is."""
     found: set[str] = set()
     match step:
@@ -147,7 +174,7 @@ def _mentioned_by(step: plan.Step) -> set[str] | None:
             return None
     for pattern in patterns:
         for inner in pattern.steps:
-            more = _mentioned_by(inner)
+            more = mentioned_by(inner)
             if more is None:
                 return None
             found |= more
@@ -165,14 +192,20 @@ _Best: TypeAlias = tuple[float, tuple[int, ...]]
 """What the steps that are left cost, and their order."""
 
 
-class _Orders:
-    def __init__(self, parts: _Parts, sizes: Sizes) -> None:
+class Orders:
+    """The orders of the parts of a pattern.
+
+    ``rows`` is what there is after the first step, if that is not to be estimated.
+    """
+
+    def __init__(self, parts: Parts, sizes: Sizes, rows: float | None = None) -> None:
         self._parts = parts
         self._sizes = sizes
-        self._bound_first = frozenset(_introduced(parts.first))
+        self._bound_first = parts.outer | _introduced(parts.first)
+        self._first_rows = _rows_of_first(parts.first, sizes) if rows is None else rows
         self._known: dict[frozenset[int], _Best | None] = {}
         self._local = {
-            name: _share(
+            name: share(
                 [p for p in parts.predicates if ex.variables_of(p) == {name}],
                 max(sizes.nodes(type_name), 1),
             )
@@ -181,17 +214,29 @@ class _Orders:
 
     def best(self) -> plan.Pattern | None:
         """The cheapest order, if it is worth it."""
-        found = self._cheapest(frozenset())
+        chosen = self.chosen()
+        return None if chosen is None else plan.Pattern(self.emitted(chosen[1]))
+
+    def chosen(self) -> tuple[float, tuple[int, ...]] | None:
+        """The order to take, with its cost: the one of the compiler unless another is cheaper."""
+        found = self.cheapest()
         if found is None:
             return None
-        written = self._cost(tuple(range(len(self._parts.movers))))
-        order = tuple(range(len(self._parts.movers)))
+        written = self.written()
         if written is None or found[0] * GAIN_MIN <= written:
-            order = found[1]
-        steps = self._emitted(order)
-        return None if steps == self._parts.whole.steps else plan.Pattern(steps)
+            return found
+        return written, tuple(range(len(self._parts.movers)))
 
-    def _bound(self, done: Iterable[int]) -> frozenset[str]:
+    def cheapest(self) -> tuple[float, tuple[int, ...]] | None:
+        """The cheapest order, with its cost; None if not all steps can run."""
+        return self._cheapest(frozenset())
+
+    def written(self) -> float | None:
+        """The cost of the order of the compiler; None if it cannot run."""
+        return self._cost(tuple(range(len(self._parts.movers))))
+
+    def bound(self, done: Iterable[int]) -> frozenset[str]:
+        """The variables that have a value after some movers."""
         names = {n for at in done for n in _names_of(self._parts.movers[at]) if n is not None}
         return self._bound_first | names
 
@@ -202,7 +247,7 @@ class _Orders:
 
     def _left(self, done: frozenset[int]) -> tuple[frozenset[int], list[int]]:
         """What is done, with the scans of variables that hops have bound; and what can be next."""
-        bound = self._bound(done)
+        bound = self.bound(done)
         movers = self._parts.movers
         done |= {
             at for at, m in enumerate(movers) if isinstance(m, plan.Scan) and m.variable in bound
@@ -241,64 +286,56 @@ class _Orders:
 
     # --- estimates --------------------------------------------------------------------------------
 
+    def rows_after(self, order: Sequence[int]) -> float:
+        """How many rows are left after some movers."""
+        return self._rows(self._left(frozenset(order))[0])
+
     def _rows(self, done: frozenset[int]) -> float:
         """How many rows are left when some movers are done, whatever their order."""
-        first = self._parts.first
-        rows = _STAGE_ROWS
-        if isinstance(first, plan.Scan):
-            size = max(self._sizes.nodes(first.type_name), 1)
-            rows = 1.0 if first.entity_id is not None else size * _share(first.predicates, size)
-        bound = self._bound(done)
+        rows = self._first_rows
+        bound = self.bound(done)
         for name in bound - self._bound_first:
             if name in self._parts.types:
                 rows *= max(self._sizes.nodes(self._parts.types[name]), 1) * self._local[name]
         for at in done:
             mover = self._parts.movers[at]
             if isinstance(mover, plan.Expand):
-                rows *= min(self._reached(mover) / max(self._sizes.nodes(mover.target_type), 1), 1)
+                rows *= min(
+                    reached(self._sizes, mover) / max(self._sizes.nodes(mover.target_type), 1), 1
+                )
                 if mover.edge_variable is not None:
                     of_edge = [
                         p
                         for p in self._parts.predicates
                         if ex.variables_of(p) == {mover.edge_variable}
                     ]
-                    rows *= _share(of_edge, self._sizes.edges(mover.edge_type))
+                    rows *= share(of_edge, self._sizes.edges(mover.edge_type))
         for predicate in self._parts.predicates:
             read = ex.variables_of(predicate)
             if len(read) > 1 and read <= bound:
                 rows *= _TEST_SHARE
         return rows
 
-    def _reached(self, hop: plan.Expand) -> float:
-        """How many nodes of the type of its target a hop reaches from one of its sources."""
-        sizes = self._sizes
-        near, far = hop.declared
-        edges = sizes.edges(hop.edge_type) * (2 if hop.direction == "both" else 1)
-        degree = edges / max(sizes.nodes(near), 1)
-        share = min(sizes.nodes(hop.target_type) / max(sizes.nodes(far), 1), 1.0)
-        found = expected_reach(degree, hop.maximum) if hop.maximum > 1 else degree
-        return min(found, sizes.nodes(far)) * share
-
     def _step_cost(self, done: frozenset[int], at: int) -> float:
         """The rows that a step reads and makes, before its conditions are tested."""
-        mover, bound, rows = self._parts.movers[at], self._bound(done), self._rows(done)
+        mover, bound, rows = self._parts.movers[at], self.bound(done), self._rows(done)
         if isinstance(mover, plan.Scan):
             size = max(self._sizes.nodes(mover.type_name), 1)
             return rows + rows * size * self._local[mover.variable]
         if mover.source in bound and mover.target in bound:
             return rows
         hop = mover if mover.source in bound else reversed_hop(mover)
-        return rows + rows * self._reached(hop)
+        return rows + rows * reached(self._sizes, hop)
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _emitted(self, order: tuple[int, ...]) -> tuple[plan.Step, ...]:
+    def emitted(self, order: tuple[int, ...]) -> tuple[plan.Step, ...]:
         """The steps of an order, with every condition where its variables are bound."""
         parts = self._parts
         bound = set(self._bound_first)
         waiting = list(parts.predicates)
-        placed = self._placed(order)
-        steps: list[plan.Step] = [parts.first]
+        placed = self.placed(order)
+        steps: list[plan.Step] = [] if parts.first is None else [parts.first]
 
         def take(reads: Callable[[frozenset[str]], bool]) -> tuple[ex.Expression, ...]:
             found = [p for p in waiting if reads(ex.variables_of(p))]
@@ -329,14 +366,14 @@ class _Orders:
             test(position)
         return (*steps, *parts.rest)
 
-    def _placed(self, order: tuple[int, ...]) -> dict[int, list[Test]]:
+    def placed(self, order: tuple[int, ...]) -> dict[int, list[Test]]:
         """After which step of the order each test runs: where few rows are left."""
         rows: list[float] = []
         ready: list[frozenset[str]] = []
         for end in range(len(order) + 1):
             done, _ = self._left(frozenset(order[:end]))
             rows.append(self._rows(done))
-            ready.append(self._bound(done))
+            ready.append(self.bound(done))
         placed: dict[int, list[Test]] = {}
         for step, read in self._parts.tests:
             first = next(at for at, bound in enumerate(ready) if read <= bound)
@@ -346,15 +383,35 @@ class _Orders:
         return placed
 
 
-def _share(predicates: Sequence[ex.Expression], size: int) -> float:
+def _rows_of_first(first: plan.Step | None, sizes: Sizes) -> float:
+    match first:
+        case plan.Scan(entity_id=None):
+            size = max(sizes.nodes(first.type_name), 1)
+            return size * share(first.predicates, size)
+        case plan.Stage():
+            return _STAGE_ROWS
+    return 1.0
+
+
+def reached(sizes: Sizes, hop: plan.Expand) -> float:
+    """How many nodes of the type of its target a hop reaches from one of its sources."""
+    near, far = hop.declared
+    edges = sizes.edges(hop.edge_type) * (2 if hop.direction == "both" else 1)
+    degree = edges / max(sizes.nodes(near), 1)
+    of_type = min(sizes.nodes(hop.target_type) / max(sizes.nodes(far), 1), 1.0)
+    found = expected_reach(degree, hop.maximum) if hop.maximum > 1 else degree
+    return min(found, sizes.nodes(far)) * of_type
+
+
+def share(predicates: Sequence[ex.Expression], size: int) -> float:
     """The share of ``size`` values that is expected to pass some conditions on one variable."""
-    share = 1.0
+    passing = 1.0
     for predicate in predicates:
         match predicate:
             case ex.Compare(operator="="):
-                share *= float(size) ** -0.5 if size else 1.0
+                passing *= float(size) ** -0.5 if size else 1.0
             case ex.Compare():
-                share *= _RANGE_SHARE
+                passing *= _RANGE_SHARE
             case _:
-                share *= _TEST_SHARE
-    return share
+                passing *= _TEST_SHARE
+    return passing

@@ -13,7 +13,8 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from omnigraph.engines.local.order import is_open
+from omnigraph.engines.local.inside import can_be_driven, driven, from_inside
+from omnigraph.engines.local.order import Sizes, is_open, ordered
 from omnigraph.model.arrow import DST, ID, SRC, arrow_type
 from omnigraph.model.references import END_TYPES
 from omnigraph.query import expressions as ex
@@ -42,7 +43,7 @@ class PreparedStep:
     step: plan.Step
     needed: frozenset[str]
     patterns: tuple[PreparedPattern, ...] = ()
-    """The inner patterns of `not`, `any` and `optional`."""
+    """The inner patterns of `not`, `any` and `optional`; those a scan is `among`."""
     anchors: tuple[Anchor, ...] = ()
     """Equalities that an index can look up."""
     residual: tuple[ex.Expression, ...] = ()
@@ -60,6 +61,21 @@ class PreparedPattern:
     steps: tuple[PreparedStep, ...]
     reads: frozenset[str]
     """Variables bound outside that the pattern reads."""
+    inside: PreparedInside | None = None
+    """Of a block: another way to solve it, if it may be cheaper."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedInside:
+    """A block as a match of its own, which binds the variables around it: see `from_inside`."""
+
+    start: PreparedPattern
+    """The scan it begins with."""
+    rest: PreparedPattern
+    each_start: float
+    """The expected cost for each node that the scan finds."""
+    each_row: float
+    """What solving the block costs for each row around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,18 +190,38 @@ class PreparedRead:
     blocks: dict[str, PreparedBlock]
     """The blocks that give rows a value, by the variable of the value."""
     per: plan.LimitPer | None
+    is_counted: bool
+    """Whether solutions are counted without rows: their steps keep their order."""
     is_open: bool
-    """Whether the steps may come in another order; not where solutions are counted without rows."""
+    """Whether the sizes of tables may change how it runs."""
+    edge_types: tuple[str, ...]
+    """The edge types of all hops."""
 
 
-def prepare(compiled: plan.ReadPlan) -> PreparedRead:
-    """The plan with everything that does not depend on data or parameters."""
-    return _Preparation(compiled).prepared()
+def prepare(compiled: plan.ReadPlan, sizes: Sizes | None = None) -> PreparedRead:
+    """The plan with everything that does not depend on data or parameters.
+
+    With the sizes of its tables its steps are in the order that is expected to cost least.
+    """
+    prepared = _Preparation(compiled, sizes).prepared()
+    if sizes is None or not prepared.is_open:
+        return prepared
+    pattern = driven(compiled.pattern, sizes)
+    if pattern is None:
+        pattern = compiled.pattern
+        if not prepared.is_counted:
+            pattern = ordered(pattern, sizes)
+    if pattern is compiled.pattern:
+        return prepared
+    return _Preparation(replace(compiled, pattern=pattern), sizes).prepared()
 
 
 @dataclass(slots=True)
 class _Preparation:
     compiled: plan.ReadPlan
+    sizes: Sizes | None = None
+    has_choice: bool = False
+    """Whether a block may be solved from the inside, or a stage be ordered."""
     variables: dict[str, VariableInfo] = field(default_factory=dict)
     calls: dict[str, SearchCall] = field(default_factory=dict)
     names: dict[SearchCall, str] = field(default_factory=dict)
@@ -194,6 +230,7 @@ class _Preparation:
     followed: set[str] = field(default_factory=set)
     computed: dict[str, plan.Compute] = field(default_factory=dict)
     blocks: dict[str, PreparedBlock] = field(default_factory=dict)
+    edge_types: set[str] = field(default_factory=set)
 
     def prepared(self) -> PreparedRead:
         compiled = self.compiled
@@ -262,7 +299,11 @@ class _Preparation:
             _carried(columns, group_by),
             {name: self._block(name) for name in self.computed},
             per,
-            len(pattern.steps) > 2 and not is_counted and is_open(compiled.pattern),
+            is_counted,
+            self.has_choice
+            or can_be_driven(compiled.pattern)
+            or (len(pattern.steps) > 2 and not is_counted and is_open(compiled.pattern)),
+            tuple(sorted(self.edge_types)),
         )
 
     # --- expressions ------------------------------------------------------------------------------
@@ -337,7 +378,7 @@ class _Preparation:
             needed = {tie.name for tie in step.ties}
             for expression in (*(value for _, value in items), *(key.expression for key in order)):
                 needed |= self._reads(expression)
-            pattern = self._pattern(step.pattern, frozenset(needed))
+            pattern = self._inner(step.pattern, frozenset(needed))
             known = PreparedBlock(replace(step, items=items, order=order), pattern)
             self.blocks[variable] = known
         return known
@@ -374,6 +415,7 @@ class _Preparation:
                 case plan.Scan():
                     self.variables[step.variable] = VariableInfo("node", step.type_name, optional)
                 case plan.Expand():
+                    self.edge_types.add(step.edge_type)
                     if not step.target_is_bound:
                         info = VariableInfo("node", step.target_type, optional)
                         self.variables[step.target] = info
@@ -426,6 +468,33 @@ class _Preparation:
         reads = frozenset(needed - introduced)
         return PreparedPattern(tuple(reversed(prepared)), reads)
 
+    def _inner(self, pattern: plan.Pattern, needed: frozenset[str]) -> PreparedPattern:
+        """The pattern of a block that is solved for rows, or from the inside."""
+        prepared = self._pattern(pattern, needed)
+        around = {name: self.variables.get(name) for name in sorted(prepared.reads)}
+        types = {
+            name: info.type_name
+            for name, info in around.items()
+            if info is not None and info.kind == "node" and not info.optional
+        }
+        if len(types) < len(around) or single_test(prepared) is not None:
+            return prepared
+        if self.sizes is None:
+            self.has_choice |= bool(types)
+            return prepared
+        found = from_inside(pattern, types, self.sizes)
+        if found is None:
+            return prepared
+        self.has_choice = True
+        whole = self._pattern(found.pattern, needed | prepared.reads)
+        inside = PreparedInside(
+            PreparedPattern(whole.steps[:1], frozenset()),
+            PreparedPattern(whole.steps[1:], frozenset()),
+            found.each_start,
+            found.each_row,
+        )
+        return replace(prepared, inside=inside)
+
     def _step(self, step: plan.Step, needed: frozenset[str]) -> PreparedStep:
         match step:
             case plan.Scan():
@@ -437,8 +506,9 @@ class _Preparation:
                     self._step(_of_type(rewritten, name), needed)
                     for name, _ in self.compiled.nodes_of.get(step.type_name, ())
                 )
+                among = tuple(self._pattern(one, frozenset([step.variable])) for one in step.among)
                 return PreparedStep(
-                    rewritten, needed, anchors=anchors, residual=residual, parts=parts
+                    rewritten, needed, among, anchors=anchors, residual=residual, parts=parts
                 )
             case plan.Expand():
                 predicates = tuple(map(self.rewritten, step.predicates))
@@ -449,14 +519,16 @@ class _Preparation:
                 predicates = tuple(map(self.rewritten, step.predicates))
                 return PreparedStep(plan.FilterRows(predicates), needed)
             case plan.Exclude():
-                return PreparedStep(step, needed, (self._pattern(step.pattern, frozenset()),))
+                return PreparedStep(step, needed, (self._inner(step.pattern, frozenset()),))
             case plan.Exists():
-                inner = tuple(self._pattern(one, frozenset()) for one in step.alternatives)
+                inner = tuple(self._inner(one, frozenset()) for one in step.alternatives)
                 return PreparedStep(step, needed, inner)
             case plan.Extend():
                 return PreparedStep(step, needed, (self._pattern(step.pattern, needed),))
             case plan.Stage():
-                before = prepare(step.read)
+                before = prepare(step.read, self.sizes)
+                self.has_choice |= before.is_open
+                self.edge_types.update(before.edge_types)
                 for known, columns in (
                     (self.node_columns, before.node_columns),
                     (self.edge_columns, before.edge_columns),
@@ -615,7 +687,7 @@ def _hub(root: PreparedStep, hops: Mapping[str, TreeHop], tested: Iterable[froze
     """
     assert isinstance(root.step, plan.Scan)
     start = root.step.variable
-    if root.anchors or root.step.entity_id is not None:
+    if root.anchors or root.patterns or root.step.entity_id is not None:
         return start  # few nodes to start from
     filtered = {name for names in tested for name in names}
     filtered |= {name for name, hop in hops.items() if hop.step.predicates}

@@ -47,6 +47,8 @@ _WHOLE_SHARE = 2
 
 def scanned(session: Session, one: PreparedStep) -> tuple[Slots, str]:
     """The nodes a scan binds, and how they were found."""
+    if one.patterns:
+        return _among(session, one), "nodes of any"
     if one.parts:
         found = [scanned(session, part) for part in one.parts]
         return np.concatenate([slots for slots, _ in found]), found[0][1]
@@ -72,6 +74,24 @@ def scanned(session: Session, one: PreparedStep) -> tuple[Slots, str]:
         return slots, strategy
     mask = BindingValues(session, BindingTable(len(slots), {step.variable: slots})).mask(predicates)
     return (slots if mask is None else slots[mask]), strategy
+
+
+def _among(session: Session, one: PreparedStep) -> Slots:
+    """The nodes that the patterns of a scan find, and that satisfy its conditions."""
+    # Patterns begin with scans.
+    from omnigraph.engines.local.match import PatternMatcher
+
+    assert isinstance(one.step, plan.Scan)
+    name = one.step.variable
+    matcher = PatternMatcher(session)
+    found = [
+        matcher.run(pattern, BindingTable.unit(), frozenset([name])).bound[name]
+        for pattern in one.patterns
+    ]
+    slots = sorted_distinct(np.concatenate(found))
+    frame = BindingTable(len(slots), {name: slots})
+    mask = BindingValues(session, frame).mask(one.step.predicates)
+    return slots if mask is None else slots[mask]
 
 
 def masked_nodes(

@@ -1,0 +1,203 @@
+"""Blocks solved from the inside: from a selective variable of the block to those around it.
+
+A block such as `any { $p wrote $m  $m.title = "x" }` is usually tested for the rows around it.
+Where an equality leaves few nodes of one of its own variables, following its hops from there costs
+less than asking each row: the solutions then say which nodes of the variables around it have one.
+An `any` of one variable can even begin the whole match, in the place of a scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from omnigraph.engines.local import order
+from omnigraph.engines.local.order import Orders, Parts, Sizes, share
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan
+
+READS_MAX = 2
+"""Solutions are found again by so many variables, which are one number together."""
+
+_SCAN_COST = 0.05
+"""What reading a node of a whole table costs, in rows of a hop."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromInside:
+    """A block as a match of its own."""
+
+    pattern: plan.Pattern
+    """Begins with the scan of one of the block's variables, and binds those around it."""
+    rows: float
+    """Solutions that are expected."""
+    cost: float
+    each_start: float
+    """The cost for each node of its first variable."""
+    each_row: float
+    """What solving the block costs for each row around it."""
+
+
+def from_inside(block: plan.Pattern, around: Mapping[str, str], sizes: Sizes) -> FromInside | None:
+    """The cheapest way from within, for a block that reads node variables around it.
+
+    ``around`` names them with their types.
+    """
+    if not 1 <= len(around) <= READS_MAX or not _is_movable(block):
+        return None
+    reads = frozenset(around)
+    outside = Parts.made(None, block.steps, reads)
+    if outside is None:
+        return None
+    each_row = Orders(outside, sizes, 1.0).written()
+    if each_row is None:
+        return None
+    best: FromInside | None = None
+    for scan in _starts({**around, **outside.types}, outside.predicates):
+        own = set(scan.predicates)
+        parts = Parts.made(scan, block.steps, frozenset())
+        assert parts is not None
+        parts.predicates = [each for each in parts.predicates if each not in own]
+        found = _solved(parts, reads, sizes, max(each_row, 1.0))
+        if found is not None and (best is None or found.cost < best.cost):
+            best = found
+    return best
+
+
+def _solved(
+    parts: Parts, reads: frozenset[str], sizes: Sizes, each_row: float
+) -> FromInside | None:
+    orders = Orders(parts, sizes)
+    cheapest = orders.cheapest()
+    bound = orders.bound(range(len(parts.movers)))
+    named = {name for each in parts.predicates for name in ex.variables_of(each)}
+    if cheapest is None or not (reads | named) <= bound:
+        return None
+    cost, taken = cheapest
+    started = max(orders.rows_after(()), 1.0)
+    return FromInside(
+        plan.Pattern(orders.emitted(taken)),
+        orders.rows_after(taken),
+        cost + started,
+        max(cost / started, 1.0),
+        each_row,
+    )
+
+
+def _starts(types: Mapping[str, str], predicates: Sequence[ex.Expression]) -> Iterator[plan.Scan]:
+    """Scans of variables that an equality leaves few nodes of."""
+    for name, type_name in types.items():
+        alone = tuple(each for each in predicates if ex.variables_of(each) == {name})
+        if any(map(_is_equality, alone)):
+            yield plan.Scan(name, type_name, alone)
+
+
+def _is_equality(predicate: ex.Expression) -> bool:
+    return isinstance(predicate, ex.ListContains) or (
+        isinstance(predicate, ex.Compare) and predicate.operator == "="
+    )
+
+
+def _is_movable(block: plan.Pattern) -> bool:
+    movable = (plan.Scan, plan.Expand, plan.FilterRows, plan.Exclude, plan.Exists)
+    return all(isinstance(step, movable) for step in block.steps)
+
+
+# --- any in the place of a scan -------------------------------------------------------------------
+
+
+def can_be_driven(pattern: plan.Pattern) -> bool:
+    """Whether an `any` may begin a match; whether it is worth it depends on sizes."""
+    parts = _drivable(pattern)
+    return parts is not None and any(
+        isinstance(test, plan.Exists) and len(reads) == 1 for test, reads in parts.tests
+    )
+
+
+def driven(pattern: plan.Pattern, sizes: Sizes) -> plan.Pattern | None:
+    """The match as it begins with the nodes that an `any` finds; None if that is not cheaper."""
+    parts = _drivable(pattern)
+    if parts is None:
+        return None
+    best: tuple[float, plan.Pattern] | None = None
+    for place in range(len(parts.tests)):
+        found = _driven_by(parts, place, sizes)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found
+    if best is None or best[0] * order.GAIN_MIN > _cost_of(parts, sizes):
+        return None
+    return best[1]
+
+
+def _drivable(pattern: plan.Pattern) -> Parts | None:
+    parts = Parts.of(pattern)
+    if parts is None or not isinstance(parts.first, plan.Scan):
+        return None
+    return None if parts.first.entity_id is not None or parts.first.among else parts
+
+
+def _driven_by(parts: Parts, place: int, sizes: Sizes) -> tuple[float, plan.Pattern] | None:
+    """The match that begins with one of its tests, and its cost."""
+    test, reads = parts.tests[place]
+    first = parts.first
+    assert isinstance(first, plan.Scan)
+    types = parts.types | {first.variable: first.type_name}
+    name = next(iter(reads), "")
+    if not isinstance(test, plan.Exists) or len(reads) != 1 or name not in types:
+        return None
+    around = {name: types[name]}
+    solved = [from_inside(each, around, sizes) for each in test.alternatives]
+    found = [each for each in solved if each is not None]
+    if len(found) < len(solved):
+        return None
+    predicates = [*first.predicates, *parts.predicates]
+    alone = tuple(each for each in predicates if ex.variables_of(each) == {name})
+    size = max(sizes.nodes(types[name]), 1)
+    rows = min(sum(each.rows for each in found), size) * share(alone, size)
+    among = tuple(each.pattern for each in found)
+    bare = [] if first.variable == name else [replace(first, predicates=())]
+    rooted = replace(
+        parts,
+        first=plan.Scan(name, types[name], alone, among=among),
+        movers=[*bare, *parts.movers],
+        predicates=[each for each in predicates if each not in alone],
+        tests=[each for at, each in enumerate(parts.tests) if at != place],
+        types=types,
+    )
+    orders = Orders(rooted, sizes, rows)
+    cheapest = orders.cheapest()
+    if cheapest is None:
+        return None
+    cost = cheapest[0] + sum(each.cost for each in found)
+    return cost, plan.Pattern(orders.emitted(cheapest[1]))
+
+
+def _cost_of(parts: Parts, sizes: Sizes) -> float:
+    """What a match is expected to cost that begins as the compiler has it."""
+    orders = Orders(parts, sizes)
+    chosen = orders.chosen()
+    if chosen is None:
+        return 0.0
+    cost, taken = chosen
+    assert isinstance(parts.first, plan.Scan)
+    if not any(map(_is_equality, parts.first.predicates)):
+        cost += _SCAN_COST * sizes.nodes(parts.first.type_name)
+    types = parts.types | {parts.first.variable: parts.first.type_name}
+    positions = {id(test): at for at, tests in orders.placed(taken).items() for test in tests}
+    for test, reads in parts.tests:
+        around = {name: types[name] for name in reads if name in types}
+        if isinstance(test, plan.Exists) and len(around) == len(reads):
+            rows = orders.rows_after(taken[: positions[id(test)]])
+            cost += sum(_cost_of_test(each, around, rows, sizes) for each in test.alternatives)
+    return cost
+
+
+def _cost_of_test(
+    block: plan.Pattern, around: Mapping[str, str], rows: float, sizes: Sizes
+) -> float:
+    """What a block costs that is tested for so many rows, from outside or from inside."""
+    parts = Parts.made(None, block.steps, frozenset(around))
+    each = None if parts is None else Orders(parts, sizes, 1.0).written()
+    outside = rows * max(each or 1.0, 1.0)
+    solved = from_inside(block, around, sizes)
+    return outside if solved is None else min(outside, solved.cost + _SCAN_COST * rows)

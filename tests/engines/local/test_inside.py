@@ -1,0 +1,114 @@
+"""Blocks solved from a selective variable of their own, and an `any` that begins a match."""
+
+from __future__ import annotations
+
+import pytest
+
+import omnigraph as og
+from omnigraph.engines.local import order
+from omnigraph.engines.local.inside import can_be_driven, driven
+from omnigraph.query import plan
+from tests.engines.local.graphs import city, knows, lives, load, new_graph, person, with_engine
+from tests.engines.local.test_order import SIZES, pattern_of, shown
+
+PEOPLE = 400
+
+
+def test_an_any_that_finds_few_nodes_begins_the_match():
+    pattern = pattern_of(
+        """
+        $p knows $friend
+        any { all { $post hasCreator $friend  $post.name = "x" } }
+        """
+    )
+    assert isinstance(pattern.steps[-1], plan.Exists)
+    found = driven(pattern, SIZES)
+    assert found is not None
+    assert shown(found) == [
+        "Scan $friend: Person among those of any",
+        "Expand $friend <-Knows- $p: Person",
+    ]
+    scan = found.steps[0]
+    assert isinstance(scan, plan.Scan)
+    assert [shown(each) for each in scan.among] == [
+        ['Scan $post: Post where $post.name = "x"', "Expand $post -HasCreator-> $friend: Person"]
+    ]
+
+
+def test_an_any_stays_a_test_where_it_finds_many_nodes_or_few_rows_ask_it():
+    many = "$p knows $friend  any { all { $post hasCreator $friend  $post.words > 3 } }"
+    assert driven(pattern_of(many), SIZES) is None
+    one = (
+        '$p: Person { name: "a" }  $p knows $friend'
+        '  any { all { $post hasCreator $friend  $post.name = "x" } }'
+    )
+    assert not can_be_driven(pattern_of(one))
+    two = '$p knows $f  any { all { $f knows $p } all { $post hasCreator $f  $post.name = "x" } }'
+    assert driven(pattern_of(two), SIZES) is None  # one alternative cannot be
+
+
+def test_conditions_on_the_driven_variable_and_on_others_are_kept():
+    pattern = pattern_of(
+        """
+        $p knows $friend  $p.age > 3  $friend.age > 5
+        not { $_ hasMember $p }
+        any { all { $post hasCreator $friend  $post.name = "x" } }
+        """
+    )
+    found = driven(pattern, SIZES)
+    assert found is not None
+    assert shown(found) == [
+        "Scan $friend: Person among those of any where $friend.age > 5",
+        "Expand $friend <-Knows- $p: Person where $p.age > 3",
+        "Exclude",
+    ]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
+    """Everyone knows the three next ones, and lives in the city of their ten."""
+    made = new_graph(tmp_path_factory.mktemp("inside"))
+    records = [person(f"p{no:03}", age=no) for no in range(PEOPLE)]
+    records += [city(f"c{no}", size=no) for no in range(PEOPLE // 10)]
+    for no in range(PEOPLE):
+        records += [knows(f"p{no:03}", f"p{(no + by) % PEOPLE:03}", since=by) for by in (1, 2, 3)]
+        records.append(lives(f"p{no:03}", f"c{no // 10}"))
+    load(made, *records)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("clauses", "strategy"),
+    [
+        ('$p: Person  any { all { $p knows $q  $q.name = "p007" } }', "nodes of any"),
+        ('$p knows $o  any { all { $o livesIn $c  $c.name = "c3" } }', "nodes of any"),
+        (
+            '$p: Person  any { all { $p knows $q  $q.name = "p007" } all { $p.name = "p100" } }',
+            "nodes of any",
+        ),
+        ('$p: Person  not { $p livesIn $c  $c.name = "c3" }', "anti-join"),
+        ('$p: Person  count { $p $e:knows $q  $q.name = "p007"  $e.since > 1 } > 0', "filter"),
+        (
+            '$p knows $o  not { $p livesIn $c  $o livesIn $c  $c.name = "c3" }',
+            "anti-join",
+        ),
+    ],
+)
+def test_blocks_solved_from_the_inside_leave_the_same_rows(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch, clauses: str, strategy: str
+):
+    shown = "return { $p.name as p, count(*) as n } order { p }"
+    text = f"query q() {{ match {{ {clauses} }} {shown} }}"
+    monkeypatch.setattr(order, "GAIN_MIN", 1e12)
+    monkeypatch.setattr(order, "WORTH_INSIDE", 1e12)
+    rows = with_engine(graph)[0].query(text).to_pylist()
+    assert rows
+    monkeypatch.setattr(order, "GAIN_MIN", 0.01)
+    monkeypatch.setattr(order, "WORTH_INSIDE", 0.0)
+    found = with_engine(graph)[0].query(text, explain=True)
+    assert found.to_pylist() == rows
+    assert found.explain is not None and found.explain.run is not None
+    steps = found.explain.run.steps
+    assert strategy in [step.strategy for step in steps]
+    # The variable with the equality is scanned, and not tested row by row.
+    assert any(step.step.startswith("Scan $") and " = " in step.step for step in steps)

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.judges import Parameters
@@ -107,10 +108,52 @@ class Drawing:
         day = dt.datetime.fromisoformat(str(written[at].astype("datetime64[D]")))
         return friend, names[int(one[at])].as_py(), names[int(other[at])].as_py(), day
 
-    def city(self) -> str:
-        """The name of a city, by the people who live there."""
-        homes = self._network.edges["PersonIsLocatedIn"]["to"].to_numpy()
-        return str(self._network.nodes["City"]["name"][int(self._random.choice(homes))].as_py())
+    def home(self, person: int | None = None) -> str:
+        """The name of the country of a person, or of anybody."""
+        edges = self._network.edges
+        cities = edges["PersonIsLocatedIn"]["to"].to_numpy()
+        city = int(cities[person] if person is not None else self._random.choice(cities))
+        within = edges["IsPartOf"].filter(pc.equal(edges["IsPartOf"]["from_type"], "City"))
+        country = within.filter(pc.equal(within["from"], city))["to"][0].as_py()
+        return str(self._network.nodes["Country"]["name"][country].as_py())
+
+    @cached_property
+    def _tagged(self) -> pa.Table:
+        """Tags of messages with the author and the day of each, in the order of authors."""
+        edges, nodes = self._network.edges, self._network.nodes
+        messages = [nodes[kind].select(["no", "creationDate"]) for kind in ("Post", "Comment")]
+        written = pa.concat_tables(messages).sort_by("no")["creationDate"]
+        author = edges["HasCreator"].sort_by("from")["to"]
+        message = edges["HasTag"]["from"]
+        return pa.table(
+            {
+                "author": author.take(message),
+                "day": pc.floor_temporal(written.take(message), unit="day"),
+                "tag": edges["HasTag"]["to"],
+            }
+        ).sort_by([("author", "ascending"), ("day", "ascending")])
+
+    def two_topics(self) -> list[tuple[str, dt.datetime]]:
+        """Two tags that somebody used one after the other, and the day of each."""
+        at = int(self._random.integers(self._tagged.num_rows - 1))
+        names = self._network.nodes["Tag"]["name"]
+        rows = self._tagged.slice(at, 2).to_pylist()
+        return [(names[row["tag"]].as_py(), row["day"].replace(tzinfo=None)) for row in rows]
+
+    def expert(self) -> tuple[str, str]:
+        """The country of somebody who wrote about a tag, and the class of that."""
+        (row,) = self._tagged.slice(
+            int(self._random.integers(self._tagged.num_rows)), 1
+        ).to_pylist()
+        of_tag = self._network.edges["HasType"].sort_by("from")["to"][row["tag"]].as_py()
+        name = self._network.nodes["TagClass"]["name"][of_tag].as_py()
+        return self.home(row["author"]), name
+
+    def popular_tag(self) -> str:
+        """The name of one of the ten tags that most messages have."""
+        used = np.bincount(self._network.edges["HasTag"]["to"].to_numpy())
+        tag = int(self._random.choice(np.argsort(-used, kind="stable")[:10]))
+        return str(self._network.nodes["Tag"]["name"][tag].as_py())
 
     def day(self, first: str, last: str) -> dt.datetime:
         """The beginning of a day."""
@@ -137,7 +180,10 @@ def _message(draw: Drawing) -> Parameters:
 
 
 def _two_people(draw: Drawing) -> Parameters:
-    return {"one": draw.person(), "other": draw.person()}
+    one = other = draw.person()
+    while other == one:
+        other = draw.person()
+    return {"one": one, "other": other}
 
 
 def _period(draw: Drawing, days: int) -> dict[str, Any]:
@@ -154,6 +200,34 @@ def _abroad(draw: Drawing) -> Parameters:
 def _birthdays(draw: Drawing) -> Parameters:
     month = draw.number(1, 12)
     return {"person": draw.person(), "month": month, "nextMonth": month % 12 + 1}
+
+
+def _two_topics(draw: Drawing) -> Parameters:
+    (one, first), (other, second) = draw.two_topics()
+    days = {"dateA": first, "dateB": second}
+    return {"tagA": one, "tagB": other, **days, "friends": draw.number(0, 4)}
+
+
+def _circle(draw: Drawing) -> Parameters:
+    country, tag_class = draw.expert()
+    distance = {"near": 2, "far": 3}
+    return {"person": draw.person(), "country": country, "tagClass": tag_class, **distance}
+
+
+def _moderated(draw: Drawing) -> Parameters:
+    country, tag_class = draw.expert()
+    return {"country": country, "tagClass": tag_class}
+
+
+def _two_countries(draw: Drawing) -> Parameters:
+    one, other = draw.countries(2)
+    return {"country1": one, "country2": other}
+
+
+def _short_texts(draw: Drawing) -> Parameters:
+    languages = sorted({draw.common("Post", "language") for _ in range(3)})
+    start = draw.day("2010-06-01", "2012-06-01")
+    return {"startDate": start, "length": draw.number(40, 160), "languages": languages}
 
 
 _DRAWN: Mapping[str, Callable[[Drawing], Parameters]] = {
@@ -182,4 +256,24 @@ _DRAWN: Mapping[str, Callable[[Drawing], Parameters]] = {
     "is5": _message,
     "is6": _message,
     "is7": _message,
+    "bi1": lambda draw: {"date": draw.day("2011-01-01", "2013-01-01")},
+    "bi2": lambda draw: {
+        "tagClass": draw.tag_class(direct=True),
+        "date": draw.day("2010-06-01", "2012-06-01"),
+    },
+    "bi3": _moderated,
+    "bi4": lambda draw: {"date": draw.day("2010-02-01", "2012-06-01")},
+    "bi5": lambda draw: {"tag": draw.used_tag()},
+    "bi6": lambda draw: {"tag": draw.used_tag()},
+    "bi7": lambda draw: {"tag": draw.used_tag()},
+    "bi8": lambda draw: {"tag": draw.used_tag(), **_period(draw, 180)},
+    "bi9": lambda draw: _period(draw, 90),
+    "bi10": _circle,
+    "bi11": lambda draw: {"country": draw.home(), **_period(draw, 500)},
+    "bi12": _short_texts,
+    "bi13": lambda draw: {"country": draw.home(), "endDate": draw.day("2012-01-01", "2013-01-01")},
+    "bi14": _two_countries,
+    "bi16": _two_topics,
+    "bi17": lambda draw: {"tag": draw.popular_tag(), "hours": draw.number(1, 24)},
+    "bi18": lambda draw: {"tag": draw.used_tag()},
 }

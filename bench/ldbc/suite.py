@@ -19,7 +19,7 @@ from bench.ldbc import generator
 from bench.ldbc.files import LdbcFiles
 from bench.ldbc.generator import Size, generate
 from bench.ldbc.parameters import parameters
-from bench.ldbc.reads import BUSINESS, COMPLEX, READS, SHORT, not_yet, wordings
+from bench.ldbc.reads import BUSINESS, COMPLEX, NOT_EXPRESSIBLE, READS, SHORT, not_yet, wordings
 from bench.peer_duckdb import DuckDb
 from bench.peer_kuzu import KuzuConnection
 from bench.peer_omnigraph import Omnigraph
@@ -121,5 +121,6 @@ def means(found: Sequence[Timed]) -> Iterator[Figure]:
 def expressed() -> Figure:
     """How many reads are one query each, and the names of the others."""
     missing = not_yet()
-    says = f"each one query; not yet expressible: {', '.join(missing) or 'none'}"
+    reasons = (f"{name} ({NOT_EXPRESSIBLE[name]})" for name in missing)
+    says = f"each one query; not yet expressible: {', '.join(reasons) or 'none'}"
     return Figure("reads", len(READS) - len(missing), f"of {len(READS)}", None, says)

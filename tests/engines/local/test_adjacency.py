@@ -16,6 +16,7 @@ from omnigraph.engines.local.adjacency import (
     Counts,
     EdgeOrder,
     EditedAdjacency,
+    _EndsAndPlace,
     spread,
 )
 from omnigraph.engines.local.edges import merged_ends
@@ -159,6 +160,17 @@ def test_edges_are_in_the_order_of_adjacency(
     assert edges.tolist() == [edge for each in wanted for edge in each]
     assert found.tolist() == [at[edge][1] for each in wanted for edge in each]
     assert any(part is order.positions for part in order.parts)
+    together = EdgeOrder.with_adjacency((near, far), positions, graph.nodes)
+    made = together.adjacency
+    assert isinstance(made, Adjacency)
+    assert made.pointers.tolist() == adjacency.pointers.tolist()
+    assert made.neighbours.tolist() == adjacency.neighbours.tolist()
+    assert (made.has_parallels, made.has_loops) == (adjacency.has_parallels, adjacency.has_loops)
+    with pytest.MonkeyPatch.context() as patch:
+        # Ends and places that take more than 64 bits together.
+        patch.setattr(_EndsAndPlace, "of", lambda ends: None)
+        twice = EdgeOrder.build(adjacency, (near, far), positions)
+    assert order.positions.tolist() == together.positions.tolist() == twice.positions.tolist()
 
 
 def ends_of(graph: Multigraph, positions: Slots, direction: Direction) -> tuple[Slots, Slots]:

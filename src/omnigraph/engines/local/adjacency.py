@@ -475,11 +475,22 @@ class EdgeOrder:
 
         The positions are ascending.
         """
+        keys = _EndsAndPlace.of(ends)
+        if keys is not None:
+            return cls(adjacency, positions[keys.places()], positions[:0])
         near, far = ends
         # Twice by 32 bits: first by the far end, then by the near one in the order of the first.
         by_far = _low_half(_sorted_keys(far, np.arange(len(far), dtype=np.int32)))
         by_near = _low_half(_sorted_keys(near[by_far], np.arange(len(far), dtype=np.int32)))
         return cls(adjacency, positions[by_far[by_near]], positions[:0])
+
+    @classmethod
+    def with_adjacency(cls, ends: Ends, positions: Positions, nodes: int) -> EdgeOrder:
+        """The same with the adjacency of so many nodes: where it can be, by one sort for both."""
+        keys = _EndsAndPlace.of(ends)
+        if keys is None:
+            return cls.build(Adjacency.build(*ends, nodes), ends, positions)
+        return cls(keys.adjacency(nodes), positions[keys.places()], positions[:0])
 
     def at(self, slots: Slots) -> Positions:
         """The edges of each slot, one after the other."""
@@ -660,11 +671,21 @@ def _packed(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDAr
 
 
 def _sorted_keys(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
-    """The pairs in order; many are first put into parts, so that a query can stop in between."""
+    """The pairs in order."""
+    return _sorted_by(high, lambda part: _packed(high[part], low[part]))
+
+
+def _sorted_by(
+    high: npt.NDArray[np.int32], packed: Callable[[slice], npt.NDArray[np.uint64]]
+) -> npt.NDArray[np.uint64]:
+    """Keys that begin with ``high``, in order.
+
+    Many are first put into parts, so that a query can stop in between.
+    """
     governor = current()
     governor.check()
     if len(high) <= 2 * _CHUNK:
-        keys = _packed(high, low)
+        keys = packed(slice(None))
         keys.sort()
         return keys
     counts = np.zeros(int(high.max()) + 1, np.int64)
@@ -682,7 +703,7 @@ def _sorted_keys(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt
         governor.check()
         part = part_of[high[start : start + _CHUNK]]
         order = np.argsort(part, kind="stable")
-        some = _packed(high[start : start + _CHUNK], low[start : start + _CHUNK])[order]
+        some = packed(slice(start, start + _CHUNK))[order]
         at = 0
         for number, size in enumerate(np.bincount(part, minlength=len(bounds)).tolist()):
             keys[places[number] : places[number] + size] = some[at : at + size]
@@ -693,6 +714,49 @@ def _sorted_keys(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt
         # A node may have more edges than are sorted at once.
         keys[start:stop] = sorted_numbers(keys[start:stop])
     return keys
+
+
+@dataclass(frozen=True, slots=True)
+class _EndsAndPlace:
+    """Near end, far end and place of every edge as one sorted number each, if 64 bits suffice."""
+
+    keys: npt.NDArray[np.uint64]
+    far_bits: int
+    place_bits: int
+
+    @classmethod
+    def of(cls, ends: Ends) -> _EndsAndPlace | None:
+        near, far = ends
+        if not len(near):
+            return None
+        near_bits, far_bits = (int(each.max()).bit_length() for each in ends)
+        place_bits = len(near).bit_length()
+        if near_bits + far_bits + place_bits > 64:
+            return None
+        high, low = np.uint64(far_bits + place_bits), np.uint64(place_bits)
+
+        def packed(part: slice) -> npt.NDArray[np.uint64]:
+            start, stop, _ = part.indices(len(near))
+            keys = near[part].astype(np.uint64) << high
+            keys |= far[part].astype(np.uint64) << low
+            keys |= np.arange(start, stop, dtype=np.uint64)
+            return keys
+
+        return cls(_sorted_by(near, packed), far_bits, place_bits)
+
+    def places(self) -> npt.NDArray[np.int64]:
+        """The place that each edge had, in order."""
+        return (self.keys & np.uint64((1 << self.place_bits) - 1)).view(np.int64)
+
+    def adjacency(self, nodes: int) -> Adjacency:
+        """The neighbours of so many nodes."""
+        both = self.keys >> np.uint64(self.place_bits)
+        has_parallels = bool((both[1:] == both[:-1]).any())
+        near = (both >> np.uint64(self.far_bits)).astype(np.int32)
+        far = (both & np.uint64((1 << self.far_bits) - 1)).astype(np.int32)
+        pointers = np.zeros(nodes + 1, np.int64)
+        pointers[1:] = np.searchsorted(near, np.arange(nodes), side="right")
+        return Adjacency(pointers, far, has_parallels, bool((near == far).any()))
 
 
 def _high_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:

@@ -410,15 +410,22 @@ class CachedEdges:
         key = ("order", *self._key(direction))
 
         def build() -> EdgeOrder:
-            adjacency = self.adjacency(direction)
             edited = self.view.made.get(("edited", *key))
             if not isinstance(edited, EdgeOrder):
                 edited = self._edited_order(direction)
             if edited is not None:
-                return edited.compacted(adjacency)
+                return edited.compacted(self.adjacency(direction))
+            is_new = not self.is_sorted(direction)
             sources, targets = self.ends()
             ends = (sources, targets) if direction == "out" else (targets, sources)
-            return EdgeOrder.build(adjacency, ends, self.view.positions())
+            if not is_new:
+                return EdgeOrder.build(self.adjacency(direction), ends, self.view.positions())
+            space = self._targets if direction == "in" else self._sources
+            made = EdgeOrder.with_adjacency(ends, self.view.positions(), len(space))
+            adjacency = made.adjacency
+            assert isinstance(adjacency, Adjacency)
+            own = adjacency if self._same_type else adjacency.between_types()
+            return replace(made, adjacency=self.view.keep(self._key(direction), lambda: own))
 
         return self.view.keep(key, build)
 

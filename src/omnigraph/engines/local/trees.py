@@ -188,9 +188,13 @@ class _TreeCount:
         direction = plan.FLIPPED[hop.step.direction] if backwards else hop.step.direction
         edges = self._edges(hop)
         # An edge variable has every stored edge; a hop without one has every neighbour once.
-        if hop.step.edge_variable is not None:
-            return edges.sorted_edges(direction)
-        return edges.links(direction)
+        variable = hop.step.edge_variable
+        if variable is None:
+            return edges.links(direction)
+        if direction != "both" and (hop.of_edge or variable in self.tree.carried.values()):
+            # The values of the edges will be read: their order comes from the same sort.
+            return edges.sorted_order(direction).adjacency
+        return edges.sorted_edges(direction)
 
     def _all(self, variable: str) -> NodeSet:
         size = len(self._nodes(variable).space)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench import social
+from bench import child, social
 from bench.bulk_write import write
 from bench.contest import Effort, Outcome, contests
 from bench.figure import Figure, Target, Versus
@@ -30,6 +30,7 @@ from bench.peer_kuzu import KuzuConnection, kuzu_rows
 from bench.peer_omnigraph import Omnigraph
 from bench.peers import Peer
 from bench.progress import note
+from bench.query_processes import first_of_process
 from bench.questions import Chooser, Question
 from bench.scale import Scale
 from bench.social import Size, SocialGraph, edge_ids, generate
@@ -50,6 +51,11 @@ SIZES = {
 }
 FIRST_READ = Target(2, "at most")
 COMMITS = 5
+EDGE_QUESTIONS = ("edge average", "edge filter", "2-hop, edge filter")
+"""Those that are measured as the first of a process, too."""
+MEMORY_EDGES = 9_000_000
+MEMORY_MB = Target(900, "at most")
+"""For so many edges with a property."""
 
 SCHEMA = """
 node Person { key: String @key  name: String  age: I32 }
@@ -289,6 +295,10 @@ def run(scale: Scale) -> Iterator[Figure]:
     note(f"{followers.social.size.persons:,} persons, {followers.social.size.knows:,} edges")
     yield from figures(measure(followers, list(QUESTIONS.values()), EFFORT[scale]))
     yield first_read(followers)
+    paths = {Omnigraph.name: followers.graph, KuzuConnection.name: followers.kuzu}
+    for name in EDGE_QUESTIONS:
+        yield first_of_process(QUESTIONS[name], paths, {})
+    yield memory(followers)
 
 
 def measure(followers: Followers, questions: Sequence[Question], effort: Effort) -> list[Outcome]:
@@ -314,6 +324,27 @@ def figures(outcomes: Sequence[Outcome]) -> Iterator[Figure]:
             target = Target(question.times, "at least") if name == KuzuConnection.name else None
             peer = Versus(name, outcome.seconds[name] * 1e3, "theirs to ours")
             yield Figure(question.name, ours, "ms", target, question.says, peer)
+
+
+def memory(followers: Followers) -> Figure:
+    """The peak of a process that reads a property of all edges."""
+    answer = child.ask(
+        "bench.query_child",
+        "first_answer",
+        engine=Omnigraph.name,
+        path=str(followers.graph),
+        text=QUESTIONS["edge average"].gq,
+        parameters={},
+        modules=[],
+    )
+    edges = followers.social.size.knows
+    return Figure(
+        f"edge average over {edges:,} edges, peak",
+        answer["peak_mb"],
+        "MB",
+        MEMORY_MB if edges >= MEMORY_EDGES else None,
+        "the whole process",
+    )
 
 
 def first_read(followers: Followers) -> Figure:

@@ -22,42 +22,41 @@ FIRST_HOP = (
 )
 
 
-def first_hop(engine: str, path: str, key: str, modules: list[str]) -> dict[str, Any]:
-    """Open a database and follow one hop, everything it imports being loaded already."""
+def first_answer(
+    engine: str, path: str, text: str, parameters: dict[str, Any], modules: list[str]
+) -> dict[str, Any]:
+    """Open a database and ask one question, everything that it imports being loaded already."""
     for name in modules:
         try:
             importlib.import_module(name)
         except Exception:  # parts of packages that only work from inside
             continue
     began = time.perf_counter()
-    rows = _HOPS[engine](path, key)
+    rows = _ANSWERS[engine](path, text, parameters)
     seconds = time.perf_counter() - began
-    return {"seconds": seconds, "rows": rows, "modules": sorted(sys.modules)}
+    found = {"rows": rows, "modules": sorted(sys.modules), "peak_mb": _peak_mb()}
+    return {"seconds": seconds, **found}
 
 
-def _hop_of_omnigraph(path: str, key: str) -> int:
-    from bench.questions import ONE_HOP
+def _answer_of_omnigraph(path: str, text: str, parameters: dict[str, Any]) -> int:
     from omnigraph.graph import open_graph
 
-    graph = open_graph(path, "read_only")
-    return len(graph.query(ONE_HOP.gq, {"key": key}).to_pylist())
+    return len(open_graph(path, "read_only").query(text, parameters).to_pylist())
 
 
-def _hop_of_kuzu(path: str, key: str) -> int:
+def _answer_of_kuzu(path: str, text: str, parameters: dict[str, Any]) -> int:
     import kuzu
-
-    from bench.questions import ONE_HOP
 
     # Reserving less memory than by default, which is most of the machine's, opens it sooner.
     database = kuzu.Database(path, read_only=True, buffer_pool_size=2**30)
-    result = kuzu.Connection(database).execute(ONE_HOP.cypher[0], {"key": key})
+    result = kuzu.Connection(database).execute(text, parameters)
     assert isinstance(result, kuzu.QueryResult)
     return len(result.get_all())
 
 
-_HOPS: dict[str, Callable[[str, str], int]] = {
-    "Omnigraph": _hop_of_omnigraph,
-    "Kuzu": _hop_of_kuzu,
+_ANSWERS: dict[str, Callable[[str, str, dict[str, Any]], int]] = {
+    "Omnigraph": _answer_of_omnigraph,
+    "Kuzu": _answer_of_kuzu,
 }
 
 
@@ -203,7 +202,7 @@ def _peak_mb() -> float:
 
 
 VERBS: Verbs = {
-    "first_hop": first_hop,
+    "first_answer": first_answer,
     "threads": threads,
     "overhead": overhead,
     "adjacency": adjacency,

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import adjacency as adjacency_module
+from omnigraph.engines.local import adjacency as adjacency_module
 from omnigraph.engines.local.adjacency import (
     Adjacency,
     Counts,
@@ -89,8 +90,16 @@ def test_contains_knows_every_pair(
     graph: Multigraph, direction: Direction, pairs: list[tuple[int, int]]
 ):
     sources, targets = slots_of([s for s, _ in pairs]), slots_of([t for _, t in pairs])
-    found = graph.adjacency(direction).contains(sources, targets)
-    assert found.tolist() == [t in graph.neighbours(s, direction) for s, t in pairs]
+    wanted = [t in graph.neighbours(s, direction) for s, t in pairs]
+    assert graph.adjacency(direction).contains(sources, targets).tolist() == wanted
+    with pytest.MonkeyPatch.context() as patch:
+        # As if they were many: hashed, or merged with the edges if they are sorted.
+        patch.setattr(adjacency_module, "_FEW_PAIRS", -1)
+        patch.setattr(adjacency_module, "_HASHED_SHARE", 10**6)
+        assert graph.adjacency(direction).contains(sources, targets).tolist() == wanted
+        by_ends = np.lexsort((targets, sources))
+        found = graph.adjacency(direction).contains(sources[by_ends], targets[by_ends])
+    assert found.tolist() == [wanted[at] for at in by_ends]
 
 
 @EXAMPLES

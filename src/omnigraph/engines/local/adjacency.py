@@ -30,8 +30,18 @@ _CHUNK = 1 << 21
 _MANY_PAIRS = 8
 """With this many times more pairs than edges, edges are searched among the pairs."""
 
+_FEW_PAIRS = 65_536
+_HASHED_SHARE = 4
+"""More pairs than these, and than this share of the edges, are not searched for one by one."""
+
+_HASH_SLOTS = 4
+"""At least so many slots of a table of hashes for each edge: a byte each, while it is used."""
+
 Ends: TypeAlias = tuple[Slots, Slots]
 """The sources and the targets of some edges."""
+
+_Search: TypeAlias = Callable[[Slots, Slots], npt.NDArray[np.bool_]]
+"""For each pair of nodes, whether there is an edge."""
 
 Keys: TypeAlias = npt.NDArray[np.int64]
 Counts: TypeAlias = npt.NDArray[np.int64]
@@ -135,14 +145,51 @@ class Adjacency:
             found = self._met_by_edges(sources, targets)
             if found is not None:
                 return found
+        search: _Search = self._contains
+        if len(sources) > _FEW_PAIRS and len(sources) * _HASHED_SHARE > len(self.neighbours):
+            search = self._many_search(sources, targets)
         if len(sources) > BLOCK_ROWS:
             current().reserve(len(sources))
             found = np.empty(len(sources), np.bool_)
             for start in range(0, len(sources), BLOCK_ROWS):
                 stop = start + BLOCK_ROWS
-                found[start:stop] = self._contains(sources[start:stop], targets[start:stop])
+                found[start:stop] = search(sources[start:stop], targets[start:stop])
             return found
-        return self._contains(sources, targets)
+        return search(sources, targets)
+
+    def _many_search(self, sources: Slots, targets: Slots) -> _Search:
+        """How to search for so many pairs that looking at every edge once pays.
+
+        Sorted pairs are merged with the edges. For others most edges that are not there are told
+        by a table of hashes, and only the rest is searched for.
+        """
+        current().reserve(24 * len(self.neighbours))
+        owners = np.repeat(np.arange(len(self.pointers) - 1), np.diff(self.pointers))
+        edges = (owners << 32) | self.neighbours
+        if _are_in_order(sources, targets):
+
+            def merged(sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
+                current().check()
+                keys = (sources.astype(np.int64) << 32) | targets
+                at = np.searchsorted(edges, keys)
+                found: npt.NDArray[np.bool_] = edges.take(at, mode="clip") == keys
+                return found
+
+            return merged
+        bits = (_HASH_SLOTS * len(edges)).bit_length()
+        is_there = np.zeros(1 << bits, np.bool_)
+        for start in range(0, len(edges), BLOCK_ROWS):
+            current().check()
+            is_there[_hashed(edges[start : start + BLOCK_ROWS], bits)] = True
+
+        def filtered(sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
+            keys = (sources.astype(np.int64) << 32) | targets
+            maybe = np.flatnonzero(is_there.take(_hashed(keys, bits)))
+            found = np.zeros(len(sources), np.bool_)
+            found[maybe] = self._contains(sources[maybe], targets[maybe])
+            return found
+
+        return filtered
 
     def _contains(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
         current().check()
@@ -162,10 +209,9 @@ class Adjacency:
     def _met_by_edges(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_] | None:
         """For many pairs and few edges: search the edges among the pairs, if those are sorted."""
         current().reserve(3 * len(sources))
-        starts = sources[1:] != sources[:-1]
-        in_order = (sources[1:] >= sources[:-1]).all()
-        if not in_order or not (starts | (targets[1:] >= targets[:-1])).all():
+        if not _are_in_order(sources, targets):
             return None
+        starts = sources[1:] != sources[:-1]
         # Treat the pairs of each source that has edges as an adjacency to search in.
         firsts = np.append(0, np.flatnonzero(starts) + 1)
         ends = np.append(firsts[1:], len(sources))
@@ -659,6 +705,20 @@ def blocks(counts: Counts, block_rows: int) -> list[tuple[int, int]]:
     cuts = np.searchsorted(ends, np.arange(block_rows, total, block_rows))
     bounds = np.unique(np.concatenate([[0], cuts, [len(counts)]])).tolist()
     return list(pairwise(bounds))
+
+
+def _are_in_order(sources: Slots, targets: Slots) -> bool:
+    """Whether pairs ascend by their first node, then by their second."""
+    if not (sources[1:] >= sources[:-1]).all():
+        return False
+    return bool(((sources[1:] != sources[:-1]) | (targets[1:] >= targets[:-1])).all())
+
+
+def _hashed(keys: Keys, bits: int) -> npt.NDArray[np.int64]:
+    """A number of so many bits for each key."""
+    mixed = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed >>= np.uint64(64 - bits)
+    return mixed.view(np.int64)
 
 
 def _packed(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:

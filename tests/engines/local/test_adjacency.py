@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import adjacency as adjacency_module
-from omnigraph.engines.local import adjacency as adjacency_module
 from omnigraph.engines.local.adjacency import (
     Adjacency,
     Counts,

@@ -64,7 +64,12 @@ def graph(durability: str, tmp_path: Path) -> Graph:
 
 
 def is_needed(file: Path) -> bool:
-    """Lance can do without its hint at the newest version, and locks are about living processes."""
+    """Lance can do without its hint at the newest version, and locks are about living processes.
+
+    Digests of the manifest are listed best effort: without them a file is unverified, not lost.
+    """
+    if "__digests" in file.parts:
+        return False
     return file.name != "latest_version_hint.json" and not file.name.startswith(HIDDEN_PREFIX)
 
 

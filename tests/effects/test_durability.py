@@ -11,8 +11,8 @@ from omnigraph.effects.local_disk import (
     Durability,
     configured_durability,
     files_below,
-    flush_new_files,
     flush_tree,
+    replace_unflushed,
 )
 from omnigraph.effects.requests import Meter, measure
 from omnigraph.errors import InputError
@@ -73,18 +73,20 @@ def test_c_sto_050_process_durability_flushes_nothing(tmp_path: Path):
     files = make(tmp_path, "a/b")
     with measure() as io:
         flush_tree(tmp_path, files, Durability.PROCESS)
-        assert flush_new_files(tmp_path, frozenset(), Durability.PROCESS) == frozenset()
     assert io.report().counts == {}
 
 
-def test_flush_new_files_flushes_what_was_not_there(tmp_path: Path):
-    make(tmp_path, "data/old")
-    known = files_below(tmp_path)
-    (new,) = make(tmp_path, "data/new")
-    with measure(tracing=True) as io:
-        assert flush_new_files(tmp_path, known, Durability.DISK) == {new}
-    assert flushed(io, tmp_path) == ["data/new", "data", "."]
+def test_files_below_a_directory_are_all_of_them_at_any_depth(tmp_path: Path):
+    files = make(tmp_path, "data/old", "data/deep/new")
+    assert files_below(tmp_path) == set(files)
     assert files_below(tmp_path / "absent") == frozenset()
+
+
+def test_an_unflushed_replacement_is_whole_and_leaves_nothing_beside_it(tmp_path: Path):
+    for content in (b"first", b"second"):
+        replace_unflushed(tmp_path / "new/folder/file", content)
+        assert files_below(tmp_path) == {tmp_path / "new/folder/file"}
+        assert (tmp_path / "new/folder/file").read_bytes() == content
 
 
 @pytest.mark.parametrize("n", [1, 10])

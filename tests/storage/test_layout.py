@@ -47,6 +47,7 @@ def test_c_sto_001_a_fresh_root_holds_exactly_the_objects_of_the_layout(
     graph: Graph, root: Path
 ) -> None:
     assert sorted(path.name for path in root.iterdir()) == [
+        "__digests",
         "__lease",
         "__manifest",
         "__schema_state.json",
@@ -69,6 +70,7 @@ def test_c_sto_001_a_root_in_use_holds_nothing_outside_the_layout(graph: Graph, 
     open_graph(root)
     names = {path.name for path in root.iterdir()}
     assert names - {"__recovery"} == {
+        "__digests",
         "__lease",
         "__manifest",
         "__schema_state.json",

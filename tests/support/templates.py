@@ -47,6 +47,9 @@ class _Template:
 
     def copy(self, root: Path) -> None:
         shutil.copytree(self.root, root, symlinks=True)
+        if self.naming:
+            # Other bytes than were written: their digests would say that they are damaged.
+            shutil.rmtree(root / "__digests", ignore_errors=True)
         for path in self.naming:
             contents = (self.root / path).read_bytes()
             (root / path).write_bytes(contents.replace(bytes(self.root), bytes(root)))

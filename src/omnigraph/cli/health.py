@@ -1,8 +1,9 @@
-"""`omnigraph stats`, `doctor`, `recover` and `recovery list`: the state of a graph."""
+"""`omnigraph stats`, `doctor`, `scrub`, `recover` and `recovery list`: the state of a graph."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,15 +12,35 @@ from omnigraph.cli.addressing import resolve
 from omnigraph.cli.failures import ExitCode, UsageError
 from omnigraph.cli.help import Commands, GraphCommand, ReadCommand
 from omnigraph.cli.opening import graph_to_read, open_to_read, open_to_write
-from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument, flag
+from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument, flag, option
 from omnigraph.cli.output import Line, Styled, counted, moment, output_of, table
-from omnigraph.model.upkeep import Diagnosis, GraphStats, IndexStats, TableStats, UpkeepFinding
+from omnigraph.cli.progress import bytes_of
+from omnigraph.model.upkeep import (
+    Diagnosis,
+    GraphStats,
+    IndexStats,
+    ScrubReport,
+    TableStats,
+    UpkeepFinding,
+)
 
 COMMANDS = Commands()
 RECOVERY = Commands(
     "recovery", "Look at recoveries of the past.", "omnigraph recovery list team.omni"
 )
 
+DeepFlag = Annotated[bool, flag("--deep", "also read every file against its digest")]
+ScrubBranchOption = Annotated[
+    str | None, option("--branch", "NAME", "only what this branch consists of")
+]
+SinceOption = Annotated[str | None, option("--since", "COMMIT", "only files of later commits")]
+AdoptFlag = Annotated[bool, flag("--adopt", "record digests of files that have none")]
+PaceOption = Annotated[
+    float | None, option("--max-mb-per-second", "N", "read no more than this in a second")
+]
+ResumeOption = Annotated[
+    Path | None, option("--resume", "FILE", "remember what was checked in FILE, and go on there")
+]
 RecoverForceFlag = Annotated[bool, flag("--force", "roll back through commits of others as well")]
 RecoverConfirmFlag = Annotated[bool, flag("--confirm", "mean it; `--force` needs this")]
 
@@ -101,19 +122,83 @@ def _coverage(indexes: Iterable[IndexStats]) -> str:
 
 
 @COMMANDS.add(GraphCommand)
-def doctor(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
+def scrub(  # noqa: PLR0917 - what a command takes, typer takes by position
+    ctx: typer.Context,
+    uri: UriArgument = None,
+    branch: ScrubBranchOption = None,
+    since: SinceOption = None,
+    adopt: AdoptFlag = False,
+    max_mb_per_second: PaceOption = None,
+    resume: ResumeOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Read every file of a graph, and find what is damaged, missing or foreign.
+
+    Each commit records a digest of the files it adds; this reads them all, on every branch, and
+    compares. It names the type and the commit of a damaged file and the branches that show it.
+    Nobody waits for it. With `--resume FILE` an interrupted run is continued. Graphs from before
+    digests get them by `--adopt`. The exit code is 1 if anything was found.
+
+    omnigraph scrub team.omni
+    omnigraph scrub team.omni --max-mb-per-second 50 --resume scrub.txt
+    omnigraph scrub team.omni --adopt --json
+    """
+    from omnigraph.graph import scrub as run
+
+    output = output_of(ctx)
+    with bytes_of(output, "reading") as progress:
+        found = run(
+            resolve(ctx, uri).uri,
+            branch,
+            since=since,
+            adopt=adopt,
+            max_mb_per_second=max_mb_per_second,
+            resume=resume,
+            progress=progress,
+        )
+    output.show(found, _scrub_lines(found), json=json)
+    if not found.is_clean:
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def _scrub_lines(found: ScrubReport) -> Iterator[Line]:
+    for each in found.findings:
+        yield (Styled(f"{each.kind}:", "bold red"), f" {each.file}: {each.problem}")
+        shown = f"shown by {', '.join(each.branches)}" if each.branches else "no branch head has it"
+        commit = f", written by commit {each.graph_commit_id}" if each.graph_commit_id else ""
+        yield (f"  {type_name(each.table)}{commit}; {shown}",)
+    resumed = f", {found.files_resumed} checked before" if found.files_resumed else ""
+    yield (f"{counted(found.files_checked, 'file')}, {found.bytes_read} bytes read{resumed}",)
+    if found.files_adopted:
+        yield (f"{counted(found.files_adopted, 'file')} got a digest",)
+    elif found.files_undigested:
+        missing = counted(found.files_undigested, "file")
+        yield (f"{missing} without a digest: `omnigraph scrub --adopt` records it",)
+    if found.is_clean:
+        yield (Styled("everything is as it was written", "bold green"),)
+    else:
+        problems = counted(len(found.findings), "finding")
+        yield (Styled(f"{problems}; put the files back from a backup", "bold red"),)
+
+
+@COMMANDS.add(GraphCommand)
+def doctor(
+    ctx: typer.Context, uri: UriArgument = None, deep: DeepFlag = False, json: JsonFlag = False
+) -> None:
     """Try every way a graph is read, and say how to mend what is wrong.
 
     Every branch and every table is read: rows, keys, edges, words and vectors; also interrupted
-    operations, leases, leftovers and Java are looked at. Nothing is written. Every finding names
-    the command that mends it. The exit code is 1 if something is wrong, not for mere advice.
+    operations, leases, leftovers and Java are looked at; with `--deep` every file is compared with
+    its digest, as `scrub` does. Nothing is written. Every finding names the command that mends it.
+    The exit code is 1 if something is wrong, not for mere advice.
 
     omnigraph doctor team.omni
+    omnigraph doctor team.omni --deep
     omnigraph doctor team.omni --json
     """
     from omnigraph.graph import doctor as examine
 
-    found = examine(resolve(ctx, uri).uri)
+    found = examine(resolve(ctx, uri).uri, deep=deep)
     output_of(ctx).show(found, _doctor_lines(found), json=json)
     if not found.is_healthy:
         raise typer.Exit(ExitCode.FAILURE)

@@ -90,6 +90,21 @@ def tables_of(output: Output, description: str) -> Iterator[Callable[[int, int],
 
 
 @contextmanager
+def bytes_of(output: Output, description: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar for work that is told in bytes; None without a terminal."""
+    if not output.shows_progress:
+        yield None
+        return
+    with _bar(output, AmountColumn("bytes")) as bar:
+        task = bar.add_task(description, total=None)
+
+        def show(done: int, of: int) -> None:
+            bar.update(task, completed=done, total=of)
+
+        yield show
+
+
+@contextmanager
 def stages_of(output: Output) -> Iterator[Callable[[StageProgress], None]]:
     """A line per stage of a bulk load: its rows, and of what runs how many tasks are done."""
     with _bar(output, TextColumn("{task.fields[amount]}")) as bar:

@@ -15,7 +15,13 @@ import pyarrow as pa
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import Lease
-from omnigraph.commit.plan import CommitPlan, TableEffects, WriterKind
+from omnigraph.commit.plan import (
+    FIRST_VERSION,
+    CommitPlan,
+    NewTable,
+    TableEffects,
+    WriterKind,
+)
 from omnigraph.commit.schema.contract import (
     discard_staged,
     keep_past,
@@ -33,6 +39,7 @@ from omnigraph.errors import (
 )
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract
 from omnigraph.storage.datasets import CommitLost, DatasetRef, Handle, StagedTransaction, row_count
+from omnigraph.storage.digests import encode_digests
 from omnigraph.storage.layout import STAGING_SUFFIX
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow, VersionRow
@@ -177,12 +184,34 @@ class Executor:
         """Make the plan visible by one compare-and-swap, with the new version of each table."""
         pins = [
             VersionRow(
-                work.effects.identity, at.version, work.effects.ref, row_count(at, at.version)
+                work.effects.identity,
+                at.version,
+                work.effects.ref,
+                row_count(at, at.version),
+                digests=self._digests(work.effects, at.version),
             )
             for work in tables
             if (at := work.landed) is not None
         ]
-        return publish(self._branch, plan.request(pins, self._lease.epoch))
+        created = (
+            {}
+            if plan.schema is None
+            else {new.identity: self._created_digests(new) for new in plan.schema.registrations}
+        )
+        return publish(self._branch, plan.request(pins, self._lease.epoch, created))
+
+    def _digests(self, effects: TableEffects, version: int) -> str | None:
+        """Digests of the files that the effects on a table added to it."""
+        where, lance = self._where(effects), self._kernel.lance
+        found = lance.digests_between(where, effects.expected_version, version)
+        if effects.first_touch is not None:
+            found |= lance.fork_digests(where)
+        return encode_digests(found) if found else None
+
+    def _created_digests(self, new: NewTable) -> str | None:
+        where = DatasetRef(self._kernel.table_uri(new.location))
+        found = self._kernel.lance.digests_between(where, 0, FIRST_VERSION)
+        return encode_digests(found) if found else None
 
     def _publish_checked(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:
         self._lease.require_valid()

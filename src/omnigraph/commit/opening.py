@@ -20,6 +20,7 @@ from omnigraph.commit.plan import FIRST_VERSION
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema.contract import (
     accepted_tables,
+    list_contract,
     promoted_contract,
     staged_objects,
     write_contract,
@@ -40,6 +41,7 @@ from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.compile import CompiledSchema
 from omnigraph.schema.contract import build_contract
 from omnigraph.storage.datasets import CommitLost, DatasetRef, Handle
+from omnigraph.storage.digests import encode_digests
 from omnigraph.storage.layout import (
     INIT_CLAIM,
     LEASES,
@@ -216,6 +218,7 @@ def initialize(
         )
         rows += [genesis, HeadRow(MAIN, genesis.commit_id, 0, 0), RegistryRow(0)]
         _create_manifest(kernel, rows, genesis.commit_id)
+        list_contract(kernel.store, contract, compiled.catalog.schema_hash)
         # The graph exists: from here on nothing is taken back.
         try:
             hit(Failpoint.INIT_POST_MANIFEST_CREATE)
@@ -301,14 +304,19 @@ def _create_tables(kernel: Kernel, catalog: Catalog) -> list[ManifestRow]:
     """
     rows: list[ManifestRow] = []
     creations = []
+    created: list[tuple[TableIdentity, DatasetRef]] = []
     for entity_type in catalog.types:
         identity = TableIdentity(entity_type.type_id, entity_type.incarnation_id)
         location = entity_type.table_path
         where, schema = DatasetRef(kernel.table_uri(location)), table_schema(entity_type)
         creations.append(partial(kernel.lance.create, where, schema, None, kernel.ids.ulid()))
         rows.append(TableRow(identity, entity_type.table_key, location, 0))
-        rows.append(VersionRow(identity, FIRST_VERSION, None, 0, 0))
+        created.append((identity, where))
     concurrently(*creations, threads=True)
+    for identity, where in created:
+        found = kernel.lance.digests_between(where, 0, FIRST_VERSION)
+        digests = encode_digests(found) if found else None
+        rows.append(VersionRow(identity, FIRST_VERSION, None, 0, 0, digests))
     return rows
 
 

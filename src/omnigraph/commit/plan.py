@@ -340,15 +340,23 @@ class CommitPlan:
         created = () if self.schema is None else self.schema.registrations
         return any(new.identity == table.identity for new in created)
 
-    def request(self, pins: Iterable[VersionRow], epoch: int) -> PublishRequest:
-        """The publish of this plan, once its tables stand at ``pins``."""
+    def request(
+        self,
+        pins: Iterable[VersionRow],
+        epoch: int,
+        digests: Mapping[TableIdentity, str | None] | None = None,
+    ) -> PublishRequest:
+        """The publish of this plan, once its tables stand at ``pins``.
+
+        ``digests`` are those of the tables it creates.
+        """
         delta = self.schema or SchemaDelta("")
         created = delta.registrations
         return PublishRequest(
             commit=self.lineage,
             epoch=epoch,
             expected_head=self.authority.head_commit_id,
-            pins=(*(VersionRow(new.identity, FIRST_VERSION, None, 0) for new in created), *pins),
+            pins=(*(_first(new.identity, digests or {}) for new in created), *pins),
             registrations=(
                 *(TableRow(new.identity, new.table_key, new.location) for new in created),
                 *delta.renames,
@@ -366,6 +374,10 @@ class CommitPlan:
         assert commit.parent_commit_id is not None
         authority = replace(self.authority, head_commit_id=commit.parent_commit_id)
         return replace(self, lineage=commit, authority=authority, tables=tables, schema=None)
+
+
+def _first(identity: TableIdentity, digests: Mapping[TableIdentity, str | None]) -> VersionRow:
+    return VersionRow(identity, FIRST_VERSION, None, 0, digests=digests.get(identity))
 
 
 def sidecar_name(operation_id: str) -> str:

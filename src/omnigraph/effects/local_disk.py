@@ -23,7 +23,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from functools import cache
@@ -363,6 +363,22 @@ def flush_tree(root: Path, paths: Iterable[Path], durability: Durability) -> Non
         flush_directory(directory)
 
 
+def replace_unflushed(path: Path, content: bytes) -> None:
+    """Replace a file in one step, without waiting for the disk.
+
+    For what may be lost with the machine: after a crash of it the former content, or none, is
+    there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged = path.with_name(f"{HIDDEN_PREFIX}{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        staged.write_bytes(content)
+        staged.replace(path)
+    except OSError:
+        staged.unlink(missing_ok=True)
+        raise
+
+
 def files_below(directory: Path) -> frozenset[Path]:
     """Every file below ``directory`` now; empty if there is no such directory."""
     return frozenset(
@@ -370,19 +386,13 @@ def files_below(directory: Path) -> frozenset[Path]:
     )
 
 
-def flush_new_files(
-    directory: Path, known: Collection[Path], durability: Durability
-) -> frozenset[Path]:
-    """Put every file below ``directory`` that is not in ``known`` on disk, and return them.
-
-    ``known`` is an earlier `files_below`. For a caller that knows the names of its new files
-    `flush_tree` is cheaper, since this one walks the directory.
-    """
-    if durability is Durability.PROCESS:
-        return frozenset()
-    new = files_below(directory).difference(known)
-    flush_tree(directory, new, durability)
-    return new
+def symbolic_links(directory: Path) -> Iterator[Path]:
+    """Every symbolic link below ``directory``; none is followed."""
+    for folder, directories, names in os.walk(directory):
+        for name in (*directories, *names):
+            path = Path(folder) / name
+            if path.is_symlink():
+                yield path
 
 
 def _flush_files(files: list[Path]) -> None:

@@ -17,10 +17,10 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from stat import S_ISDIR
+from stat import S_ISDIR, S_ISREG
 from types import TracebackType
 from typing import TypeVar
 
@@ -32,17 +32,19 @@ from omnigraph.effects.local_disk import (
     lock_descriptor,
     unlock_descriptor,
 )
-from omnigraph.effects.objects import ObjectStore, Token, missing_object
+from omnigraph.effects.objects import (
+    CHUNK_BYTES,
+    Attributes,
+    ObjectStore,
+    Token,
+    missing_object,
+)
 from omnigraph.effects.requests import count
 from omnigraph.effects.uri import HIDDEN_PREFIX, Root, check_key, check_prefix, is_hidden
 from omnigraph.errors import InputError, InternalError
 
 LOCK_WAIT_MS = 30_000
 """The lock is held for microseconds: a wait this long means that its holder was stopped."""
-
-
-_COPIED_BYTES = 1 << 20
-"""How much of a file is held while it is copied."""
 
 
 class Folder:
@@ -102,12 +104,21 @@ class Folder:
 
         return self._stage(write)
 
+    def stage_parts(self, parts: Iterable[bytes]) -> str:
+        """The same with content that comes in parts."""
+
+        def write(descriptor: int) -> None:
+            with open(descriptor, "wb", closefd=False) as target:
+                target.writelines(parts)
+
+        return self._stage(write)
+
     def stage_copy(self, file: Path) -> str:
         """The same with the content of another file."""
 
         def write(descriptor: int) -> None:
             with file.open("rb") as source, open(descriptor, "wb", closefd=False) as target:
-                shutil.copyfileobj(source, target, _COPIED_BYTES)
+                shutil.copyfileobj(source, target, CHUNK_BYTES)
 
         return self._stage(write)
 
@@ -253,7 +264,52 @@ class LocalObjects(ObjectStore):
             folder, start = (self._path / prefix, f"{prefix}/") if prefix else (self._path, "")
             return sorted(_walk(str(folder), start))
 
+    def attributes(self, key: str) -> Attributes | None:
+        """Size of a file; `None` for a proven absence."""
+        with self._request("stat", key):
+            try:
+                found = self._file(key).lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            return Attributes(found.st_size) if S_ISREG(found.st_mode) else None
+
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        """The objects of `list` with their sizes, without symbolic links."""
+        found = {}
+        for name in self.list(prefix):
+            with suppress(FileNotFoundError):
+                status = (self._path / name).lstat()
+                if S_ISREG(status.st_mode):
+                    found[name] = status.st_size
+        return found
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        """The content of a file in parts; a symbolic link is not followed."""
+        with self._request("read", key):
+            descriptor = os.open(self._file(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb", buffering=0) as file:
+                while chunk := file.read(CHUNK_BYTES):
+                    yield chunk
+
     # --- writing ------------------------------------------------------------------------------
+
+    def write_chunks(self, key: str, parts: Iterable[bytes]) -> None:
+        """Create or replace an object from parts."""
+        file = self._file(key)
+
+        def work(folder: Folder) -> None:
+            staged = folder.stage_parts(parts)
+            try:
+                with folder.locked():
+                    folder.replace(staged, file.name)
+            finally:
+                folder.remove(staged)
+            folder.flush()
+
+        with self._request("write", key):
+            _make_folder(file.parent, self._durability)
+            with Folder(file.parent, self._durability) as folder:
+                work(folder)
 
     def write(self, key: str, data: bytes) -> None:
         """Create or replace an object."""

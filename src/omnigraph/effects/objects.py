@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NewType, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NewType, Protocol
 
 from omnigraph.effects.failures import FailureClass, StorageFailure, from_os_error
 from omnigraph.effects.local_disk import Durability, configured_durability
@@ -35,6 +35,18 @@ Two reads with one token saw the same bytes. An object that was changed and chan
 its old token again; a record for which that matters carries a counter, as leases carry epoch and
 beat.
 """
+
+
+CHUNK_BYTES = 1 << 20
+"""How much of a large object is held at once."""
+
+
+class Attributes(NamedTuple):
+    """What a store says about an object without reading it."""
+
+    size: int
+    tag: str | None = None
+    """The store's own checksum (e-tag); None on local disk."""
 
 
 class ObjectStore(Protocol):
@@ -94,6 +106,18 @@ class ObjectStore(Protocol):
 
         `a` lists `a/x` and `a/b/y`, never `a` itself or `ab/x`. The empty prefix lists the root.
         """
+
+    def attributes(self, key: str) -> Attributes | None:
+        """Size and checksum of an object, without its content; `None` for a proven absence."""
+
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        """The objects of `list`, with their sizes in bytes."""
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        """The content of an object, however large, in parts; its absence is a failure."""
+
+    def write_chunks(self, key: str, parts: Iterable[bytes]) -> None:
+        """Create or replace an object from parts, however large; complete when it appears."""
 
     def delete(self, key: str) -> None:
         """Remove an object; no error if there is none."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import chain
@@ -21,7 +21,7 @@ from obstore.store import MemoryStore, S3Store
 
 from omnigraph.effects.clock import MINT
 from omnigraph.effects.failures import FailureClass, StorageFailure, StoreReply, from_store_error
-from omnigraph.effects.objects import ObjectStore, Token
+from omnigraph.effects.objects import CHUNK_BYTES, Attributes, ObjectStore, Token
 from omnigraph.effects.requests import concurrently, count
 from omnigraph.effects.uri import HIDDEN_PREFIX, Root, check_key, check_prefix, is_hidden
 from omnigraph.errors import InputError, LimitExceeded
@@ -101,7 +101,50 @@ class RemoteObjects(ObjectStore):
         """Sorted names of all objects below ``prefix``."""
         return sorted(filter(_is_visible, self._list(check_prefix(prefix))))
 
+    def attributes(self, key: str) -> Attributes | None:
+        """Size and e-tag of an object; `None` for a proven absence."""
+        check_key(key)
+        try:
+            meta = self._ask("stat", key, lambda: obstore.head(self._store, key))
+        except StorageFailure as failure:
+            if failure.failure_class is FailureClass.NOT_FOUND:
+                return None
+            raise
+        return Attributes(meta["size"], meta["e_tag"])
+
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        """The objects of `list`, with their sizes."""
+        prefix = check_prefix(prefix)
+
+        def request() -> dict[str, int]:
+            pages = obstore.list(self._store, prefix or None, chunk_size=_LIST_PAGE)
+            return {meta["path"]: meta["size"] for page in pages for meta in page}
+
+        found = self._ask("list", prefix, request)
+        return {name: found[name] for name in sorted(found) if _is_visible(name)}
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        """The content of an object in parts."""
+        check_key(key)
+        stream = self._ask("read", key, lambda: obstore.get(self._store, key).stream(CHUNK_BYTES))
+        parts = iter(stream)
+        while True:
+            try:
+                part = next(parts)
+            except StopIteration:
+                return
+            except Exception as error:
+                failure = from_store_error(error, "read", self._target(key))
+                break
+            yield bytes(part)
+        raise failure
+
     # --- writing ------------------------------------------------------------------------------
+
+    def write_chunks(self, key: str, parts: Iterable[bytes]) -> None:
+        """Create or replace an object from parts, in several requests if it is large."""
+        check_key(key)
+        self._ask("write", key, lambda: obstore.put(self._store, key, iter(parts)))
 
     def write(self, key: str, data: bytes) -> None:
         """Create or replace an object."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from omnigraph.graph.blobs import Blob
 from omnigraph.graph.facade import Graph
 from omnigraph.graph.opened import ENGINES, READERS_KEPT_MAX
-from omnigraph.graph.opening import OpenMode, doctor, init, open_graph
+from omnigraph.graph.opening import OpenMode, doctor, init, open_graph, scrub
 from omnigraph.model.load_options import (
     CsvOptions,
     ErrorOptions,
@@ -33,4 +33,5 @@ __all__ = [
     "doctor",
     "init",
     "open_graph",
+    "scrub",
 ]

@@ -183,6 +183,7 @@ class Graph(Handle):
     repair = upkeep.repair
     cleanup = upkeep.cleanup
     examine = upkeep.examine
+    scrub = upkeep.scrub
     stats = upkeep.stats
     recover = upkeep.recover
     list_recoveries = upkeep.list_recoveries

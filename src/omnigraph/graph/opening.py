@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.opening import initialize, open_for_reading, open_for_writing
@@ -15,8 +15,9 @@ from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, OmnigraphError
 from omnigraph.graph.facade import Graph
 from omnigraph.graph.gate import check_graph_policy
+from omnigraph.graph.upkeep import scrub_kernel
 from omnigraph.model.ids import check_declared_actor
-from omnigraph.model.upkeep import Diagnosis, DoctorCheck, UpkeepFinding
+from omnigraph.model.upkeep import Diagnosis, DoctorCheck, ScrubReport, UpkeepFinding
 from omnigraph.policy import Policy
 from omnigraph.schema.compile import compile_schema
 from omnigraph.syntax.tokens import SCHEMA_SUFFIX, Source
@@ -113,15 +114,26 @@ def _graph_root(uri: str | os.PathLike[str]) -> Root:
     return root
 
 
-def doctor(uri: str | os.PathLike[str]) -> Diagnosis:
+def scrub(
+    uri: str | os.PathLike[str], branch: str | None = None, *, adopt: bool = False, **options: Any
+) -> ScrubReport:
+    """`Graph.scrub` for a graph at ``uri`` that may be too damaged to open.
+
+    Raises `NotFound` when there is no graph.
+    """
+    kernel = Kernel.of(_graph_root(uri), serve_older=True)
+    return scrub_kernel(kernel, branch=branch, adopt=adopt, **options)
+
+
+def doctor(uri: str | os.PathLike[str], *, deep: bool = False) -> Diagnosis:
     """Try every way the graph at ``uri`` is read, and whether Spark could run here.
 
-    Nothing is written. Every finding names the command that mends it. Raises `NotFound` when there
-    is no graph.
+    ``deep`` also reads every file against its digest, as `scrub` does. Nothing is written. Every
+    finding names the command that mends it. Raises `NotFound` when there is no graph.
     """
     root = Root.parse(uri)
     try:
-        found = open_graph(uri, "read_only").examine()
+        found = open_graph(uri, "read_only").examine(deep=deep)
     except OmnigraphError as error:
         if isinstance(error, NotFound) and "file" not in error.details:
             raise

@@ -5,14 +5,18 @@ No policy decides about these verbs: the operator of the storage runs them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
 from omnigraph.commit.recovery.settling import Settlement
+from omnigraph.errors import InputError
 from omnigraph.graph.opened import Handle, engine_name
 from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.upkeep import (
@@ -24,6 +28,7 @@ from omnigraph.model.upkeep import (
     OptimizedTable,
     OptimizeReceipt,
     RepairReceipt,
+    ScrubReport,
 )
 from omnigraph.storage.layout import REVIEWS
 from omnigraph.upkeep.cleanup import cleanup as run_cleanup
@@ -31,6 +36,7 @@ from omnigraph.upkeep.optimize import ensure_indices as build_indices
 from omnigraph.upkeep.optimize import optimize as run_optimize
 from omnigraph.upkeep.pending import release_abandoned
 from omnigraph.upkeep.repair import repair as run_repair
+from omnigraph.upkeep.scrub import scrub as run_scrub
 from omnigraph.upkeep.stats import examine as run_examine
 from omnigraph.upkeep.stats import graph_stats
 
@@ -134,13 +140,63 @@ def cleanup(
     return run_cleanup(self._kernel, policy, confirm=confirm, progress=progress)
 
 
-def examine(self: Handle) -> Diagnosis:
+def scrub(
+    self: Handle,
+    branch: str | None = None,
+    *,
+    since: str | None = None,
+    adopt: bool = False,
+    max_mb_per_second: float | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ScrubReport:
+    """Read every file of the graph against the digest that was recorded when it was written.
+
+    All branches are read, or the one that is named; with ``since``, only the files of later
+    commits. What is damaged, missing or foreign is in the report, with the type and the commit it
+    belongs to. ``adopt`` records digests of files that have none, which graphs from before digests
+    need once. ``max_mb_per_second`` holds the reading back. ``resume`` is a file that remembers
+    what was checked, for a run that is interrupted and started again. ``progress`` gets the bytes
+    that are read, of how many. Nothing is written but for ``adopt``, and nobody waits.
+    Raises `NotFound` for a branch or commit that is not there.
+    """
+    if adopt:
+        self._opened.gate.require_writable("scrub --adopt")
+    return scrub_kernel(
+        self._kernel,
+        branch=branch,
+        since=since,
+        adopt=adopt,
+        max_mb_per_second=max_mb_per_second,
+        resume=resume,
+        progress=progress,
+    )
+
+
+def scrub_kernel(
+    kernel: Kernel,
+    *,
+    max_mb_per_second: float | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    **chosen: Any,
+) -> ScrubReport:
+    """`Graph.scrub` for a graph that need not be open."""
+    if max_mb_per_second is not None and max_mb_per_second <= 0:
+        raise InputError(
+            "scrub has to read at least something", hint="max_mb_per_second is above 0"
+        )
+    limit = None if max_mb_per_second is None else max(1, int(max_mb_per_second * 1_000_000))
+    path = None if resume is None else Path(resume)
+    return run_scrub(kernel, bytes_per_second=limit, resume=path, **chosen)
+
+
+def examine(self: Handle, *, deep: bool = False) -> Diagnosis:
     """Try every way the graph is read, on every branch; writes nothing.
 
-    Every finding names the command that mends it. `doctor` does the same for a graph that may
-    not even open.
+    Every finding names the command that mends it. ``deep`` also reads every file against its
+    digest, as `scrub` does. `doctor` does the same for a graph that may not even open.
     """
-    return run_examine(self._kernel)
+    return run_examine(self._kernel, deep=deep)
 
 
 def stats(self: Handle, branch: str | None = None) -> GraphStats:

@@ -1,4 +1,4 @@
-"""Receipts and findings of upkeep: indexes, optimize, repair, cleanup, stats, doctor."""
+"""Receipts and findings of upkeep: indexes, optimize, repair, cleanup, stats, doctor, scrub."""
 
 from __future__ import annotations
 
@@ -506,3 +506,49 @@ class Diagnosis(JsonObject):
     def is_healthy(self) -> bool:
         """Whether nothing is wrong; there may be advice all the same."""
         return all(finding.severity == "advice" for finding in self.findings)
+
+
+# --- scrub ----------------------------------------------------------------------------------------
+
+ScrubKind = Literal["damaged", "missing", "foreign"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubFinding(JsonObject):
+    """One file that is not what was written, not there, or not of the graph."""
+
+    kind: ScrubKind
+    file: str
+    """Its name below the root."""
+    table: str
+    """The type it belongs to, `__manifest`, or `graph` for anything else."""
+    problem: str
+    graph_commit_id: str | None = None
+    """The commit that brought it, if that is known."""
+    branches: tuple[str, ...] = ()
+    """Branches whose head shows it; none if only their history does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubReport(JsonObject):
+    """What reading every file of a graph against its digest showed."""
+
+    uri: str
+    files_checked: Annotated[int, SUMMARY]
+    bytes_read: Annotated[int, SUMMARY]
+    files_resumed: Annotated[int, SUMMARY]
+    """Files that an interrupted run had checked already."""
+    files_undigested: Annotated[int, SUMMARY]
+    """Files of the graph without a digest, which `--adopt` gives them."""
+    files_adopted: Annotated[int, SUMMARY]
+    files_unreferenced: Annotated[int, SUMMARY]
+    """Files that no version lists, which `cleanup` removes after a week."""
+    seconds: Annotated[float, SUMMARY]
+    findings: tuple[ScrubFinding, ...] = ()
+
+    computed: ClassVar[Mapping[str, Json]] = {"is_clean": Json("clean")}
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is damaged, missing or foreign."""
+        return not self.findings

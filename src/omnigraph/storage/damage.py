@@ -3,7 +3,7 @@ disk.
 
 Messages of Lance often name no file, or one that was never there. So after a failure the files of a
 table are examined one by one, the cheapest check first. Lance keeps no checksums: a changed byte
-inside a value decodes to another value, and is not found.
+inside a value decodes to another value, which only `upkeep.scrub` finds.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ _NAMED = re.compile(r"((?:/[\w.+=@-]+)+\.[a-z]+)")
 def missing(file: Path | str) -> DamagedFile:
     """The error for a file that is not there."""
     return DamagedFile(str(file), _ADVICE, "it is missing")
+
+
+def damaged_content(file: Path | str) -> DamagedFile:
+    """The error for a file whose digest is another than when it was written."""
+    return DamagedFile(str(file), _ADVICE, "its content is not what was written")
 
 
 def damaged_version(address: str, version: int | None) -> DamagedFile | None:
@@ -115,8 +120,13 @@ def _needed(versions: Path) -> Iterator[Path]:
 # --- one file -------------------------------------------------------------------------------------
 
 
+def problem_of(file: Path) -> str | None:
+    """What is wrong with a file, as far as its presence, its end and decoding it show."""
+    return "it is missing" if not file.exists() else cut_off(file) or _undecoded(file)
+
+
 def _error(file: Path, advice: str = _ADVICE) -> DamagedFile | None:
-    problem = "it is missing" if not file.exists() else cut_off(file) or _undecoded(file)
+    problem = problem_of(file)
     return None if problem is None else DamagedFile(str(file), advice, problem)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 
@@ -23,11 +24,23 @@ from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
 from omnigraph.effects.failures import FailureClass, StoreFull
-from omnigraph.effects.local_disk import Durability, files_below, flush_new_files, flush_tree
+from omnigraph.effects.local_disk import Durability, files_below, flush_tree
+from omnigraph.effects.objects import open_store
+from omnigraph.effects.requests import concurrently
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, OmnigraphError, StorageError
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
-from omnigraph.storage.damage import cut_off, damaged_version, missing
+from omnigraph.storage.damage import cut_off, damaged_content, damaged_version, missing
+from omnigraph.storage.digests import (
+    LISTED,
+    FileDigest,
+    digest_files,
+    digest_object,
+    forget_listing,
+    is_recorded,
+    read_listing,
+    update_listing,
+)
 from omnigraph.storage.failures import (
     LIBRARY_ERRORS,
     count_lance,
@@ -41,7 +54,7 @@ from omnigraph.storage.failures import (
     store_failure,
     version_file,
 )
-from omnigraph.storage.layout import MANIFEST
+from omnigraph.storage.layout import MAIN, MANIFEST
 
 Handle: TypeAlias = LanceDataset
 """An open dataset at one version; rooms above pass it on without knowing Lance."""
@@ -52,6 +65,12 @@ StagedTransaction: TypeAlias = Transaction
 FILE_FORMAT = "2.2"
 """Explicit, so that a newer Lance does not change what we write; blobs need 2.2."""
 
+
+HINT = "latest_version_hint.json"
+"""Lance's note of its newest version, beside the versions; it may be wrong or missing."""
+
+_REMEMBERED_MAX = 1_024
+"""Commits whose digests wait for their publish; those of failed writes stay until then."""
 
 _LISTINGS_MAX = 10
 """How often a listing is begun again because something in it was removed meanwhile."""
@@ -113,6 +132,8 @@ class LanceStore:
     is_pinned: Callable[[DatasetRef, int], bool] = field(default=lambda where, version: False)
     """Whether a live branch shows a version, which cleanup then keeps: asked after a failure."""
     _session: Any = field(default_factory=_bounded_session)
+    _digests: dict[tuple[str, int], dict[str, FileDigest]] = field(default_factory=dict)
+    """By address and version: digests of commits that this process has not published yet."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For a worker: with caches of its own, and credentials from its environment."""
@@ -179,7 +200,7 @@ class LanceStore:
             raise CommitLost(
                 f"{where.address} could not be created: {sentence_of(error)}", hint=hint_of(error)
             ) from error
-        self._flush_commit(created, transaction)
+        self._finish_commit(created, transaction)
         return created
 
     def commit(
@@ -201,9 +222,54 @@ class LanceStore:
             transaction.transaction_properties = properties
         if self.root.is_local:
             _require_whole(handle.uri, transaction)
-        landed = commit_strict(handle, transaction)
-        self._flush_commit(landed, transaction)
+            landed = commit_strict(handle, transaction)
+            self._finish_commit(landed, transaction, handle)
+            return landed
+        # What the commit lists is there already: it is fetched while the commit is under way.
+        landed, digests = concurrently(
+            partial(commit_strict, handle, transaction),
+            partial(self._remote_digests, handle, transaction),
+            threads=True,
+        )
+        self._remember(landed, digests)
         return landed
+
+    def digests_between(self, where: DatasetRef, after: int, version: int) -> dict[str, FileDigest]:
+        """Digests of the files that a table got behind version ``after``, by name in the table.
+
+        Those of commits of this process are known. For others, which recovery and repair publish,
+        the files are read now; a transaction that Lance cannot show is left out.
+        """
+        found: dict[str, FileDigest] = {}
+        for number in range(after + 1, version + 1):
+            known = self._digests.pop((where.address, number), None)
+            if known is None:
+                known = self._digested_again(where, number)
+            found.update(known)
+        return {self._in_table(where, name): each for name, each in found.items()}
+
+    def fork_digests(self, where: DatasetRef) -> dict[str, FileDigest]:
+        """Digests of what makes a fork, by name in the table; on local disk only."""
+        if (root := self.root.path) is None:
+            return {}
+        found = self._relative(root, digest_files(_fork_files(where)))
+        return {self._in_table(where, name): each for name, each in found.items()}
+
+    def _digested_again(self, where: DatasetRef, version: int) -> dict[str, FileDigest]:
+        with suppress(*LIBRARY_ERRORS, TypeError, OmnigraphError):
+            handle = self.open(where, version)
+            transaction = _transaction(handle, version)
+            if transaction is None:
+                return {}
+            if (root := self.root.path) is None:
+                return self._remote_digests(handle, transaction)
+            files = {*_new_files(Path(handle.uri), transaction), _version_file_of(handle)}
+            return self._relative(root, digest_files(files))
+        return {}
+
+    def _in_table(self, where: DatasetRef, name: str) -> str:
+        location = where.uri.removeprefix(f"{self.root.uri}/")
+        return name.removeprefix(f"{location}/")
 
     def insert_new(self, where: DatasetRef, key: str, rows: pa.Table) -> None:
         """Insert the rows whose key is not there yet.
@@ -213,12 +279,12 @@ class LanceStore:
         """
         dataset = self.open(where)
         count_lance("commit", where.address)
-        root, directory = self._flushed_root, Path(where.address)
+        root, directory = self.root.path, Path(where.address)
         known = frozenset() if root is None else files_below(directory)
         with lance_errors(dataset):
             dataset.merge_insert(key).when_not_matched_insert_all().execute(rows)
         if root is not None:
-            flush_new_files(directory, known, self.durability)
+            self._finish_files(root, where, known)
 
     def append(self, where: DatasetRef, rows: pa.Table, uuid: str) -> None:
         """Append rows to a dataset that only grows, whatever others append or compact meanwhile.
@@ -243,7 +309,7 @@ class LanceStore:
             if self.root.is_local:
                 _require_whole(where.address, transaction)
             landed = LanceDataset.commit(dataset, transaction, storage_options=options)
-        self._flush_commit(landed, transaction)
+        self._finish_commit(landed, transaction)
 
     def compact(
         self, where: DatasetRef, indexes: Mapping[str, Literal["BTREE", "BITMAP"]], keep: timedelta
@@ -257,7 +323,7 @@ class LanceStore:
         dataset = self.open(where)
         count_lance("commit", where.address)
         before = fragment_count(dataset)
-        root, directory = self._flushed_root, Path(where.address)
+        root, directory = self.root.path, Path(where.address)
         known = frozenset() if root is None else files_below(directory)
         with lance_errors(dataset):
             try:
@@ -272,7 +338,7 @@ class LanceStore:
                 if not _is_conflict(error) and "preempted by concurrent" not in str(error):
                     raise
         if root is not None:
-            flush_new_files(directory, known, self.durability)
+            self._finish_files(root, where, known)
         with lance_errors(dataset):
             newest = self.open(where)
             newest.cleanup_old_versions(older_than=keep)
@@ -285,10 +351,10 @@ class LanceStore:
         parent = self.open(where, version)
         with lance_errors(parent):
             parent.create_branch(ref, version)
-        if (root := self._flushed_root) is not None:
-            directory = Path(where.uri)
-            entry = directory / "_refs/branches" / f"{ref}.json"
-            flush_tree(root, {entry, *files_below(directory / "tree" / ref)}, self.durability)
+        if (root := self.root.path) is not None:
+            files = _fork_files(where.on(ref))
+            flush_tree(root, files, self.durability)
+            self._list_new(root, where.on(ref), files)
         return self.open(where.on(ref))
 
     def delete_ref(self, where: DatasetRef) -> None:
@@ -302,6 +368,8 @@ class LanceStore:
         except LIBRARY_ERRORS as error:
             if where.ref in self.refs(where):
                 raise lance_failure(where.uri, error) from error
+        if (root := self.root.path) is not None and self._listed_subject(where) is not None:
+            forget_listing(root, f"{self._listed_subject(where)}")
 
     def refs(self, where: DatasetRef) -> dict[str, Any]:
         """The physical refs of a dataset, by name."""
@@ -318,19 +386,89 @@ class LanceStore:
             f"the refs of {where.uri} could not be listed: they kept changing", hint="try again"
         )
 
-    @property
-    def _flushed_root(self) -> Path | None:
-        """The root below which new files are flushed: Lance flushes nothing on local disk.
+    # --- files of commits -------------------------------------------------------------------------
 
-        None where an acknowledged write is durable already, or need not be.
+    def _finish_commit(
+        self, landed: LanceDataset, transaction: Transaction, before: LanceDataset | None = None
+    ) -> None:
+        """Put the files of a commit on local disk, where Lance flushes nothing, and digest them."""
+        if (root := self.root.path) is None:
+            return
+        files = {_version_file_of(landed), *_new_files(Path(landed.uri), transaction, before)}
+        flush_tree(root, files, self.durability)
+        where = _place_of(landed.uri)
+        if self._listed_subject(where) is not None:
+            self._list_new(root, where, files)
+        else:
+            self._remember(landed, self._relative(root, digest_files(files)))
+
+    def _finish_files(self, root: Path, where: DatasetRef, known: frozenset[Path]) -> None:
+        """The same for the files that Lance added by itself to a dataset that had ``known``."""
+        new = files_below(Path(where.address)) - known
+        flush_tree(root, new, self.durability)
+        self._list_new(root, where, new)
+
+    def _list_new(self, root: Path, where: DatasetRef, files: Iterable[Path]) -> None:
+        subject = self._listed_subject(where)
+        if subject is not None:
+            # Lance replaces this file with every commit, and does not need it.
+            kept = (file for file in files if file.name != HINT)
+            update_listing(root, subject, self._relative(root, digest_files(kept)))
+
+    def _listed_subject(self, where: DatasetRef) -> str | None:
+        """The listing of a dataset whose digests no row of the manifest can hold."""
+        name = where.uri.removeprefix(f"{self.root.uri}/")
+        return f"{name}/{where.ref or MAIN}" if name in LISTED else None
+
+    def _relative(self, root: Path, digests: Mapping[Path, FileDigest]) -> dict[str, FileDigest]:
+        return {path.relative_to(root).as_posix(): each for path, each in digests.items()}
+
+    def _remember(self, landed: LanceDataset, digests: dict[str, FileDigest]) -> None:
+        if len(self._digests) >= _REMEMBERED_MAX:
+            self._digests.clear()
+        self._digests[landed.uri, landed.version] = digests
+
+    def _remote_digests(
+        self, handle: LanceDataset, transaction: Transaction
+    ) -> dict[str, FileDigest]:
+        """Digests of the data, deletion and index files of a commit on an object store.
+
+        A file that cannot be fetched now has no digest: the commit does not wait for it.
         """
-        return None if self.durability is Durability.PROCESS else self.root.path
+        if self._listed_subject(_place_of(handle.uri)) is not None:
+            return {}
+        store = open_store(self.root)
+        folder = handle.uri.removeprefix(f"{self.root.uri}/")
+        sizes = {f"{folder}/{name}": size for name, size in _new_names(transaction, handle)}
+        with suppress(StorageError):
+            for index in getattr(transaction.operation, "new_indices", None) or ():
+                sizes |= store.sizes(f"{folder}/_indices/{index.uuid}")
+            work = (partial(digest_object, store, name, size) for name, size in sizes.items())
+            pairs = zip(sizes, concurrently(*work, threads=True), strict=True)
+            return {name: each for name, each in pairs if each is not None}
+        return {}
 
-    def _flush_commit(self, landed: LanceDataset, transaction: Transaction) -> None:
-        if (root := self._flushed_root) is not None:
-            files = _new_files(Path(landed.uri), transaction)
-            version = version_file(landed.uri, landed.version)
-            flush_tree(root, {version, *files}, self.durability)
+    def require_recorded(self, handle: LanceDataset) -> None:
+        """Raise `DamagedFile` if a file of a listed dataset is not what was written.
+
+        For a manifest that is read as a whole, where it costs little beside reading it. Files that
+        are not listed are not looked at; neither are those a branch shares with another ref.
+        """
+        where, root = _place_of(handle.uri), self.root.path
+        subject = self._listed_subject(where)
+        if root is None or subject is None:
+            return
+        listed = read_listing(root, subject)
+        folder = Path(handle.uri)
+        files = [_version_file_of(handle)]
+        for fragment in handle.get_fragments():
+            files += (folder / "data" / file.path for file in fragment.data_files())
+            if (deleted := fragment.metadata.deletion_file) is not None:
+                files.append(folder / deleted.path(fragment.fragment_id))
+        for file in files:
+            known = listed.get(file.relative_to(root).as_posix())
+            if known is not None and not is_recorded(file, known):
+                raise damaged_content(file)
 
     def _open_error(
         self, where: DatasetRef, version: int | None, error: BaseException
@@ -552,26 +690,60 @@ def _refuse_cut(path: str, problem: str) -> NoReturn:
     raise CommitLost(full.message, hint=full.hint, details={"conflict": False}) from full
 
 
-def _new_files(directory: Path, transaction: Transaction) -> Iterator[Path]:
+def _new_files(
+    directory: Path, transaction: Transaction, before: LanceDataset | None = None
+) -> Iterator[Path]:
     """The files of a commit on local disk: its transaction, its data, its indexes."""
     yield directory / "_transactions" / f"{transaction.read_version}-{transaction.uuid}.txn"
+    for name, _ in _new_names(transaction, before):
+        file = directory / name
+        # A fragment may keep the deletion file it had, which lies where it was made.
+        if file.suffix == ".lance" or file.exists():
+            yield file
+        # Blobs too large for the file lie in a directory of its name.
+        if file.suffix == ".lance":
+            yield from file.with_suffix("").glob("*.blob")
+    for index in getattr(transaction.operation, "new_indices", None) or ():
+        yield from files_below(directory / "_indices" / index.uuid)
+
+
+def _new_names(
+    transaction: Transaction, before: LanceDataset | None
+) -> Iterator[tuple[str, int | None]]:
+    """The data and deletion files of a commit, by their names in the folder of the ref, with sizes.
+
+    ``before`` is the version that the transaction was staged on: a column that is added to every
+    fragment lists the files they had as well.
+    """
     operation = transaction.operation
+    known: set[str] = set()
+    if before is not None and isinstance(operation, LanceOperation.Merge):
+        known = {file.path for each in before.get_fragments() for file in each.data_files()}
     for fragment in _new_fragments(transaction):
         for file in fragment.files:
-            if file.base_id is not None:
-                continue  # a branch shares it with the ref it was forked from, where it was flushed
-            data = directory / "data" / file.path
-            yield data
-            # Blobs too large for the file lie in a directory of its name.
-            yield from data.with_suffix("").glob("*.blob")
-    for index in getattr(operation, "new_indices", None) or ():
-        yield from (directory / "_indices" / index.uuid).iterdir()
+            # With a base, a branch shares it with the ref it was forked from.
+            if file.base_id is None and file.path not in known:
+                yield f"data/{file.path}", file.file_size_bytes
     for fragment in getattr(operation, "updated_fragments", None) or ():
         if fragment.deletion_file is not None:
-            deleted = directory / fragment.deletion_file.path(fragment.id)
-            # A fragment may keep the deletion file it had, which lies where it was made.
-            if deleted.exists():
-                yield deleted
+            yield fragment.deletion_file.path(fragment.id), None
+
+
+def _fork_files(where: DatasetRef) -> set[Path]:
+    """The entry of a ref, and its versions and transactions so far."""
+    dataset, folder = Path(where.uri), Path(where.address)
+    made = (file for part in ("_versions", "_transactions") for file in (folder / part).glob("*"))
+    return {dataset / "_refs/branches" / f"{where.ref}.json", *made} - {folder / "_versions" / HINT}
+
+
+def _place_of(address: str) -> DatasetRef:
+    """The dataset and ref of an address."""
+    uri, _, ref = address.partition("/tree/")
+    return DatasetRef(uri, ref or None)
+
+
+def _version_file_of(handle: LanceDataset) -> Path:
+    return version_file(handle.uri, handle.version)
 
 
 # --- the newest version ---------------------------------------------------------------------------

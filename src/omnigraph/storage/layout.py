@@ -34,6 +34,9 @@ STAGING_SUFFIX = ".staging"
 PAST_SCHEMAS = "__schemas"
 """Prefix: the compiled form of every schema that was replaced, by its hash."""
 
+DIGESTS = "__digests"
+"""Prefix: digests of files that no row of the manifest can name, its own above all."""
+
 LOAD_SCRATCH = "__load"
 """Prefix: rows of bulk loads that are not committed yet, a folder for each operation."""
 

@@ -470,7 +470,9 @@ class ManifestBranch:
             handle = self.lance.open(self.where)
         if handle.version < least:
             raise self._lost(least)
-        return handle, self._scan(handle)
+        state = self._scan(handle)
+        self.lance.require_recorded(handle)
+        return handle, state
 
     def _lost(self, version: int) -> DamagedFile:
         file = version_file(self.where.address, version)

@@ -8,7 +8,7 @@ row is decoded. A stamp that contradicts the columns is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import orjson
@@ -75,6 +75,8 @@ class VersionRow:
     """Physical ref that holds the version; None is main."""
     row_count: int
     commit_seq: int = 0
+    digests: str | None = field(default=None, compare=False, repr=False)
+    """Of the files that it added, for `scrub`; written, and not decoded with other rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +267,7 @@ def _encode(row: ManifestRow) -> dict[str, Any]:
             return {
                 "object_id": f"{_identity_key('table_version', row.identity)}:{row.version:020d}",
                 "object_type": "table_version",
+                "metadata": row.digests,
                 **identity_columns(row.identity),
                 "table_version": row.version,
                 "table_branch": row.ref,

@@ -13,7 +13,7 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.recovery.examining import REPAIR_ADVICE, uncovered_drift
 from omnigraph.effects.requests import concurrently
 from omnigraph.effects.uri import Root
-from omnigraph.errors import OmnigraphError, RootMoved
+from omnigraph.errors import DamagedFile, OmnigraphError, RootMoved
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK
 from omnigraph.model.upkeep import (
     KEEP_RECOMMENDED,
@@ -41,6 +41,7 @@ from omnigraph.upkeep.cleanup import plan_cleanup
 from omnigraph.upkeep.pending import pending_operations
 from omnigraph.upkeep.repair import TableDrift, plan_repair
 from omnigraph.upkeep.retention import Retention
+from omnigraph.upkeep.scrub import scrub
 
 FRAGMENTS_MANY = 16
 """Every lookup visits all fragments of a table. A few small ones may stay beside large ones."""
@@ -290,8 +291,8 @@ def _file_findings(root: Root) -> list[UpkeepFinding]:
     return [_damage("graph", root.uri, each) for each in damaged_files(root.path)]
 
 
-def examine(kernel: Kernel) -> Diagnosis:
-    """Try everything that can be read, on every branch."""
+def examine(kernel: Kernel, *, deep: bool = False) -> Diagnosis:
+    """Try everything that can be read, on every branch; ``deep``, every file by its digest."""
     examination = _Examination(kernel)
     branches = examination.branches()
     for branch in branches:
@@ -300,10 +301,19 @@ def examine(kernel: Kernel) -> Diagnosis:
             subject = _on(branch, type.table_key)
             examination.check(f"read {subject}", subject, partial(examination.read, branch, type))
     examination.check(FILES, "graph", partial(_file_findings, kernel.root))
+    if deep:
+        examination.check("digests", "graph", partial(_scrubbed, kernel))
     examination.check("operations and leases", "graph", examination.owners)
     examination.check("leftovers", "graph", examination.leftovers)
     findings = sorted(examination.findings, key=_turn)
     return Diagnosis(kernel.root.uri, tuple(examination.checks), tuple(findings))
+
+
+def _scrubbed(kernel: Kernel) -> Iterator[UpkeepFinding]:
+    for each in scrub(kernel).findings:
+        file = f"{kernel.root.uri}/{each.file}"
+        error = DamagedFile(file, f"it belongs to {each.table}", each.problem)
+        yield _damage(each.file, kernel.root.uri, error)
 
 
 def _turn(finding: UpkeepFinding) -> int:

@@ -21,6 +21,7 @@ from omnigraph.schema.contract import (
     open_contract,
 )
 from omnigraph.schema.encoding import read_ir
+from omnigraph.storage.digests import digest_of, update_listing
 from omnigraph.storage.layout import (
     SCHEMA_OBJECTS,
     STAGING_SUFFIX,
@@ -139,6 +140,25 @@ def promote_contract(store: ObjectStore, target_hash: str) -> None:
     for name in SCHEMA_OBJECTS:
         if store.exists(f"{name}{STAGING_SUFFIX}"):
             store.rename(f"{name}{STAGING_SUFFIX}", name)
+    list_contract(store, found.contract, target_hash)
+
+
+def list_contract(store: ObjectStore, contract: SchemaContract, schema_hash: str) -> None:
+    """Record the digests of an accepted contract, by the names it has once it is replaced.
+
+    Hashes of the contract itself say nothing of comments and layout. On local disk only, like all
+    listings.
+    """
+    if store.root.path is not None:
+        texts = zip(schema_digest_names(schema_hash), contract.objects().values(), strict=True)
+        digests = {name: digest_of(text.encode()) for name, text in texts}
+        update_listing(store.root.path, "schema", digests)
+
+
+def schema_digest_names(schema_hash: str) -> tuple[str, str, str]:
+    """The names under which source, IR and state of a contract are listed, in this order."""
+    name = past_schema_name(schema_hash)
+    return past_source_name(name), name, name.replace(".json", ".state")
 
 
 def discard_staged(store: ObjectStore) -> None:

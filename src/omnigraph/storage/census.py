@@ -1,0 +1,319 @@
+"""Which files a graph consists of, on all branches: what versions list, and what commits recorded.
+
+Nothing is written. What cannot be read is a problem of the census, not the end of it: a graph that
+does not even open has one as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from omnigraph.effects.objects import ObjectStore
+from omnigraph.errors import OmnigraphError
+from omnigraph.model.ids import SCHEMA_APPLY_LOCK
+from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore
+from omnigraph.storage.digests import LISTED, FileDigest, decode_digests, read_listings
+from omnigraph.storage.failures import LIBRARY_ERRORS, is_of_a_library, lance_errors, version_named
+from omnigraph.storage.layout import MAIN, MANIFEST
+from omnigraph.storage.manifest import Manifest, ManifestState
+from omnigraph.storage.manifest_rows import TableIdentity, is_current
+
+GRAPH = "graph"
+"""The table of files that belong to none."""
+
+_COLUMNS = ["stable_table_id", "table_incarnation_id", "table_version", "metadata", "commit_seq"]
+
+
+class Recorded(NamedTuple):
+    """What is known of a file."""
+
+    digest: FileDigest
+    table: str
+    commit_id: str | None = None
+    is_since: bool = True
+    """Whether it came behind the commit that the census was asked to begin at."""
+
+
+@dataclass(slots=True)
+class Needed:
+    """A file that some version lists."""
+
+    table: str
+    branches: set[str] = field(default_factory=set)
+    """Whose heads show it."""
+
+
+class Problem(NamedTuple):
+    """Something that could not be read: a file, or what it belongs to."""
+
+    file: str
+    table: str
+    message: str
+    branches: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Census:
+    """The files of a graph."""
+
+    sizes: Mapping[str, int]
+    """Every file below the root."""
+    recorded: dict[str, Recorded] = field(default_factory=dict)
+    needed: dict[str, Needed] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    states: dict[str, ManifestState] = field(default_factory=dict)
+    """The branches that could be read."""
+    datasets: set[str] = field(default_factory=set)
+    """Locations of all tables of these branches, and of datasets beside them."""
+
+
+def take_census(
+    store: ObjectStore,
+    lance: LanceStore,
+    manifest: Manifest,
+    branch: str | None = None,
+    since: str | None = None,
+) -> Census:
+    """What all branches, or one, consist of; with ``since``, what came behind that commit."""
+    return _CensusTaker(store, lance, manifest, since).take(branch)
+
+
+class _CensusTaker:
+    def __init__(
+        self, store: ObjectStore, lance: LanceStore, manifest: Manifest, since: str | None
+    ) -> None:
+        self._store = store
+        self._lance = lance
+        self._manifest = manifest
+        self._since = since
+        self._root = store.root.uri
+        self._found = Census(store.sizes())
+        self._files: dict[tuple[str, str | None, int], tuple[str, ...] | None] = {}
+        """By location, ref and version: the files that the version lists; None if unreadable."""
+        self._trees: dict[str, list[str]] = {}
+        self._in_folder: dict[str, list[str]] = {}
+        """By folder: the files that are there, or are recorded."""
+        for name in self._found.sizes:
+            self._in_folder.setdefault(name.rpartition("/")[0], []).append(name)
+
+    def take(self, branch: str | None) -> Census:
+        """The census of one branch, or of all."""
+        self._listings()
+        for name in self._branch_names(branch):
+            self._branch(name)
+        # Rows of all branches are known now: they name files that are not there any more.
+        for name, state in self._found.states.items():
+            self._tables(name, state)
+        for name in LISTED:
+            if name != MANIFEST and self._versions(name, None):
+                self._newest_of(name)
+        return self._found
+
+    # --- what was recorded ------------------------------------------------------------------------
+
+    def _listings(self) -> None:
+        def damaged(error: OmnigraphError) -> None:
+            self._problem(GRAPH, error)
+
+        for name, digest in read_listings(self._store, damaged).items():
+            dataset = name.partition("/")[0]
+            self._record(name, Recorded(digest, dataset if dataset in LISTED else GRAPH))
+
+    def _record(self, name: str, known: Recorded) -> None:
+        if name not in self._found.recorded:
+            self._found.recorded[name] = known
+            if name not in self._found.sizes:
+                self._in_folder.setdefault(name.rpartition("/")[0], []).append(name)
+
+    def _recorded_rows(self, state: ManifestState, handle: Handle) -> None:
+        """The digests that commits of a branch have brought along."""
+        if not is_current(handle):
+            return  # older than digests
+        commits = {row.commit_seq: row.commit_id for row in state.commits.values()}
+        began = state.commits.get(self._since or "")
+        with lance_errors(handle, "scan"):
+            rows = handle.to_table(
+                columns=_COLUMNS, filter="object_type = 'table_version' AND metadata IS NOT NULL"
+            ).to_pylist()
+        for row in rows:
+            identity = TableIdentity(row["stable_table_id"], row["table_incarnation_id"])
+            table = state.tables.get(identity)
+            if table is None:
+                continue
+            try:
+                digests = decode_digests(row["metadata"])
+            except ValueError as error:
+                message = f"the digests of version {row['table_version']} are malformed: {error}"
+                self._found.problems.append(Problem(MANIFEST, table.table_key, message))
+                continue
+            seq = row["commit_seq"]
+            is_since = began is None or seq > began.commit_seq
+            for name, digest in digests.items():
+                known = Recorded(digest, table.table_key, commits.get(seq), is_since)
+                self._record(f"{table.location}/{name}", known)
+
+    # --- what is needed ---------------------------------------------------------------------------
+
+    def _branch_names(self, branch: str | None) -> list[str]:
+        if branch is not None:
+            return [branch]
+        try:
+            registered = self._manifest.main.refresh().branches.keys() - {SCHEMA_APPLY_LOCK}
+        except OmnigraphError:
+            return [MAIN]  # the problem is told when main is read
+        return [MAIN, *sorted(registered)]
+
+    def _branch(self, name: str) -> None:
+        try:
+            manifest = self._manifest.branch(name)
+            manifest.refresh()
+            handle, state = manifest.current
+            state.head_snapshot()
+            self._recorded_rows(state, handle)
+        except OmnigraphError as error:
+            if self._versions(MANIFEST, None) or name != MAIN:
+                self._problem(MANIFEST, error, (name,))
+                return
+            raise
+        self._found.states[name] = state
+        self._found.datasets.add(MANIFEST)
+        ref = manifest.where.ref
+        self._need_ref(MANIFEST, MANIFEST, ref, name)
+        self._need_version(MANIFEST, (MANIFEST, ref, handle.version), name, handle)
+
+    def _tables(self, name: str, state: ManifestState) -> None:
+        heads = {(e.location, e.ref, e.version) for e in state.head_snapshot().tables.values()}
+        places: dict[tuple[str, str | None], str] = {}
+        for row in state.versions:
+            table = state.tables.get(row.identity)
+            if table is not None:
+                places.setdefault((table.location, row.ref), table.table_key)
+        for (location, ref), table_key in places.items():
+            self._found.datasets.add(location)
+            shown = {version for place, of, version in heads if (place, of) == (location, ref)}
+            if shown:
+                self._need_ref(table_key, location, ref, name)
+            for version in {*self._versions(location, ref), *shown}:
+                seen_by = name if version in shown else None
+                self._need_version(table_key, (location, ref, version), seen_by, None)
+
+    def _newest_of(self, name: str) -> None:
+        self._found.datasets.add(name)
+        newest = max(self._versions(name, None))
+        self._need_version(name, (name, None, newest), MAIN, None)
+
+    def _need_ref(self, table: str, location: str, ref: str | None, branch: str) -> None:
+        if ref is not None:
+            self._need(f"{location}/_refs/branches/{ref}.json", table, branch)
+
+    def _need_version(
+        self, table: str, at: tuple[str, str | None, int], branch: str | None, handle: Handle | None
+    ) -> None:
+        """Need a version, by location, ref and number, and what it lists."""
+        if at not in self._files:
+            self._files[at] = self._listed(table, *at, handle=handle)
+        for name in self._files[at] or ():
+            self._need(name, table, branch)
+        self._need(self._version_name(*at), table, branch)
+
+    def _need(self, name: str, table: str, branch: str | None) -> None:
+        needed = self._found.needed.setdefault(name, Needed(table))
+        if branch is not None:
+            needed.branches.add(branch)
+
+    def _listed(
+        self, table: str, location: str, ref: str | None, version: int, *, handle: Handle | None
+    ) -> tuple[str, ...] | None:
+        if self._version_name(location, ref, version) not in self._found.sizes:
+            return None
+        try:
+            where = DatasetRef(f"{self._root}/{location}", ref)
+            handle = handle or self._lance.open(where, version)
+            with lance_errors(str(handle.uri)):
+                return tuple(self._names(handle, location, ref))
+        except OmnigraphError as error:
+            self._problem(table, error, file=self._version_name(location, ref, version))
+            return None
+
+    def _names(self, handle: Handle, location: str, ref: str | None) -> Iterator[str]:
+        """Data, deletion, blob and index files of a version.
+
+        A branch shares files of those it was forked from, which lie in their folders.
+        """
+        folders = self._folders(location, ref)
+        for fragment in handle.get_fragments():
+            for file in fragment.data_files():
+                name = self._resolve(folders, f"data/{file.path}")
+                yield name
+                yield from self._in_folder.get(name.removesuffix(".lance"), ())
+            deleted = fragment.metadata.deletion_file
+            if deleted is not None:
+                yield self._resolve(folders, deleted.path(fragment.fragment_id))
+        for uuid in _index_uuids(handle):
+            for folder in folders:
+                yield from self._in_folder.get(f"{folder}/_indices/{uuid}", ())
+
+    def _folders(self, location: str, ref: str | None) -> list[str]:
+        """The folder of a ref, then those of main and of all other refs of its dataset."""
+        tree = f"{location}/tree/"
+        if location not in self._trees:
+            names = (name for name in self._found.sizes if name.startswith(tree))
+            refs = {name.removeprefix(tree).partition("/")[0] for name in names}
+            self._trees[location] = [f"{tree}{each}" for each in sorted(refs)]
+        own = [] if ref is None else [f"{tree}{ref}"]
+        return [*own, location, *(each for each in self._trees[location] if each not in own)]
+
+    def _resolve(self, folders: Iterable[str], name: str) -> str:
+        places = [f"{folder}/{name}" for folder in folders]
+        for known in (self._found.sizes, self._found.recorded):
+            for place in places:
+                if place in known:
+                    return place
+        return places[0]
+
+    # --- versions ---------------------------------------------------------------------------------
+
+    def _versions(self, location: str, ref: str | None) -> set[int]:
+        folder = location if ref is None else f"{location}/tree/{ref}"
+        paths = [
+            PurePosixPath(name)
+            for name in self._in_folder.get(f"{folder}/_versions", ())
+            if name in self._found.sizes
+        ]
+        return {
+            version_named(path.stem)
+            for path in paths
+            if path.suffix == ".manifest" and path.stem.isdecimal()
+        }
+
+    def _version_name(self, location: str, ref: str | None, version: int) -> str:
+        folder = location if ref is None else f"{location}/tree/{ref}"
+        older = f"{folder}/_versions/{version}.manifest"
+        return older if older in self._found.sizes else version_name(folder, version)
+
+    def _problem(
+        self,
+        table: str,
+        error: OmnigraphError,
+        branches: tuple[str, ...] = (),
+        file: str | None = None,
+    ) -> None:
+        named = str(error.details.get("file", file or table)).removeprefix(f"{self._root}/")
+        self._found.problems.append(Problem(named, table, error.message, branches))
+
+
+def version_name(folder: str, version: int) -> str:
+    """The name of the file of a version, in the folder of its dataset or ref."""
+    return f"{folder}/_versions/{2**64 - 1 - version:020d}.manifest"
+
+
+def _index_uuids(handle: Handle) -> list[str]:
+    try:
+        return [s.uuid for index in handle.describe_indices() for s in index.segments]
+    except BaseException as error:
+        if not is_of_a_library(error) and not isinstance(error, LIBRARY_ERRORS):
+            raise
+        return []  # a damaged index file is found by its digest

@@ -1,0 +1,228 @@
+"""Digests of the files of a graph: xxh3 of 128 bits and the size, recorded when a file is written.
+
+Lance writes its files itself and lets nobody see the bytes, so each new file is read once more
+right after its commit, when it still lies in the page cache. On an object store that would mean
+fetching everything again: there files up to `FETCHED_BYTES_MAX` are fetched while the commit is
+under way, and of larger ones the store's own checksum, the e-tag, is recorded.
+
+Digests of a table's files are published with the commit that brings them, in the `table_version`
+row of the table. The files of `__manifest` itself, and of datasets beside it, are listed after the
+fact in objects below `__digests`: what publishes a commit cannot contain its own digest. They are
+written on local disk only, best effort: a file that is not listed is unverified, never damaged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import xxhash
+
+from omnigraph.effects.local_disk import replace_unflushed
+from omnigraph.effects.objects import ObjectStore
+from omnigraph.errors import DamagedFile
+from omnigraph.storage.layout import DIGESTS, MANIFEST, RECOVERY_AUDIT, REVIEWS
+
+FETCHED_BYTES_MAX = 8 << 20
+"""On an object store: the largest file that is fetched again for its digest."""
+ETAG = "etag:"
+"""Leads a digest that is the store's own."""
+
+_CHUNK_BYTES = 1 << 20
+_THREADS_FROM_BYTES = 32 << 20
+"""Below that, starting threads costs more than they save."""
+_LISTED_MAX = 512
+"""Entries of a listing above which those of removed files go."""
+
+LISTED = (MANIFEST, RECOVERY_AUDIT, REVIEWS)
+"""Datasets whose files are listed below `__digests`."""
+
+
+class FileDigest(NamedTuple):
+    """What is known of the content of one file."""
+
+    size: int
+    digest: str
+
+
+Digests = Mapping[str, FileDigest]
+"""By name of a file, relative to its table or to the root."""
+
+
+def digest_of(content: bytes) -> FileDigest:
+    """The digest of some bytes."""
+    return FileDigest(len(content), xxhash.xxh3_128_hexdigest(content))
+
+
+def digest_chunks(chunks: Iterable[bytes | memoryview]) -> FileDigest:
+    """The digest of a file that comes in parts."""
+    state, size = xxhash.xxh3_128(), 0
+    for chunk in chunks:
+        state.update(chunk)
+        size += len(chunk)
+    return FileDigest(size, state.hexdigest())
+
+
+def digest_file(path: Path) -> FileDigest:
+    """The digest of a file on local disk; raises `OSError`."""
+    buffer = bytearray(_CHUNK_BYTES)
+    view = memoryview(buffer)
+    state, size = xxhash.xxh3_128(), 0
+    with path.open("rb", buffering=0) as file:
+        while read := file.readinto(buffer):
+            state.update(view[:read])
+            size += read
+    return FileDigest(size, state.hexdigest())
+
+
+def digest_files(files: Iterable[Path]) -> dict[Path, FileDigest]:
+    """The digests of files that were just written; one that is gone already is left out."""
+    wanted = list(dict.fromkeys(files))
+
+    def attempt(path: Path) -> FileDigest | None:
+        try:
+            return digest_file(path)
+        except FileNotFoundError:
+            return None
+
+    if len(wanted) > 1 and sum(_size(path) for path in wanted) >= _THREADS_FROM_BYTES:
+        with ThreadPoolExecutor(min(len(wanted), os.cpu_count() or 1)) as pool:
+            found = list(pool.map(attempt, wanted))
+    else:
+        found = [attempt(path) for path in wanted]
+    return {path: each for path, each in zip(wanted, found, strict=True) if each is not None}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def is_recorded(path: Path, recorded: FileDigest) -> bool:
+    """Whether a file on local disk has the content it was recorded with; absent ones pass."""
+    try:
+        return digest_file(path) == recorded
+    except FileNotFoundError:
+        return True
+
+
+def digest_object(store: ObjectStore, name: str, size: int | None = None) -> FileDigest | None:
+    """The digest of an object, or the store's own of a large one; None if it is not there.
+
+    One request, if its size is known.
+    """
+    if size is None or size > FETCHED_BYTES_MAX:
+        found = store.attributes(name)
+        if found is None:
+            return None
+        if found.size > FETCHED_BYTES_MAX and found.tag is not None:
+            return FileDigest(found.size, f"{ETAG}{found.tag}")
+    return digest_chunks(store.chunks(name))
+
+
+def encode_digests(files: Digests) -> str:
+    """The form in which a row of the manifest holds digests."""
+    return orjson.dumps({"files": {name: [*each] for name, each in files.items()}}).decode()
+
+
+def decode_digests(text: str | None) -> dict[str, FileDigest]:
+    """What a row of the manifest says about files; raises `ValueError` if it is malformed."""
+    record = {} if text is None else orjson.loads(text)
+    if not isinstance(record, dict):
+        raise ValueError("digests are not an object")
+    return _decoded(record.get("files", {}))
+
+
+def _decoded(files: Any) -> dict[str, FileDigest]:
+    if not isinstance(files, dict):
+        raise ValueError("files are not an object")
+    found = {}
+    for name, value in files.items():
+        match value:
+            case [int(size), str(digest)]:
+                found[name] = FileDigest(size, digest)
+            case _:
+                raise ValueError(f"the digest of {name!r} is malformed")
+    return found
+
+
+# --- listings -------------------------------------------------------------------------------------
+
+
+def listing_name(subject: str) -> str:
+    """The object that lists the files of a dataset, one of its refs, or another subject."""
+    return f"{DIGESTS}/{subject}.json"
+
+
+def encode_listing(files: Digests) -> bytes:
+    """A listing as it is stored, with a digest of itself."""
+    content = {name: [*files[name]] for name in sorted(files)}
+    return orjson.dumps({"files": content, "self": digest_of(orjson.dumps(content)).digest})
+
+
+def decode_listing(name: str, content: bytes) -> dict[str, FileDigest]:
+    """The entries of a listing; raises `DamagedFile` if it is not what was written."""
+    try:
+        record = orjson.loads(content)
+        files = _decoded(record["files"])
+        own = digest_of(orjson.dumps(record["files"])).digest
+        if record["self"] != own:
+            raise ValueError("it does not have the digest it names")
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedFile(
+            name, "delete it and run `omnigraph scrub --adopt`", f"{error}"
+        ) from error
+    return files
+
+
+def update_listing(root: Path, subject: str, new: Digests) -> None:
+    """Add files to a listing on local disk, best effort and unflushed.
+
+    The write it follows is published and acknowledged whatever happens here.
+    """
+    known = read_listing(root, subject)
+    known.update(new)
+    if len(known) > _LISTED_MAX:
+        known = {file: each for file, each in known.items() if (root / file).exists()}
+    with suppress(OSError):
+        replace_unflushed(root / listing_name(subject), encode_listing(known))
+
+
+def read_listing(root: Path, subject: str) -> dict[str, FileDigest]:
+    """A listing on local disk; empty if there is none, or none that can be believed."""
+    name = listing_name(subject)
+    with suppress(OSError, DamagedFile):
+        return decode_listing(name, (root / name).read_bytes())
+    return {}
+
+
+def forget_listing(root: Path, subject: str) -> None:
+    """Remove the listing of something that is gone."""
+    with suppress(OSError):
+        (root / listing_name(subject)).unlink()
+
+
+def read_listings(
+    store: ObjectStore, damaged: Callable[[DamagedFile], object]
+) -> dict[str, FileDigest]:
+    """The entries of all listings by name of the file, relative to the root.
+
+    ``damaged`` is called with each listing that cannot be believed.
+    """
+    found: dict[str, FileDigest] = {}
+    for name in store.list(DIGESTS):
+        content = store.read_if_exists(name)
+        if content is None:
+            continue
+        try:
+            found.update(decode_listing(name, content))
+        except DamagedFile as error:
+            damaged(error)
+    return found

@@ -149,6 +149,7 @@ def test_every_command_declares_its_capability():
         "optimize",
         "repair",
         "cleanup",
+        "scrub",
         "doctor",
     ]
     direct.append("recover")

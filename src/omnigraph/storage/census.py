@@ -102,6 +102,8 @@ class _CensusTaker:
     def take(self, branch: str | None) -> Census:
         """The census of one branch, or of all."""
         self._listings()
+        if branch is not None and branch != MAIN:
+            self._manifest.registration(branch)  # raises `NotFound`
         for name in self._branch_names(branch):
             self._branch(name)
         # Rows of all branches are known now: they name files that are not there any more.
@@ -186,17 +188,23 @@ class _CensusTaker:
 
     def _tables(self, name: str, state: ManifestState) -> None:
         heads = {(e.location, e.ref, e.version) for e in state.head_snapshot().tables.values()}
-        places: dict[tuple[str, str | None], str] = {}
+        keys: dict[tuple[str, str | None], str] = {}
+        newest: dict[tuple[str, str | None], int] = {}
         for row in state.versions:
             table = state.tables.get(row.identity)
             if table is not None:
-                places.setdefault((table.location, row.ref), table.table_key)
-        for (location, ref), table_key in places.items():
+                place = table.location, row.ref
+                keys[place] = table.table_key
+                newest[place] = max(row.version, newest.get(place, 0))
+        for (location, ref), table_key in keys.items():
             self._found.datasets.add(location)
             shown = {version for place, of, version in heads if (place, of) == (location, ref)}
             if shown:
                 self._need_ref(table_key, location, ref, name)
-            for version in {*self._versions(location, ref), *shown}:
+            # What is newer belongs to a branch that this one was forked from, or to no one yet.
+            last = newest[location, ref]
+            stored = {each for each in self._versions(location, ref) if each <= last}
+            for version in stored | shown:
                 seen_by = name if version in shown else None
                 self._need_version(table_key, (location, ref, version), seen_by, None)
 

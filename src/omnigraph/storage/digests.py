@@ -21,12 +21,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
-import xxhash
 
 from omnigraph.effects.local_disk import replace_unflushed
 from omnigraph.effects.objects import ObjectStore
-from omnigraph.errors import DamagedFile
+from omnigraph.errors import DamagedFile, InputError
 from omnigraph.storage.layout import DIGESTS, MANIFEST, RECOVERY_AUDIT, REVIEWS
+
+try:
+    import xxhash
+except ImportError:  # an environment from before digests: nothing is recorded, and scrub says why
+    CAN_DIGEST = False
+else:
+    CAN_DIGEST = True
 
 FETCHED_BYTES_MAX = 8 << 20
 """On an object store: the largest file that is fetched again for its digest."""
@@ -80,9 +86,15 @@ def digest_file(path: Path) -> FileDigest:
     return FileDigest(size, state.hexdigest())
 
 
+def require_digests() -> None:
+    """Raise `InputError` where the library that computes digests is not installed."""
+    if not CAN_DIGEST:
+        raise InputError("digests need the package xxhash", hint="run `pip install xxhash`")
+
+
 def digest_files(files: Iterable[Path]) -> dict[Path, FileDigest]:
     """The digests of files that were just written; one that is gone already is left out."""
-    wanted = list(dict.fromkeys(files))
+    wanted = list(dict.fromkeys(files)) if CAN_DIGEST else []
 
     def attempt(path: Path) -> FileDigest | None:
         try:
@@ -118,6 +130,8 @@ def digest_object(store: ObjectStore, name: str, size: int | None = None) -> Fil
 
     One request, if its size is known.
     """
+    if not CAN_DIGEST:
+        return None
     if size is None or size > FETCHED_BYTES_MAX:
         found = store.attributes(name)
         if found is None:
@@ -187,6 +201,8 @@ def update_listing(root: Path, subject: str, new: Digests) -> None:
 
     The write it follows is published and acknowledged whatever happens here.
     """
+    if not new:
+        return
     known = read_listing(root, subject)
     known.update(new)
     if len(known) > _LISTED_MAX:
@@ -199,6 +215,8 @@ def read_listing(root: Path, subject: str) -> dict[str, FileDigest]:
     """A listing on local disk; empty if there is none, or none that can be believed."""
     name = listing_name(subject)
     with suppress(OSError, DamagedFile):
+        if not CAN_DIGEST:
+            return {}
         return decode_listing(name, (root / name).read_bytes())
     return {}
 

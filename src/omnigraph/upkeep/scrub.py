@@ -36,6 +36,7 @@ from omnigraph.storage.digests import (
     digest_chunks,
     encode_listing,
     listing_name,
+    require_digests,
 )
 from omnigraph.storage.layout import (
     DIGESTS,
@@ -92,6 +93,7 @@ def scrub(
     was checked: a run with the same file continues there. ``progress`` gets the bytes that are
     done, and all of them.
     """
+    require_digests()
     started = monotonic_seconds()
     run = _Scrub(kernel, branch, None if since is None else normalize_commit_id(since))
     census = run.census()

@@ -70,6 +70,10 @@ class Census:
     """Locations of all tables of these branches, and of datasets beside them."""
 
 
+Pinned = tuple[Handle, ManifestState]
+"""The manifest of a branch at one version, and what it shows."""
+
+
 def take_census(
     store: ObjectStore,
     lance: LanceStore,
@@ -78,16 +82,50 @@ def take_census(
     since: str | None = None,
 ) -> Census:
     """What all branches, or one, consist of; with ``since``, what came behind that commit."""
-    return _CensusTaker(store, lance, manifest, since).take(branch)
+    if branch is not None and branch != MAIN:
+        manifest.registration(branch)  # raises `NotFound`
+    names = [branch] if branch is not None else branch_names(manifest)
+    pinned: dict[str, Pinned] = {}
+    failures: dict[str, OmnigraphError] = {}
+    for name in names:
+        try:
+            pinned[name] = pin(manifest, name)
+        except OmnigraphError as error:
+            failures[name] = error
+    # Files are listed after the branches were read, so that all they name must be among them.
+    taker = _CensusTaker(store, lance, since)
+    if MAIN in failures and not taker.has_manifest:
+        raise failures[MAIN]
+    return taker.take(pinned, failures)
+
+
+def census_of(store: ObjectStore, lance: LanceStore, pinned: Mapping[str, Pinned]) -> Census:
+    """What branches consist of at the states that they are pinned at."""
+    return _CensusTaker(store, lance, None).take(pinned, {})
+
+
+def pin(manifest: Manifest, branch: str) -> Pinned:
+    """A branch as it is now."""
+    found = manifest.branch(branch)
+    found.refresh()
+    handle, state = found.current
+    state.head_snapshot()
+    return handle, state
+
+
+def branch_names(manifest: Manifest) -> list[str]:
+    """All branches, main first; main alone if its registry cannot be read."""
+    try:
+        registered = manifest.main.refresh().branches.keys() - {SCHEMA_APPLY_LOCK}
+    except OmnigraphError:
+        return [MAIN]
+    return [MAIN, *sorted(registered)]
 
 
 class _CensusTaker:
-    def __init__(
-        self, store: ObjectStore, lance: LanceStore, manifest: Manifest, since: str | None
-    ) -> None:
+    def __init__(self, store: ObjectStore, lance: LanceStore, since: str | None) -> None:
         self._store = store
         self._lance = lance
-        self._manifest = manifest
         self._since = since
         self._root = store.root.uri
         self._found = Census(store.sizes())
@@ -99,13 +137,18 @@ class _CensusTaker:
         for name in self._found.sizes:
             self._in_folder.setdefault(name.rpartition("/")[0], []).append(name)
 
-    def take(self, branch: str | None) -> Census:
-        """The census of one branch, or of all."""
+    @property
+    def has_manifest(self) -> bool:
+        """Whether there is a graph at all."""
+        return bool(self._versions(MANIFEST, None))
+
+    def take(self, pinned: Mapping[str, Pinned], failures: Mapping[str, OmnigraphError]) -> Census:
+        """The census of branches at these states; the others could not be read."""
         self._listings()
-        if branch is not None and branch != MAIN:
-            self._manifest.registration(branch)  # raises `NotFound`
-        for name in self._branch_names(branch):
-            self._branch(name)
+        for name, error in failures.items():
+            self._problem(MANIFEST, error, (name,))
+        for name, (handle, state) in pinned.items():
+            self._branch(name, handle, state)
         # Rows of all branches are known now: they name files that are not there any more.
         for name, state in self._found.states.items():
             self._tables(name, state)
@@ -125,6 +168,7 @@ class _CensusTaker:
             self._record(name, Recorded(digest, dataset if dataset in LISTED else GRAPH))
 
     def _record(self, name: str, known: Recorded) -> None:
+        # Listings come first and win: a restored graph lists what had to name its new place.
         if name not in self._found.recorded:
             self._found.recorded[name] = known
             if name not in self._found.sizes:
@@ -159,32 +203,16 @@ class _CensusTaker:
 
     # --- what is needed ---------------------------------------------------------------------------
 
-    def _branch_names(self, branch: str | None) -> list[str]:
-        if branch is not None:
-            return [branch]
+    def _branch(self, name: str, handle: Handle, state: ManifestState) -> None:
         try:
-            registered = self._manifest.main.refresh().branches.keys() - {SCHEMA_APPLY_LOCK}
-        except OmnigraphError:
-            return [MAIN]  # the problem is told when main is read
-        return [MAIN, *sorted(registered)]
-
-    def _branch(self, name: str) -> None:
-        try:
-            manifest = self._manifest.branch(name)
-            manifest.refresh()
-            handle, state = manifest.current
-            state.head_snapshot()
             self._recorded_rows(state, handle)
         except OmnigraphError as error:
-            if self._versions(MANIFEST, None) or name != MAIN:
-                self._problem(MANIFEST, error, (name,))
-                return
-            raise
+            self._problem(MANIFEST, error, (name,))
+            return
         self._found.states[name] = state
         self._found.datasets.add(MANIFEST)
-        ref = manifest.where.ref
-        self._need_ref(MANIFEST, MANIFEST, ref, name)
-        self._need_version(MANIFEST, (MANIFEST, ref, handle.version), name, handle)
+        self._need_ref(MANIFEST, MANIFEST, state.ref, name)
+        self._need_version(MANIFEST, (MANIFEST, state.ref, state.version), name, handle)
 
     def _tables(self, name: str, state: ManifestState) -> None:
         heads = {(e.location, e.ref, e.version) for e in state.head_snapshot().tables.values()}

@@ -1,7 +1,8 @@
-"""The reads of the benchmark by name: what each asks for, and its texts in three languages.
+"""The reads and updates of the benchmark by name: what each is, and its texts in three languages.
 
 The texts are in files beside this one, each under the name of its read. A read without a text in
-our language is one that it cannot express yet, with the reason beside its name.
+our language is one that it cannot express yet, with the reason beside its name. What updates have
+added is asked for by reads of their own, for comparisons alone.
 """
 
 from __future__ import annotations
@@ -70,7 +71,23 @@ NOT_EXPRESSIBLE: Mapping[str, str] = {
 }
 """Why the other reads are no query of our language: `via cheapest` adds up stored properties."""
 READS: Mapping[str, str] = {**COMPLEX, **SHORT, **BUSINESS}
+UPDATES: Mapping[str, str] = {
+    "iu1": "add a person with interests, studies and work",
+    "iu2": "add a like of a post",
+    "iu3": "add a like of a comment",
+    "iu4": "add a forum with its tags",
+    "iu5": "add a member of a forum",
+    "iu6": "add a post with its tags",
+    "iu7": "add a comment with its tags",
+    "iu8": "add a friendship",
+}
+ADDED: Mapping[str, str] = {
+    f"added_{what}": f"{what} that were added"
+    for what in ("people", "friendships", "likes", "forums", "members", "posts", "comments")
+}
+MEASURED: Mapping[str, str] = {**READS, **UPDATES}
 
+_FILES = ("interactive", "business", "updates")
 _MARKS = {".sql": "-- ", ".cypher": "// "}
 _QUERY = re.compile(r"^query (\w+)", re.MULTILINE)
 
@@ -78,18 +95,34 @@ _QUERY = re.compile(r"^query (\w+)", re.MULTILINE)
 @cache
 def wordings() -> Mapping[str, Wording]:
     """Every read that can be expressed, by its name."""
-    ours = dict(_queries("interactive.gq")) | dict(_queries("business.gq"))
-    sql, cypher = _texts(".sql"), _texts(".cypher")
-    return {
-        name: Wording(name, says, ours[name], cypher.get(name, []), sql.get(name, []))
-        for name, says in READS.items()
-        if name in ours
-    }
+    return _wordings(READS)
+
+
+@cache
+def updates() -> Mapping[str, Wording]:
+    """Every update, by its name."""
+    return _wordings(UPDATES)
+
+
+@cache
+def added() -> Mapping[str, Wording]:
+    """The reads of what updates have added."""
+    return _wordings(ADDED)
 
 
 def not_yet() -> list[str]:
     """The names of the reads that cannot be expressed."""
     return [name for name in READS if name not in wordings()]
+
+
+def _wordings(names: Mapping[str, str]) -> Mapping[str, Wording]:
+    ours = {name: text for file in _FILES for name, text in _queries(f"{file}.gq")}
+    sql, cypher = _texts(".sql"), _texts(".cypher")
+    return {
+        name: Wording(name, says, ours[name], cypher.get(name, []), sql.get(name, []))
+        for name, says in names.items()
+        if name in ours
+    }
 
 
 def _queries(file: str) -> Iterator[tuple[str, str]]:
@@ -102,12 +135,12 @@ def _queries(file: str) -> Iterator[tuple[str, str]]:
 
 
 def _texts(suffix: str) -> dict[str, list[str]]:
-    """The texts of both files of a language; more than one of a name are forms of the same read."""
+    """The texts of all files of a language; more than one of a name are forms of the same read."""
     found: dict[str, list[str]] = {}
-    for file in ("interactive", "business"):
+    for file in _FILES:
         name = ""
         for line in (FOLDER / f"{file}{suffix}").read_text("utf-8").splitlines(keepends=True):
-            if line.startswith(_MARKS[suffix]) and line[3:].strip() in READS:
+            if line.startswith(_MARKS[suffix]) and line[3:].strip() in {*MEASURED, *ADDED}:
                 name = line[3:].strip()
                 found.setdefault(name, []).append("")
             elif name:

@@ -2,7 +2,8 @@
 
 The answers of all engines are compared before anything is measured, and a difference ends the run.
 Of the interactive reads none may be slower than a peer; how much faster they are all in all is a
-geometric mean over the complex ones. The reads that our language cannot express are named.
+geometric mean over the complex ones. The reads that our language cannot express are named. Updates
+are made after the reads, on copies of the databases.
 """
 
 from __future__ import annotations
@@ -15,11 +16,22 @@ from functools import partial
 from bench.contest import Effort, agreeing, timed
 from bench.figure import Figure, Target, Versus
 from bench.judges import SameRows
-from bench.ldbc import generator
+from bench.ldbc import generator, updates
 from bench.ldbc.files import LdbcFiles
 from bench.ldbc.generator import Size, generate
 from bench.ldbc.parameters import parameters
-from bench.ldbc.reads import BUSINESS, COMPLEX, NOT_EXPRESSIBLE, READS, SHORT, not_yet, wordings
+from bench.ldbc.reads import (
+    BUSINESS,
+    COMPLEX,
+    MEASURED,
+    NOT_EXPRESSIBLE,
+    READS,
+    SHORT,
+    UPDATES,
+    not_yet,
+    wordings,
+)
+from bench.ldbc.reads import updates as updates_by_name
 from bench.peer_duckdb import DuckDb
 from bench.peer_kuzu import KuzuConnection
 from bench.peer_omnigraph import Omnigraph
@@ -35,6 +47,8 @@ SIZES = {
     Scale.FULL: Size("10k", 10_000, 1_000_000),
     Scale.LARGE: Size("30k", 30_000, 3_000_000),
 }
+ROUNDS = {Scale.SMALL: 5, Scale.FULL: 10, Scale.LARGE: 10}
+"""How often each update is made."""
 EFFORT = {
     Scale.SMALL: Effort(parameters=10, rounds=5, seconds_max=3),
     Scale.FULL: Effort(parameters=10, rounds=7, seconds_max=10),
@@ -44,28 +58,36 @@ PEERS = (KuzuConnection.name, DuckDb.name)
 NOT_SLOWER = Target(1, "at least")
 MEAN = {KuzuConnection.name: Target(5, "at least"), DuckDb.name: Target(3, "at least")}
 """How many times as fast the complex reads are to be, by their geometric mean."""
-GROUPS = {"complex reads": COMPLEX, "short reads": SHORT, "BI reads": BUSINESS}
+GROUPS = {
+    "complex reads": COMPLEX,
+    "short reads": SHORT,
+    "BI reads": BUSINESS,
+    "updates": UPDATES,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The seconds of every engine that answers a read."""
+    """The seconds of every engine that answers a read or makes an update."""
 
     read: Wording
     seconds: Mapping[str, float]
 
 
 def run(scale: Scale, only: Sequence[str] = ()) -> Iterator[Figure]:
-    """Measure every read, or some alone."""
-    unknown = [name for name in only if name not in READS]
+    """Measure every read and all updates, or some reads or the updates alone."""
+    unknown = [name for name in only if name not in MEASURED]
     if unknown:
-        raise ValueError(f"there is no read '{unknown[0]}'; there is {', '.join(READS)}")
+        raise ValueError(f"there is no read '{unknown[0]}'; there is {', '.join(MEASURED)}")
     network = generate(SIZES[scale])
     note(f"{network.size.persons:,} persons, {network.messages:,} messages")
     if not_yet():
         note(f"not yet expressible: {', '.join(not_yet())}")
+    files = LdbcFiles(network, CACHE)
     reads = [read for name, read in wordings().items() if not only or name in only]
-    found = measure(LdbcFiles(network, CACHE), reads, EFFORT[scale])
+    found = measure(files, reads, EFFORT[scale])
+    if not only or not UPDATES.keys().isdisjoint(only):
+        found += measure_updates(files, ROUNDS[scale])
     yield from figures(found)
     if not only:
         yield from means(found)
@@ -89,11 +111,18 @@ def measure(files: LdbcFiles, reads: Sequence[Wording], effort: Effort) -> list[
             peer.close()
 
 
+def measure_updates(files: LdbcFiles, rounds: int) -> list[Timed]:
+    """Make all updates, which build on each other, and compare what every engine then has."""
+    note("updates")
+    taken = updates.measure(files, rounds)
+    return [Timed(update, taken[name]) for name, update in updates_by_name().items()]
+
+
 def figures(found: Sequence[Timed]) -> Iterator[Figure]:
-    """Our time beside that of each peer that answers the read; BI reads have no target."""
+    """Our time beside that of each peer; only the interactive reads have a target."""
     for each in found:
         read = each.read
-        target = None if read.name in BUSINESS else NOT_SLOWER
+        target = NOT_SLOWER if read.name in {**COMPLEX, **SHORT} else None
         for name in PEERS:
             if name in each.seconds:
                 versus = Versus(name, each.seconds[name] * 1e3, "theirs to ours")
@@ -102,7 +131,7 @@ def figures(found: Sequence[Timed]) -> Iterator[Figure]:
 
 
 def means(found: Sequence[Timed]) -> Iterator[Figure]:
-    """Geometric means over each kind of reads that both sides answer."""
+    """Geometric means over what both sides can do of each kind."""
     for group, names in GROUPS.items():
         for peer in PEERS:
             both = [each for each in found if each.read.name in names and peer in each.seconds]

@@ -82,6 +82,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(queries, "measure_processes", lambda files: [])
     monkeypatch.setitem(ldbc.SIZES, Scale.SMALL, LdbcSize("tiny", 60, 600))
     monkeypatch.setattr(ldbc, "measure", ldbc_times)
+    monkeypatch.setattr(ldbc, "measure_updates", lambda files, rounds: [])
 
 
 def ldbc_times(files: object, reads: Sequence[Wording], effort: Effort) -> list[ldbc.Timed]:

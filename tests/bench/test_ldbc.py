@@ -10,11 +10,21 @@ import pyarrow.compute as pc
 import pytest
 
 from bench.contest import Effort
-from bench.ldbc import suite
+from bench.ldbc import suite, updates
 from bench.ldbc.files import LdbcFiles
 from bench.ldbc.generator import Network, Size, generate
 from bench.ldbc.parameters import parameters
-from bench.ldbc.reads import BUSINESS, COMPLEX, NOT_EXPRESSIBLE, READS, SHORT, not_yet, wordings
+from bench.ldbc.reads import (
+    BUSINESS,
+    COMPLEX,
+    NOT_EXPRESSIBLE,
+    READS,
+    SHORT,
+    UPDATES,
+    added,
+    not_yet,
+    wordings,
+)
 from bench.peer_omnigraph import Omnigraph
 from bench.peers import rows_of
 from bench.questions import Wording
@@ -82,6 +92,24 @@ def test_c_qry_092_a_read_is_one_query_whose_answers_equal_those_of_duckdb(
     asked = parameters(files.network, name, ASKED)
     (ask,) = Omnigraph(files.graph).forms(read)
     assert any(rows_of(ask(each)) for each in asked), "every answer is empty"
+
+
+def test_c_qry_090_an_update_is_one_mutation_and_leaves_the_rows_of_duckdb(
+    files: LdbcFiles, monkeypatch: pytest.MonkeyPatch
+):
+    found = updates.measure(files, 1)
+    assert list(found) == list(UPDATES) and len(UPDATES) == 8
+    assert all(set(each) == {"DuckDB", "Kuzu", "Omnigraph"} for each in found.values())
+    likes = added()["added_likes"]
+    wrong = Wording(likes.name, "", likes.gq.replace("$p.no as person", "$m.no as person"), [], [])
+    compared = updates.OmnigraphWriter.ask
+    monkeypatch.setattr(
+        updates.OmnigraphWriter,
+        "ask",
+        lambda self, read: compared(self, wrong if read is likes else read),
+    )
+    with pytest.raises(Exception, match="added_likes: Omnigraph has"):
+        updates.measure(files, 1)
 
 
 def test_a_wrong_answer_ends_the_run(files: LdbcFiles):

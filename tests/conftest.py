@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from omnigraph.model.governor import container_limits
+from tests.support.forked import GARBAGE_THRESHOLDS
 
 # Tests kill processes, not machines: nothing here has to survive a loss of power, and flushing
 # every file would be most of the suite's time. Tests of durability itself set it explicitly.
@@ -37,6 +38,8 @@ SPARK_JAVA = " ".join(
         "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
         "-Xms512m",
+        # The room that Java gives this compiler is too small for Spark: it would throw code away.
+        "-XX:ReservedCodeCacheSize=240m",
         "-XX:MetaspaceSize=256m",
         "-XX:+UnlockDiagnosticVMOptions",
         "-XX:-BytecodeVerificationRemote",
@@ -115,11 +118,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Let the garbage collector forget what stays: all modules and thousands of tests.
 
-    It would look at all of it again and again, a third of the time of small tests.
+    It would look at all of it again and again, a third of the time of small tests. As often as it
+    runs by default, it takes another tenth.
     """
     gc.enable()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 @pytest.hookimpl(trylast=True)
@@ -165,6 +170,8 @@ def spark() -> Iterator[Any]:
             # saves. Sessions that commands and clusters start compile it.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            # Every call on a column would tell the JVM from which line it comes, in ten more calls.
+            "spark.python.sql.dataFrameDebugging.enabled": "false",
             # No test looks at the plans that Spark writes down for its pages.
             "spark.sql.ui.explainMode": "simple",
             "spark.driver.extraJavaOptions": SPARK_JAVA,

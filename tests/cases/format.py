@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,10 @@ class Case:
         return f"{self.file}: {self.name}"
 
 
-def all_cases() -> list[Case]:
+@cache
+def all_cases() -> tuple[Case, ...]:
     """Every case of every file, file by file."""
-    return [case for path in sorted(DIRECTORY.glob("*.yaml")) for case in read_cases(path)]
+    return tuple(case for path in sorted(DIRECTORY.glob("*.yaml")) for case in read_cases(path))
 
 
 def read_cases(path: Path) -> list[Case]:

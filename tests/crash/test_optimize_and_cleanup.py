@@ -10,6 +10,7 @@ import pytest
 from omnigraph.graph import open_graph
 from tests.crash import judge, processes
 from tests.crash.operations import operation, seeded
+from tests.support.budgets import budget
 
 pytestmark = pytest.mark.slow
 
@@ -21,10 +22,11 @@ def test_c_mnt_015_and_c_mnt_041_optimize_and_cleanup_beside_two_writers_and_a_r
     model = seeded(str(root))
     # Compacting after every few writes, in all processes, makes for more encounters.
     settings = {"OMNIGRAPH_TABLE_COMPACT_EVERY": "8", "OMNIGRAPH_AUTO_OPTIMIZE": auto}
-    words = [f"insert-many {prefix} 40" for prefix in ("a", "b")]
+    writes = budget(20, 40)
+    words = [f"insert-many {prefix} {writes}" for prefix in ("a", "b")]
     writers = [processes.start(each, root, environment=settings) for each in words]
-    keeper = processes.start("upkeep-often 10 6", root, environment=settings)
-    reader = processes.start("read-often 30", root, environment=settings)
+    keeper = processes.start(f"upkeep-often 10 {budget(3, 6)}", root, environment=settings)
+    reader = processes.start(f"read-often {budget(15, 30)}", root, environment=settings)
     for each, writer in zip(words, writers, strict=True):
         said = writer.finished()
         assert "value" in said, said
@@ -39,5 +41,5 @@ def test_c_mnt_015_and_c_mnt_041_optimize_and_cleanup_beside_two_writers_and_a_r
     assert graph.list_recoveries() == []
     assert graph.examine().is_healthy
     kinds = [commit.kind for commit in graph.list_commits()]
-    assert kinds.count("mutation") == 2 * 40, "every write is a commit of its own"
+    assert kinds.count("mutation") == 2 * writes, "every write is a commit of its own"
     assert "maintenance" in kinds

@@ -70,33 +70,40 @@ class Model:
             self.at_once_max = max(self.at_once_max, self._at_once)
         try:
             self.on_request(number, handler)
-            if number in self.faults:
-                self.faults[number](handler)
-                return
-            if any(map(self.refuses, texts)):
-                send(400, {"error": {"message": "I do not read that"}})(handler)
-                return
-            data = [
-                {"index": place, "embedding": mock_vector(text, dimension)}
-                for place, text in enumerate(texts)
-            ]
-            tokens = sum(len(text.split()) for text in texts)
-            with self._lock:
-                self.answered += texts
-            send(200, {"data": data, "usage": {"total_tokens": tokens}})(handler)
+            answer = self._answer_to(number, texts, dimension)
         finally:
             with self._lock:
                 self._at_once -= 1
+        # Last of all: the client may send its next request before this call returns.
+        answer(handler)
+
+    def _answer_to(self, number: int, texts: list[str], dimension: int) -> Answer:
+        if number in self.faults:
+            return self.faults[number]
+        if any(map(self.refuses, texts)):
+            return send(400, {"error": {"message": "I do not read that"}})
+        data = [
+            {"index": place, "embedding": mock_vector(text, dimension)}
+            for place, text in enumerate(texts)
+        ]
+        tokens = sum(len(text.split()) for text in texts)
+        with self._lock:
+            self.answered += texts
+        return send(200, {"data": data, "usage": {"total_tokens": tokens}})
 
 
 def moments(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When requests may be sent, as the limiter of this process says it from now on."""
     said: list[float] = []
     reserve = RateLimiter.reserve
+    lock = threading.Lock()
 
     def noted(self: RateLimiter, texts: int) -> float:
-        wait = reserve(self, texts)
-        said.append(time.monotonic() + wait)
+        with lock:
+            wait = reserve(self, texts)
+            # Not by a look at the clock, which a busy machine may delay.
+            after = max(self._request_seconds, texts * self._text_seconds)
+            said.append(self._free_at - after)
         return wait
 
     monkeypatch.setattr(RateLimiter, "reserve", noted)

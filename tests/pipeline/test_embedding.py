@@ -7,10 +7,12 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -31,6 +33,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 SCHEMA = "node Doc { code: I32 @key  text: String?  meaning: Vector(4)? @embed(text) }"
 DOCS = 24
+SECONDS_MAX = 60
 
 
 @pytest.fixture
@@ -69,12 +72,11 @@ def asking_process(handler: BaseHTTPRequestHandler) -> int:
         if words[1].endswith(port):
             socket = f"socket:[{words[9]}]"
             break
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if os.readlink(link) == socket:  # noqa: PTH115 - not a path
-                return int(link.parts[2])
-        except OSError:
-            continue
+    for process in psutil.Process().children(recursive=True):
+        for link in Path(f"/proc/{process.pid}/fd").glob("*"):
+            with suppress(OSError):
+                if os.readlink(link) == socket:  # noqa: PTH115 - not a path
+                    return int(process.pid)
     raise AssertionError(f"no process has port {port}")
 
 
@@ -83,7 +85,16 @@ def test_workers_of_spark_ask_within_one_rate_and_repeat_what_failed(
 ):
     said = moments(monkeypatch)
     asking: set[int] = set()
-    model.on_request = lambda number, by: asking.add(asking_process(by))
+    both = threading.Event()
+
+    def ask(number: int, by: BaseHTTPRequestHandler) -> None:
+        """No worker is answered before the other has asked: it could do all by itself."""
+        asking.add(asking_process(by))
+        if len(asking) == 2:
+            both.set()
+        assert both.wait(SECONDS_MAX)
+
+    model.on_request = ask
     model.faults = {
         2: send(429, {"error": "slow down"}, Retry_After="0"),
         5: send(500, b""),

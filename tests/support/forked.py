@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -47,6 +48,9 @@ FORK_SERVER.set_forkserver_preload(
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 
 CAPABILITIES_VERSION = 0x20080522
+
+GARBAGE_THRESHOLDS = (50_000, 20, 20)
+"""How seldom tests and their processes look for garbage, as `gc.set_threshold` takes it."""
 
 
 class Command:
@@ -138,6 +142,8 @@ def enter(environment: Mapping[str, str]) -> None:
     """
     from omnigraph.effects import failpoints
 
+    gc.freeze()  # what the server has imported stays
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     os.environ.clear()
     os.environ.update(environment)
     failpoints._plans.update(failpoints.parse(environment.get(failpoints.VARIABLE, "")))

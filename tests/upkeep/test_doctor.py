@@ -20,6 +20,7 @@ from omnigraph.model.upkeep import Diagnosis, UpkeepFinding
 from tests.crash import processes
 from tests.storage.footprint import footprint
 from tests.support.forked import Command
+from tests.support.templates import copy_of, place_in
 from tests.upkeep.behind_the_back import deleted, table
 
 SCHEMA = """
@@ -33,10 +34,9 @@ LABEL = "query add($name: String) { insert Label { name: $name } }"
 TAG = "query add($name: String) { insert Tag { name: $name } }"
 
 
-@pytest.fixture
-def healthy(tmp_path: Path) -> og.Graph:
+def make_healthy(root: Path) -> None:
     """Everything is indexed; a branch shares all but one table."""
-    graph = og.init(tmp_path / "graph.omni", schema=SCHEMA)
+    graph = og.init(root, schema=SCHEMA)
     records: list[dict[str, object]] = [
         {"type": "Memo", "data": {"code": f"m{n}", "body": f"thought {n}", "leaf": [n, 0, 1, 2]}}
         for n in range(300)
@@ -47,7 +47,13 @@ def healthy(tmp_path: Path) -> og.Graph:
     graph.ensure_indices()
     graph.create_branch("review")
     graph.mutate(ADD, {"code": "r1"}, branch="review")
-    return graph
+
+
+@pytest.fixture
+def healthy(tmp_path: Path) -> og.Graph:
+    root = place_in(tmp_path)
+    copy_of(make_healthy, root)
+    return open_graph(root)
 
 
 @pytest.fixture
@@ -97,10 +103,12 @@ def run(found: UpkeepFinding, directory: Path) -> None:
 
 def mend_all(graph: og.Graph) -> None:
     """Mend one finding after the other, and look each time whether it is gone."""
-    while findings := doctor(graph.uri).findings:
+    findings = doctor(graph.uri).findings
+    while findings:
         first = findings[0]
         run(first, Path(graph.uri).parent)
-        left = {(each.code, each.subject) for each in doctor(graph.uri).findings}
+        findings = doctor(graph.uri).findings
+        left = {(each.code, each.subject) for each in findings}
         assert (first.code, first.subject) not in left, first
 
 

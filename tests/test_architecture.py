@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, str] = {
     " review upkeep engines engines.local engines.spark computing loading pipeline"
     " pipeline.spark",
     "inference": "errors model effects schema commit loading graph",
-    "pipeline.files": "errors model syntax effects schema strict_yaml embedding loading"
+    "pipeline.files": "errors model syntax effects schema strict_yaml embedding loading review"
     " pipeline pipeline.spark graph",
     "spark": "errors model pipeline",
     # the faces

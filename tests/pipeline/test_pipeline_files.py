@@ -399,6 +399,40 @@ def test_c_pip_027_a_failed_check_keeps_the_branch_names_the_rows_and_leaves_the
     assert told["checks_failed"]["checks"][0]["sample"] == [{"p.email": "kid@x", "p.age": 7}]
 
 
+def test_c_pip_027_a_failed_check_opens_a_review_if_asked_whose_merge_ends_the_run(
+    bench: Workbench,
+):
+    text = CHECKED.replace("merge_into: main}", "merge_into: main, on_failed_check: review}")
+    bench.write("checks.gq", CHECKS)
+    bench.people("ada@x,Ada,36", "kid@x,Kid,7")
+    told = []
+    for _ in range(2):  # the second attempt finds the review of the first
+        with pytest.raises(ChecksFailed) as failed:
+            bench.run(text)
+        told.append(failed.value.details["review_id"])
+    reviews = bench.graph.reviews
+    (listed,) = reviews.list()
+    assert told == [listed.id] * 2 and f"review show {listed.id}" in (failed.value.hint or "")
+    review = reviews.get(listed.id)
+    assert review.title == "Pipeline small: 1 of 2 checks failed"
+    assert [(each.name, each.state, each.text) for each in review.checks] == [
+        ("grown-up", "failed", "1 row, expected empty"),
+        ("some", "passed", "2 rows"),
+    ]
+    assert review.checks[0].rows == ({"p.email": "kid@x", "p.age": 7},)
+    # The same checks, run for the review from the pipeline file.
+    again = reviews.check(review.id, checks=bench.folder / "pipeline.yaml", again=True)
+    assert [(each.name, each.state) for each in again.checks] == [
+        ("grown-up", "failed"),
+        ("some", "passed"),
+    ]
+    reviews.merge(review.id)
+    receipt = bench.run(text)
+    assert (receipt.outcome, receipt.resumed) == ("merged", True)
+    assert "was merged into main after a review" in receipt.notes[-1]
+    assert bench.names() == ["ada@x", "kid@x"] and bench.graph.list_branches() == ["main"]
+
+
 def test_a_branch_that_was_mended_by_hand_is_merged_by_the_next_run(bench: Workbench):
     bench.write("checks.gq", CHECKS)
     bench.people("ada@x,Ada,36", "kid@x,Kid,7")

@@ -462,12 +462,34 @@ def test_c_rev_012_checks_run_once_per_head_and_say_why_they_failed(
     assert names(graph, "feature") == ["ada", "bo", "cy"]
 
 
+def test_c_rev_012_checks_of_a_pipeline_file_are_run(graph: og.Graph, tmp_path: Path):
+    (tmp_path / "one.gq").write_text(
+        "query count { match { $p: Person } return { count(*) as n } }"
+    )
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        "version: 1\nname: people\nsources: { people: { path: people.csv } }\nchecks:\n"
+        "  - { name: two, file: one.gq, expect: value(2) }\n"
+        "  - { name: three, file: one.gq, query: count, expect: value(3) }\n"
+        "  - { name: some, file: one.gq, expect: nonempty }\n"
+        "  - { name: gone, file: none.gq, expect: rows(1) }\n"
+    )
+    found = graph.reviews.check(opened(graph).id, checks=file)
+    results = {each.name: (each.state, each.text) for each in found.checks}
+    assert results == {
+        "gone": ("failed", "the query of `gone` cannot be read: no such file or directory"),
+        "two": ("passed", "`one.gq` returned 1 row"),
+        "three": ("failed", "`count` returned 1 row, expected one row with 3"),
+        "some": ("passed", "`one.gq` returned 1 row"),
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("checks:\n  - name: a\n", "needs the key `query`"),
         ("checks:\n  - { name: a, query: q, expects: empty }\n", "unknown key"),
-        ("checks:\n  - { name: a, query: q, expect: full }\n", "`expect` must be `empty`"),
+        ("checks:\n  - { name: a, query: q, expect: full }\n", "`full` is no expectation"),
         ("checks:\n  - { name: a, query: q, expect: { min: -1 } }\n", "a number of rows"),
         ("checks:\n  - { name: a, query: q }\n  - { name: a, query: q }\n", "two checks"),
         ("checks:\n  - { name: a, query: q, timeout_seconds: 0 }\n", "a positive number"),

@@ -358,7 +358,8 @@ class Reviews:
     ) -> Review:
         """Run the checks of a ``checks.yaml`` on the head of the source, and keep how they went.
 
-        ``checks`` is the file, or the directory it lies in, with the stored queries beside it. What
+        ``checks`` is the file, or the directory it lies in, with the stored queries beside it; or
+        a pipeline file, whose checks are run. What
         has run and is not stale is not run again, unless ``again``. A query that fails or takes too
         long is a failed check with that reason.
         """
@@ -374,22 +375,16 @@ class Reviews:
         sources = {each.name: file for file in queries for each in self._signatures(file)}
 
         def run(check: Check, head: str) -> Result:
-            if check.query not in sources:
-                raise NotFound(
-                    f"there is no query `{check.query}` beside {path}",
-                    hint=did_you_mean(check.query, sources),
-                )
-            source, params = sources[check.query], dict(check.params)
-            with closing(Governor(timeout_s=check.timeout_seconds)) as governor, governor:
-                governor.check()
-                return query(
-                    self._handle,
-                    source,
-                    params,
-                    name=check.query,
-                    snapshot=head,
-                    governor=governor,
-                )
+            source = check.file
+            if source is None:
+                if check.query not in sources:
+                    raise NotFound(
+                        f"there is no query `{check.query}` beside {path}",
+                        hint=did_you_mean(check.query or "", sources),
+                    )
+                source = sources[check.query]
+            limits = Governor(timeout_s=check.timeout_seconds)
+            return run_check(self._handle, check, source, head, limits)
 
         return self.run_checks(id, loaded, run, again=again, actor=actor, operation_id=operation_id)
 
@@ -584,6 +579,16 @@ RunCheck = Callable[[Check, str], Result]
 """Runs the query of a check on a commit, within its limits."""
 
 
+def run_check(
+    handle: Handle, check: Check, source: str | Path, head: str, governor: Governor
+) -> Result:
+    """What the query of a check returns on a commit, within limits that end with it."""
+    with closing(governor), governor:
+        governor.check()
+        params = dict(check.params)
+        return query(handle, source, params, name=check.query, snapshot=head, governor=governor)
+
+
 def _outcome(
     check: Check, head: str, run: RunCheck
 ) -> tuple[CheckState, str, builtins.list[dict[str, Any]]]:
@@ -593,20 +598,31 @@ def _outcome(
     """
     try:
         found = run(check, head)
+        first = _first_rows(found, 1) if check.expected.value else []
     except QueryCancelled:
         raise
     except OmnigraphError as error:
         return "failed", error.message[:TEXT_CHARACTERS_MAX], []
-    state, text = check.judged(found.row_count)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        return "failed", f"the query of `{check.name}` cannot be read: {reason}", []
+    state, text = check.judged(found.row_count, first[0] if first else None)
     if state == "passed":
         return state, text, []
+    return state, text, _first_rows(found, CHECK_ROWS_MAX, safe_integers=True)
+
+
+def _first_rows(
+    found: Result, most: int, *, safe_integers: bool = False
+) -> builtins.list[dict[str, Any]]:
     shown = Result(
-        found.to_arrow().slice(0, CHECK_ROWS_MAX),
+        found.to_arrow().slice(0, most),
         query_name=found.query_name,
         target=found.target,
         graph_commit_id=found.graph_commit_id,
     )
-    return state, text, shown.to_dict(safe_integers=True)["rows"]
+    rows: builtins.list[dict[str, Any]] = shown.to_dict(safe_integers=safe_integers)["rows"]
+    return rows
 
 
 def _comment(request: Request, comment_id: str) -> ReviewComment:

@@ -1,4 +1,4 @@
-"""Checks of a change request: stored queries, and how many rows each may return.
+"""Checks of a change request: queries, and what each must return.
 
 `checks.yaml` lies beside the `.gq` files of the queries:
 
@@ -11,10 +11,15 @@
         params: { country: NO }
         expect: { min: 10, max: 5000 }
         timeout_seconds: 20
+
+The checks of a pipeline file are read as well. They name the file of their query, which a check of
+`checks.yaml` may do too.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,31 +30,50 @@ from omnigraph.model.reviews import CHECK_NAME_CHARACTERS_MAX, CheckState
 from omnigraph.strict_yaml import Node, Plain, read_document
 
 FILE_NAME = "checks.yaml"
+SUFFIXES = (".yaml", ".yml")
 TIMEOUT_SECONDS = 60.0
 CHECKS_MAX = 200
+IS_PIPELINE = "sources"
+"""A key that every pipeline file has, and no file of checks."""
+
+_EXPECTED = re.compile(r"empty|nonempty|rows\((?P<rows>[0-9]+)\)|value\((?P<value>.+)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A stored query and the number of rows that it must return."""
+class Expected:
+    """What a query must return: a number of rows, or one row with one value."""
 
-    name: str
-    query: str
-    params: Mapping[str, Any] = field(default_factory=dict)
     rows_min: int = 0
     rows_max: int | None = 0
     """None for any number."""
-    timeout_seconds: float = TIMEOUT_SECONDS
+    value: tuple[Any, ...] = ()
+    """The value, if one is expected."""
 
-    def judged(self, rows: int) -> tuple[CheckState, str]:
-        """Whether a number of rows is what was expected, and a sentence about it."""
-        found = f"`{self.query}` returned {rows} row{'' if rows == 1 else 's'}"
-        is_fine = rows >= self.rows_min and (self.rows_max is None or rows <= self.rows_max)
-        return ("passed", found) if is_fine else ("failed", f"{found}, expected {self.expected}")
+    @classmethod
+    def of(cls, text: str) -> Expected:
+        """What a text asks for; raises `ValueError`.
 
-    @property
-    def expected(self) -> str:
-        """The number of rows that is expected, in words."""
+        >>> Expected.of("rows(3)"), Expected.of("nonempty").rows_max
+        (Expected(rows_min=3, rows_max=3, value=()), None)
+        """
+        found = _EXPECTED.fullmatch(text.strip())
+        if found is None:
+            raise ValueError(f"`{text}` is no expectation: empty, nonempty, rows(N) or value(X)")
+        if found["rows"] is not None:
+            return cls(int(found["rows"]), int(found["rows"]))
+        if found["value"] is not None:
+            return cls(1, 1, (_literal(found["value"]),))
+        return cls() if found[0] == "empty" else cls(1, None)
+
+    def is_met(self, rows: int, first: Mapping[str, Any] | None) -> bool:
+        """Whether an answer of so many rows is as expected; ``first`` is the first of them."""
+        if rows < self.rows_min or (self.rows_max is not None and rows > self.rows_max):
+            return False
+        return not self.value or tuple((first or {}).values()) == self.value
+
+    def __str__(self) -> str:
+        if self.value:
+            return f"one row with {self.value[0]!r}"
         if self.rows_max is None:
             return f"at least {self.rows_min}"
         if self.rows_min == self.rows_max:
@@ -57,11 +81,39 @@ class Check:
         return f"{self.rows_min} to {self.rows_max}"
 
 
+def _literal(text: str) -> Any:
+    """A value as JSON, or a text as it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A query and what it must return."""
+
+    name: str
+    query: str | None
+    """A stored query, or one of ``file``; None for the only one of that."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    expected: Expected = Expected()
+    timeout_seconds: float = TIMEOUT_SECONDS
+    file: Path | None = None
+
+    def judged(self, rows: int, first: Mapping[str, Any] | None) -> tuple[CheckState, str]:
+        """Whether an answer is as expected, and a sentence about it."""
+        asked = self.query or ("the query" if self.file is None else self.file.name)
+        found = f"`{asked}` returned {rows} row{'' if rows == 1 else 's'}"
+        is_fine = self.expected.is_met(rows, first)
+        return ("passed", found) if is_fine else ("failed", f"{found}, expected {self.expected}")
+
+
 def checks_files(paths: Iterable[Path]) -> list[Path]:
     """The checks files among some paths, or beside them: those of directories and of queries."""
     found: dict[Path, None] = {}
     for path in paths:
-        if path.suffix in (".yaml", ".yml"):
+        if path.suffix in SUFFIXES:
             found[path] = None
         else:
             beside = (path if path.is_dir() else path.parent) / FILE_NAME
@@ -82,28 +134,39 @@ def stored_checks(paths: Iterable[Path]) -> tuple[Check, ...]:
 
 
 def load_checks(path: Path) -> tuple[Check, ...]:
-    """The checks of a file; raises `InputError` with the place of a mistake, and `OSError`."""
-    fields = read_document(path, InputError).fields(required=("checks",), optional=("version",))
+    """The checks of a file, or of a pipeline; raises `InputError` with the place of a mistake.
+
+    Raises `OSError` for a file that cannot be read.
+    """
+    document = read_document(path, InputError)
+    is_pipeline = isinstance(document.value, dict) and IS_PIPELINE in document.value
+    if is_pipeline:
+        fields = document.mapping()
+        if "checks" not in fields:
+            return ()
+    else:
+        fields = document.fields(required=("checks",), optional=("version",))
     checks: dict[str, Check] = {}
     nodes = fields["checks"].items()
     if len(nodes) > CHECKS_MAX:
         fields["checks"].fail(f"there are {len(nodes)} checks, at most {CHECKS_MAX} are run")
     for node in nodes:
-        check = _check(node)
+        check = _check(node, path, ("file",) if is_pipeline else ("query",))
         if check.name in checks:
             node.fail(f"two checks are called `{check.name}`")
         checks[check.name] = check
     return tuple(checks.values())
 
 
-def _check(node: Node) -> Check:
+def _check(node: Node, path: Path, required: tuple[str, ...]) -> Check:
     fields = node.fields(
-        required=("name", "query"), optional=("expect", "params", "timeout_seconds")
+        required=("name", *required),
+        optional=("query", "file", "expect", "params", "timeout_seconds"),
     )
     name = fields["name"].text()
     if len(name) > CHECK_NAME_CHARACTERS_MAX:
         fields["name"].fail(f"the name has more than {CHECK_NAME_CHARACTERS_MAX} characters")
-    rows_min, rows_max = _expected(fields["expect"]) if "expect" in fields else (0, 0)
+    expected = _expected(fields["expect"]) if "expect" in fields else Expected()
     params = _plain(fields["params"]) if "params" in fields else {}
     if not isinstance(params, dict):
         fields["params"].fail("`params` must be a mapping")
@@ -113,21 +176,24 @@ def _check(node: Node) -> Check:
         if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
             fields["timeout_seconds"].fail("`timeout_seconds` must be a positive number")
         seconds = float(given)
-    return Check(name, fields["query"].text(), params, rows_min, rows_max, seconds)
+    query = fields["query"].text() if "query" in fields else None
+    file = path.parent / fields["file"].text() if "file" in fields else None
+    return Check(name, query, params, expected, seconds, file)
 
 
-def _expected(node: Node) -> tuple[int, int | None]:
+def _expected(node: Node) -> Expected:
     if isinstance(node.value, str):
-        if node.value != "empty":
-            node.fail("`expect` must be `empty`, or `min` and `max` numbers of rows")
-        return 0, 0
+        try:
+            return Expected.of(node.value)
+        except ValueError as problem:
+            node.fail(str(problem), hint="or give `min` and `max` numbers of rows")
     bounds = {name: _plain(each) for name, each in node.fields(optional=("min", "max")).items()}
     for name, bound in bounds.items():
         if isinstance(bound, bool) or not isinstance(bound, int) or bound < 0:
             node.fail(f"`{name}` must be a number of rows")
     if not bounds:
         node.fail("`expect` needs `min` or `max`")
-    return bounds.get("min", 0), bounds.get("max")
+    return Expected(bounds.get("min", 0), bounds.get("max"))
 
 
 def _plain(node: Node) -> Any:

@@ -19,7 +19,7 @@ from omnigraph.graph import AUTO_OPTIMIZE_VARIABLE, Graph, open_graph
 from omnigraph.graph.reading import query_files
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.policy import Policy, load_policy
-from omnigraph.review.checks import Check, checks_files, stored_checks
+from omnigraph.review.checks import SUFFIXES, Check, checks_files, stored_checks
 from omnigraph.server.auth import (
     Gate,
     RuntimeState,
@@ -108,7 +108,7 @@ class Served:
     handle_key: tuple[str, str]
     """What the handle was opened with; while it is the same, the next generation keeps it."""
     checks: tuple[Check, ...] = ()
-    """The checks of change requests that lie beside the stored queries."""
+    """The checks of change requests: of files beside the stored queries, and of pipelines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,8 @@ def _serve(
             heal=True,
             auto_optimize=None if AUTO_OPTIMIZE_VARIABLE in config.environment else True,
         )
-    queries = load_queries(graph, spec.queries, TOOLS if config.mcp else ())
+    files = [path for path in spec.queries if path.suffix not in SUFFIXES]
+    queries = load_queries(graph, files, TOOLS if config.mcp else ())
     checks = stored_checks(spec.queries)
     return Served(spec.graph_id, graph, Gate(state, policy), queries, key, checks)
 

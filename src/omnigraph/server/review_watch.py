@@ -12,13 +12,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from omnigraph.effects.clock import ulid_at
 from omnigraph.errors import Conflict, NotFound, OmnigraphError, QueryCancelled
-from omnigraph.graph.reviews import Reviews
+from omnigraph.graph.reviews import Reviews, run_check
 from omnigraph.model.governor import Governor
 from omnigraph.model.result import Result
 from omnigraph.model.reviews import Review, ReviewEvent
@@ -166,15 +166,12 @@ class ReviewWatch:
 
 def stored_check(served: Served, check: Check, head: str, governor: Governor) -> Result:
     """What the stored query of a check returns on a commit, within limits that end with it."""
-    stored = served.queries.get(check.query)
+    if check.file is not None:
+        return run_check(served.graph, check, check.file, head, governor)
+    stored = None if check.query is None else served.queries.get(check.query)
     if stored is None:
         raise NotFound(f"there is no stored query `{check.query}`")
-    name, params = stored.signature.name, dict(check.params)
-    with closing(governor), governor:
-        governor.check()
-        return served.graph.query(
-            stored.source, params, name=name, snapshot=head, governor=governor
-        )
+    return run_check(served.graph, check, stored.source, head, governor)
 
 
 # --- news -----------------------------------------------------------------------------------------

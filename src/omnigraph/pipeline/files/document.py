@@ -29,6 +29,8 @@ from omnigraph.model.ids import EntityKind, check_branch_name
 from omnigraph.model.json_object import JsonObject
 from omnigraph.model.load_options import ErrorOptions, OnError
 from omnigraph.model.receipts import AbsentMeaning, LoadMode
+from omnigraph.model.reviews import CHECK_NAME_CHARACTERS_MAX
+from omnigraph.review.checks import Expected
 from omnigraph.strict_yaml import Node, Plain, read_document
 from omnigraph.syntax.suggest import did_you_mean
 
@@ -36,7 +38,6 @@ Incremental = Literal["files", "partitions"]
 
 _STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-_EXPECTED = re.compile(r"empty|nonempty|rows\((?P<rows>[0-9]+)\)|value\((?P<value>.+)\)")
 
 
 def _listed(value: Any) -> Any:
@@ -75,6 +76,10 @@ class Target(_Keys):
         None, description="the branch that gets the rows once every check has passed"
     )
     delete_branch: bool = Field(True, description="delete the branch when it has been merged")
+    on_failed_check: Literal["keep", "review"] = Field(
+        "keep",
+        description="`keep` the branch, or also open a `review` of it, with the results of checks",
+    )
 
     @field_validator("branch", "from_", "merge_into")
     @classmethod
@@ -146,7 +151,9 @@ class EmbedKeys(_Keys):
 class CheckKeys(_Keys):
     """A query that is run on the branch before it is merged."""
 
-    name: str = Field(description="what the check is called", min_length=1)
+    name: str = Field(
+        description="what the check is called", min_length=1, max_length=CHECK_NAME_CHARACTERS_MAX
+    )
     file: str = Field(description="a `.gq` file")
     query: str | None = Field(None, description="which query of the file, if it has several")
     params: dict[str, Any] = Field(default_factory=dict, description="parameters of the query")
@@ -158,28 +165,12 @@ class CheckKeys(_Keys):
     @field_validator("expect")
     @classmethod
     def _known(cls, text: str) -> str:
-        if _EXPECTED.fullmatch(text.strip()) is None:
-            raise ValueError(f"`{text}` is no expectation: empty, nonempty, rows(N) or value(X)")
+        Expected.of(text)
         return text.strip()
 
     def meets(self, rows: list[dict[str, Any]]) -> bool:
         """Whether an answer is as expected."""
-        found = _EXPECTED.fullmatch(self.expect)
-        assert found is not None
-        if found["rows"] is not None:
-            return len(rows) == int(found["rows"])
-        if found["value"] is not None:
-            values = [value for row in rows for value in row.values()]
-            return len(values) == 1 and values[0] == _literal(found["value"])
-        return bool(rows) == (self.expect == "nonempty")
-
-
-def _literal(text: str) -> Any:
-    """A value as JSON, or a text as it is."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+        return Expected.of(self.expect).is_met(len(rows), rows[0] if rows else None)
 
 
 class PipelineKeys(_Keys):
@@ -311,6 +302,11 @@ class Document:
     def deletes_branch(self) -> bool:
         """Whether the branch is deleted after the merge."""
         return self.keys.target is None or self.keys.target.delete_branch
+
+    @property
+    def opens_review(self) -> bool:
+        """Whether a failed check opens a review of the branch."""
+        return self.keys.target is not None and self.keys.target.on_failed_check == "review"
 
     @property
     def mappings(self) -> Iterator[Mapped]:

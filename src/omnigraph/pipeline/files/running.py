@@ -15,6 +15,7 @@ after the merge                 finds its receipt on the target and deletes the 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,6 +101,8 @@ class PipelineRun:
         self._inputs: dict[str, SourceInput] = {}
         self._stages: list[PipelineStage] = []
         self._notes: list[str] = []
+        self._key = ""
+        """Of the run: the same for every attempt at it."""
 
     def __enter__(self) -> Self:
         return self
@@ -187,7 +190,7 @@ class PipelineRun:
         definition = document.digest()
         if not full and is_unchanged(definition, self._inputs, history.receipt):
             return self._unchanged(history)
-        key = run_key(self.keys.name, definition, self._inputs, history.last)
+        key = self._key = run_key(self.keys.name, definition, self._inputs, history.last)
         receipt = self._receipt_parts(definition, key)
         before = self._before(key)
         if before is None:
@@ -198,6 +201,8 @@ class PipelineRun:
         else:
             load_commit, (nodes, edges) = before, self._counts_of(before)
             self._notes.append(f"went on with commit {before.graph_commit_id} on {document.branch}")
+            if document.opens_review and self._is_merged():
+                return self._accepted(before, nodes, edges)
         receipt |= {
             "load_commit_id": load_commit.graph_commit_id,
             "nodes": [each.to_dict() for each in nodes],
@@ -358,6 +363,30 @@ class PipelineRun:
         self._notes.append("all rows were there already")
         return self._told("no_change", commit=history.last, nodes=loaded.nodes, edges=loaded.edges)
 
+    def _is_merged(self) -> bool:
+        """Whether the target has everything of the branch."""
+        into = self.document.merge_into
+        plan = None if into is None else self.graph.plan_merge(self.document.branch, into)
+        return plan is not None and plan.outcome == "already_up_to_date"
+
+    def _accepted(
+        self, load: CommitInfo, nodes: tuple[LoadedType, ...], edges: tuple[LoadedType, ...]
+    ) -> PipelineReceipt:
+        """A reviewer has merged the branch although checks failed: they are not run again."""
+        branch, into = self.document.branch, self.document.merge_into
+        assert into is not None
+        self._notes.append(f"branch {branch} was merged into {into} after a review")
+        if self.document.deletes_branch:
+            self._delete_merged(into)
+        return self._told(
+            "merged",
+            commit=load,
+            load_commit_id=load.graph_commit_id,
+            resumed=True,
+            nodes=nodes,
+            edges=edges,
+        )
+
     # --- loading ---
 
     def _load(self, frames: Frames, key: str, receipt: Mapping[str, Any]) -> LoadReceipt:
@@ -457,10 +486,42 @@ class PipelineRun:
                 stage.detail = "passed" if passed else f"failed: {len(rows)} rows"
         failed = [each for each in results if not each.passed]
         if failed:
-            raise self._checks_failed(failed)
+            raise self._checks_failed(failed, self._open_review(results))
         return tuple(results)
 
-    def _checks_failed(self, failed: list[CheckResult]) -> ChecksFailed:
+    def _open_review(self, results: Sequence[CheckResult]) -> str | None:
+        """A change request of the branch with the results of its checks, if the file asks for one.
+
+        Another attempt at this run finds the same one, and reports anew if the head has moved.
+        """
+        document, failed = self.document, [each.name for each in results if not each.passed]
+        if not document.opens_review:
+            return None
+        reviews = self.graph.reviews
+        review = reviews.open(
+            document.branch,
+            document.merge_into,
+            title=f"Pipeline {self.keys.name}: {len(failed)} of {len(results)} checks failed",
+            description="The rows are on the branch; they were not merged because of "
+            + ", ".join(failed),
+            operation_id=self._key,
+        )
+        if review.state != "open":
+            return review.id  # somebody closed it
+        for each in results:
+            told = hashlib.sha256(f"{review.source_commit_id}:{each.name}".encode()).hexdigest()
+            rows = f"{each.rows} row{'' if each.rows == 1 else 's'}"
+            reviews.report_check(
+                review.id,
+                each.name,
+                "passed" if each.passed else "failed",
+                text=rows if each.passed else f"{rows}, expected {each.expect}",
+                rows=each.sample,
+                operation_id=f"{self._key}:{told[:16]}",
+            )
+        return review.id
+
+    def _checks_failed(self, failed: list[CheckResult], review_id: str | None) -> ChecksFailed:
         document = self.document
         lines = []
         for each in failed:
@@ -472,15 +533,23 @@ class PipelineRun:
             f"{len(failed)} of {len(self.keys.checks)} checks failed on branch"
             f" `{document.branch}`; `{document.merge_into}` is as it was"
         )
+        details = {
+            "branch": document.branch,
+            "merge_into": document.merge_into,
+            "checks": [each.to_dict() for each in failed],
+        }
+        if review_id is not None:
+            return ChecksFailed(
+                "\n".join([head, *lines]),
+                hint=f"{review_id} asks for a decision: `omnigraph review show {review_id}`, then"
+                " `review merge` or `review close`",
+                details={**details, "review_id": review_id},
+            )
         return ChecksFailed(
             "\n".join([head, *lines]),
             hint=f"look at the branch, mend the sources or the branch itself, and run the pipeline"
             f" again; `omnigraph branch delete {document.branch}` drops it",
-            details={
-                "branch": document.branch,
-                "merge_into": document.merge_into,
-                "checks": [each.to_dict() for each in failed],
-            },
+            details=details,
         )
 
     # --- merging ---

@@ -60,9 +60,10 @@ MAY_IMPORT: dict[str, str] = {
     "wire": "errors model",
     "client": "errors model wire",
     "mcp": "errors model graph client",
+    "lsp": "errors model syntax query",
     "server": "errors model effects strict_yaml policy review graph wire",
     "cli": "errors model syntax schema query embedding policy graph loading pipeline"
-    " pipeline.spark client mcp server inference pipeline.files",
+    " pipeline.spark client mcp lsp server inference pipeline.files",
     "__main__": "cli",
 }
 """Room → rooms it may import. A dotted room is a part of a room with rules of its own."""
@@ -79,6 +80,8 @@ CONFINED: dict[str, str] = {
     "uvicorn": "server",
     "mcp": "mcp",
     "mcp_types": "mcp",
+    "pygls": "lsp",
+    "lsprotocol": "lsp",
     "typer": "cli",
     "click": "cli",
     "rich": "cli",

@@ -99,6 +99,7 @@ TAKEN = {
     "schema show": "server graph store profile",
     "lint": "store profile",
     "fmt": "",
+    "lsp": "",
     "review open": "server graph store as profile",
     "review list": "server graph store profile",
     "review show": "server graph store profile",

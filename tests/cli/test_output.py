@@ -267,7 +267,17 @@ REVIEWS = {
         *("request-changes", "check", "merge", "close", "reopen", "export"),
     )
 }
-ELSEWHERE = {"graphs list", "login", "logout", "mcp", "serve", "studio", *PIPELINES, *REVIEWS}
+ELSEWHERE = {
+    "graphs list",
+    "login",
+    "logout",
+    "lsp",
+    "mcp",
+    "serve",
+    "studio",
+    *PIPELINES,
+    *REVIEWS,
+}
 """Those about servers are tested with servers, in `tests/client`, `tests/mcp`, `tests/server`,
 `tests/studio`, those about reviews in `tests/review/test_faces.py`, and those about pipelines
 with Spark, in `tests/pipeline/test_pipeline_files.py`."""

@@ -24,17 +24,9 @@ from omnigraph.server.config import GraphSpec
 from tests.server.live import ADD, NOTHING, PEOPLE, RECORDS, SCHEMA, serving
 from tests.support.templates import copy_of, place_in
 
-REVIEW_VERBS = (
-    *("open", "list", "show", "diff", "edit", "comment", "resolve", "approve", "request-changes"),
-    *("check", "merge", "close", "reopen", "export"),
-)
-WITHOUT_TWIN = {
-    "mcp": "is a server itself; tests/mcp runs it over both",
-    **{
-        f"review {verb}": "tests/review: commands on a store, the same verbs over HTTP"
-        for verb in REVIEW_VERBS
-    },
-}
+WITHOUT_TWIN = {"mcp": "is a server itself; tests/mcp runs it over both"}
+BELOW = {"review check": "whose checks are files of the caller, or of the server"}
+"""Compared by a test of its own."""
 
 STALE = "01K3Z7M0Q8W4R6T2Y5V9B1N3XC"
 AGE = 'query q($a: I32) { update Person set { age: $a } where name = "ada" }'
@@ -107,6 +99,10 @@ READS: dict[str, list[list[str]]] = {
         ["node", "Person", "ada", "age"],
     ],
     "blob stat": [PHOTO, ["node", "Person", "bo", "photo"], ["node", "Person", "ada", "age"]],
+    "review list": [[], ["--state", "all"], ["--state", "merged"], ["--state", "new"]],
+    "review show": [["{request}"], ["cr-none"]],
+    "review diff": [["{request}"], ["{request}", "--type", "City"], ["cr-none"]],
+    "review export": [[]],
 }
 """Of every command that reads: arguments that work, and some that do not."""
 
@@ -166,6 +162,31 @@ WRITES: dict[str, list[list[str]]] = {
     "commit revert": [["{commit}"], ["{commit}", "--dry-run"], ["{reviewed}"], [STALE]],
     "schema apply": [["--schema", "{wider}"], ["--schema", "{same}"], ["--schema", "{bad}"]],
     "schema rebase": [["review"], ["review", "--dry-run"], ["main"], ["none"]],
+    "review open": [
+        ["clash", "--title", "Ages", "--description", "why"],
+        ["review", "--into", "clash"],
+        ["none"],
+        ["main"],
+        ["clash", "--title", "x" * 300],
+    ],
+    "review edit": [["{request}", "--title", "Others"], ["{request}"], ["cr-none", "--title", "x"]],
+    "review comment": [
+        ["{request}", "Who?"],
+        ["{request}", "Her age?", "--type", "Person", "--entity", "ada", "--property", "age"],
+        ["{request}", "Yes", "--reply-to", "{comment}"],
+        ["{request}", "What?", "--type", "Persom"],
+        ["{request}", "x" * 30_000],
+    ],
+    "review resolve": [["{request}", "{comment}"], ["{request}", STALE]],
+    "review approve": [["{request}"], ["{request}", "--text", "fine"], ["cr-none"]],
+    "review request-changes": [["{request}", "--text", "no"], ["cr-none"]],
+    "review merge": [
+        ["{request}"],
+        ["{request}", "--delete-branch", "--message", "why"],
+        ["cr-none"],
+    ],
+    "review close": [["{request}"], ["cr-none"]],
+    "review reopen": [["{request}"], ["cr-none"]],
 }
 """Of every command that writes, the same."""
 
@@ -176,6 +197,8 @@ LOCATION_KEYS = {
     "uri",
     "file",
     "created_at",
+    "opened_at",
+    "updated_at",
     "authored_at",
     "seconds",
     "graph_manifest_version",
@@ -240,6 +263,8 @@ def seed(root: Path) -> None:
     graph.mutate(ADD, {"name": "on-review"}, branch="review")
     graph.mutate(AGE, {"a": 1}, branch="clash")
     graph.mutate(AGE, {"a": 2})
+    request = graph.reviews.open("review", title="People", actor="act-ana")
+    graph.reviews.comment(request.id, "Who is that?", actor="act-bo")
 
 
 def seeded(root: Path, files: dict[str, str]) -> dict[str, str]:
@@ -250,7 +275,10 @@ def seeded(root: Path, files: dict[str, str]) -> dict[str, str]:
     words = {"commit": commit, "head": head, "genesis": genesis}
     words |= {"reviewed": graph.list_commits("review")[0]}
     words |= {"clashed": graph.list_commits("clash")[0]}
-    return {word: each.graph_commit_id for word, each in words.items()} | files
+    (request,) = graph.reviews.list()
+    (comment,) = graph.reviews.get(request.id).comments
+    of_review = {"request": request.id, "comment": comment.id}
+    return {word: each.graph_commit_id for word, each in words.items()} | of_review | files
 
 
 @pytest.fixture
@@ -287,7 +315,7 @@ def served_commands() -> set[str]:
 
 
 def test_c_cli_048_no_command_is_forgotten():
-    assert served_commands() - WITHOUT_TWIN.keys() == READS.keys() | WRITES.keys()
+    assert served_commands() - WITHOUT_TWIN.keys() - BELOW.keys() == READS.keys() | WRITES.keys()
 
 
 @pytest.mark.parametrize("command", READS)
@@ -341,6 +369,31 @@ def test_c_cli_048_a_write_does_the_same_served_and_stored(
         for side in (sides.stored, sides.reads_served_graph)
     ]
     assert branches[0] == branches[1]
+
+
+def test_c_cli_048_checks_of_a_review_end_the_same_served_and_stored(
+    run: Run, tmp_path: Path, files: dict[str, str]
+):
+    queries = tmp_path / "queries"
+    queries.mkdir()
+    (queries / "all.gq").write_text(PEOPLE)
+    (queries / "checks.yaml").write_text(
+        "checks: [{ name: none, query: people }, { name: some, query: people, expect: nonempty }]"
+    )
+    left, right = place_in(tmp_path, "left"), place_in(tmp_path, "right")
+    stored = Side(["--store", str(left), "--checks", str(queries)], seeded(left, files))
+    words = seeded(right, files)
+    with serving(GraphSpec("team", str(right), (queries,))) as live:
+        served = Side(["--server", live.url, "--graph", "team"], words)
+        outcomes = [
+            run(*side.arguments("review check", ["{request}"]), "--json")
+            for side in (stored, served)
+        ]
+        refused = run(*served.arguments("review check", ["{request}", "--checks", str(queries)]))
+    assert [each.code for each in outcomes] == [1, 1]
+    found = [_leveled(json.loads(each.out)) for each in outcomes]
+    assert found[0] == found[1] and len(found[0]["checks"]) == 2
+    assert refused.code == 2 and "--checks" in refused.err
 
 
 def test_c_cli_011_as_on_a_served_write_is_refused(run: Run, sides: Sides):

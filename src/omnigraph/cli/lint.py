@@ -1,14 +1,15 @@
-"""`omnigraph lint` and `fmt`: queries checked against a schema, and the layout of files."""
+"""`omnigraph lint`, `fmt` and `lsp`: queries checked against a schema, layout, and editors."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.failures import ExitCode, UsageError, error_lines
+from omnigraph.cli.failures import ExitCode, UsageError, error_lines, require_library
 from omnigraph.cli.files import compile_schema_file, read_source, replaced_file, require_file
 from omnigraph.cli.help import Commands, FileCommand, GraphCommand
 from omnigraph.cli.opening import open_to_read
@@ -119,6 +120,35 @@ def fmt(
     output.show(document, lines, json=json)
     if check and changed:
         raise typer.Exit(ExitCode.FAILURE)
+
+
+LspSchemaOption = Annotated[
+    Path | None,
+    option("--schema", "FILE.pg", "of all queries; by default the nearest `schema.pg` of each"),
+]
+
+
+@COMMANDS.add(FileCommand)
+def lsp(ctx: typer.Context, *, schema: LspSchemaOption = None, json: JsonFlag = False) -> None:
+    """Help an editor with schemas and queries, by the Language Server Protocol.
+
+    An editor starts this command and talks to it over stdin and stdout: problems while a text is
+    written, completions, what names mean, where they are declared, and the layout of `fmt`. A query
+    is checked against the nearest `schema.pg`, in its folder or above. `--json` shapes the errors
+    of a command that does not start.
+
+    omnigraph lsp
+    omnigraph lsp --schema models/social.pg
+    """
+    require_library("omnigraph.lsp", "lsp", extra="lsp")
+    from omnigraph import __version__
+    from omnigraph.lsp import language_server
+
+    if schema is not None:
+        require_file(schema)
+    # Files of its own: the library closes them in the end.
+    with os.fdopen(os.dup(0), "rb") as asked, os.fdopen(os.dup(1), "wb") as answers:
+        language_server(__version__, schema).start_io(asked, answers)
 
 
 def _language_files(paths: list[Path]) -> Iterator[Path]:

@@ -2,8 +2,9 @@
 
 It makes up a library of papers, loads it with Spark as one commit, asks it four questions, changes
 it on a branch, and interrupts a write. Then Spark answers one of the questions, and a stream of new
-authors survives the death of its process. At last a pipeline is run twice, and has nothing to do
-the second time. Everything shown is computed while it runs.
+authors survives the death of its process. A pipeline is run twice, and has nothing to do the second
+time. At last a review of the branch is opened. The graph stays, to be looked at; the next tour
+replaces it. Everything shown is computed while it runs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -35,6 +37,9 @@ SCHEMA = EXAMPLES / "papers" / "schema.pg"
 QUERIES = EXAMPLES / "papers" / "queries.gq"
 PIPELINE = EXAMPLES / "crm" / "crm.yaml"
 
+GRAPH = Path("build") / "demo" / "papers.omni"
+"""Where the graph stays, from the folder that the tour was started in."""
+
 PAPERS = 150_000
 STREAM_FILES, STREAM_ROWS = 4, 250
 WIDTH = 96
@@ -55,6 +60,12 @@ query most_cited {
 }
 """
 
+STUDIO_STEPS = f"""\
+omnigraph studio {GRAPH.as_posix()}
+omnigraph review list --uri {GRAPH.as_posix()}
+""".splitlines()
+"""Of the graph that the tour leaves."""
+
 NEXT_STEPS = """\
 omnigraph init --schema examples/social/schema.pg social.omni
 omnigraph load social.omni --data examples/social/data.jsonl --mode append
@@ -74,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream_authors(given.stream)
         return 0
     papers: int = given.papers
+    shutil.rmtree(GRAPH, ignore_errors=True)  # of the tour before
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has every character
     print(f"Omnigraph {__version__}: a graph database that lives in a folder or a bucket.")
@@ -85,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show([f"{made}, made up in {time.perf_counter() - began:.1f} s"])
 
         show_heading("2. Loaded with Spark: every row checked, one commit")
-        graph = og.init(Path(directory) / "papers.omni", schema=SCHEMA)
+        graph = og.init(GRAPH, schema=SCHEMA)
         show(load_lines(graph, library))
 
         show_heading("3. Four questions: graph, text, vectors, and all of them at once", QUERIES)
@@ -112,8 +124,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show_heading("9. A pipeline file: three sources, SQL and checks, merged once", PIPELINE)
         show(pipeline_lines(Path(directory)))
 
+        show_heading("10. The agent asks for a review: what was approved is what is merged")
+        show(review_lines(graph))
+
     show_heading("Try it yourself")
-    for command in NEXT_STEPS:
+    for command in [*STUDIO_STEPS, *NEXT_STEPS]:
         print(f"  {command}")
     print("\nThe program is .venv/bin/omnigraph; docs/guide has more.")
     return 0
@@ -158,6 +173,18 @@ def pipeline_lines(directory: Path) -> Iterator[str]:
         )
     commits = ", ".join(str(commit.kind) for commit in graph.list_commits())
     yield f"main     has the commits {commits}, and no branch is left"
+
+
+def review_lines(graph: Graph) -> Iterator[str]:
+    """A change request of the agent's branch, and the first word about it."""
+    began = time.perf_counter()
+    review = graph.reviews.open("agent/1", title="A paper about branches", actor="agent")
+    yield f"opened   {review.id} in {1_000 * (time.perf_counter() - began):.0f} ms"
+    for each in graph.reviews.diff(review.id).types:
+        yield f"diff     {each.inserted} {each.type_name} inserted since the merge base"
+    said = graph.reviews.comment(review.id, "Who reads the abstract?", actor="reader")
+    yield f"comment  {said.comments[0].actor_id}: {said.comments[0].text}"
+    yield f"state    {said.state}, {said.mergeable}: Studio shows it, and merges it"
 
 
 def questions(papers: int) -> list[tuple[str, dict[str, Any]]]:
@@ -272,7 +299,7 @@ def stream_authors(directory: Path) -> None:
         .option("maxFilesPerTrigger", 1)
         .json(str(directory / "inbox"))
     )
-    graph = og.open(directory / "papers.omni")
+    graph = og.open(GRAPH)
     checkpoint = directory / "checkpoint"
     graph.stream_into(
         arriving, "Author", mode="append", checkpoint=checkpoint, available_now=True

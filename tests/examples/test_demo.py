@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import omnigraph as og
 from examples import demo
 from examples.papers.library import make_library
 from omnigraph.cli.main import main as omnigraph
@@ -20,11 +21,21 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("demo")]
 
 
 @pytest.fixture(scope="module")
-def tour(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[bytes]:
+def anywhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that a tour has left its graph in."""
+    folder = tmp_path_factory.mktemp("anywhere")
+    left = folder / demo.GRAPH
+    left.mkdir(parents=True)
+    (left / "rest").write_text("of the tour before")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tour(anywhere: Path) -> subprocess.CompletedProcess[bytes]:
     """The demo on a small library, run from anywhere, on a terminal that knows only ASCII."""
     return subprocess.run(
         [sys.executable, str(ROOT / "examples" / "demo.py"), "--papers", "1500"],
-        cwd=tmp_path_factory.mktemp("anywhere"),
+        cwd=anywhere,
         env={"PYTHONIOENCODING": "ascii", "OMNIGRAPH_DURABILITY": "process"},
         capture_output=True,
         timeout=240,
@@ -58,12 +69,27 @@ def test_demo_shows_every_stop_of_the_tour(tour: subprocess.CompletedProcess[byt
         "21 rows from 3 sources, 3 checks passed",
         "second   no change",
         "main     has the commits merge, genesis, and no branch is left",
+        "diff     1 Paper inserted since the merge base",
+        "state    open, clean",
+        "omnigraph studio build/demo/papers.omni",
         "Try it yourself",
     ):
         assert promised in text
     heads = [line.split() for line in text.splitlines() if line.strip().startswith("head ")]
     papers = {branch: int(count) for _, branch, _, count, *_ in heads}
     assert papers["agent/1"] == papers["main"] + 1
+
+
+def test_the_graph_of_the_tour_stays_with_an_open_review(
+    tour: subprocess.CompletedProcess[bytes], anywhere: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(anywhere)
+    (review,) = og.open(demo.GRAPH).reviews.list()
+    assert (review.source, review.state, review.author) == ("agent/1", "open", "agent")
+    for line in demo.STUDIO_STEPS[1:]:
+        assert omnigraph(shlex.split(line)[1:]) == 0
+    assert demo.STUDIO_STEPS[0] == "omnigraph studio build/demo/papers.omni"
+    assert not (demo.GRAPH / "rest").exists()
 
 
 def test_demo_advises_commands_that_work(

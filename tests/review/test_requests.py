@@ -265,6 +265,78 @@ def test_c_rev_007_a_request_that_is_closed_during_the_merge_is_not_merged(graph
     assert names(graph) == ["ada"]
 
 
+def test_c_rev_007_of_two_reviewers_who_merge_at_once_one_is_told_that_it_is_done(
+    graph: og.Graph,
+):
+    review = opened(graph)
+    other = og.open(graph.uri)
+    merged = []
+    faster = once(lambda: merged.append(other.reviews.merge(review.id, actor="act-bo")))
+    with armed({STAGED: faster}), pytest.raises(ReviewBlocked) as refused:
+        graph.reviews.merge(review.id, actor="act-cy")
+    commit = merged[0].merge.commit
+    assert commit is not None
+    assert f"it is merged, as commit {commit.graph_commit_id}" in refused.value.message
+    assert refused.value.details["reasons"][0]["code"] == "not_open"
+    assert f"omnigraph review show {review.id}" in (refused.value.hint or "")
+    assert [each.kind for each in graph.list_commits()].count("merge") == 1
+
+
+# --- hostile input --------------------------------------------------------------------------------
+
+HUGE = "x" * 10_000_000
+
+
+def test_huge_texts_are_refused_by_name_and_repeated_in_no_message(graph: og.Graph):
+    review = opened(graph)
+    said = graph.reviews.comment(review.id, "x")
+    reviews = graph.reviews
+    before = len(list(reviews.export()))
+    for attempt in (
+        lambda: reviews.open(HUGE),
+        lambda: reviews.open("feature", HUGE),
+        lambda: reviews.open("feature", title=HUGE),
+        lambda: reviews.open("feature", description=HUGE),
+        lambda: reviews.edit(review.id, title=HUGE),
+        lambda: reviews.comment(review.id, HUGE),
+        lambda: reviews.comment(review.id, "x", reply_to=HUGE),
+        lambda: reviews.comment(review.id, "x", type_name=HUGE),
+        lambda: reviews.comment(review.id, "x", type_name="Person", property_name=HUGE),
+        lambda: reviews.comment(review.id, "x", type_name="Person", entity_id=HUGE),
+        lambda: reviews.comment(review.id, "x", operation_id=HUGE),
+        lambda: reviews.resolve(review.id, HUGE),
+        lambda: reviews.review(review.id, "approve", text=HUGE),
+        lambda: reviews.review(review.id, HUGE),  # type: ignore[arg-type]
+        lambda: reviews.review(review.id, "approve", head=HUGE),
+        lambda: reviews.report_check(review.id, HUGE, "passed"),
+        lambda: reviews.get(HUGE),
+    ):
+        with pytest.raises((InputError, NotFound)) as refused:
+            attempt()
+        assert len(str(refused.value)) < 2_000
+        assert len(str(refused.value.details)) < 2_000
+    assert len(list(reviews.export())) == before
+    rows = [{"text": HUGE, HUGE: 1}] * 200
+    reported = reviews.report_check(review.id, "lint", "failed", rows=rows)
+    kept = reported.checks[0].rows
+    assert 0 < len(kept) <= 100 and sum(len(str(row)) for row in kept) <= 256 * 1024
+    assert said.comments[0].text == "x"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../main", "a/../b", "<script>alert(1)</script>", "a b", "a\nb", "a\x00b", "\u202egnp.exe",
+     "😀", "main'; drop", "a//b", "", "/", "-" * 300, "gb-01k3z7m0q8w4r6t2y5v9b1n3xc/%2e%2e"],
+)  # fmt: skip
+def test_hostile_branch_names_are_refused_or_not_found(graph: og.Graph, name: str):
+    for ends in ((name, None), ("feature", name)):
+        if ends[1] == "":
+            continue  # main
+        with pytest.raises((InputError, NotFound)):
+            graph.reviews.open(*ends)
+    assert len(graph.reviews.list(state=None)) == 0
+
+
 # --- derived state --------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import httpx
 
 from tests.server.live import ADD, PEOPLE, SCHEMA, Live
@@ -106,3 +108,56 @@ def test_the_history_of_an_entity_has_pages(open_server: Live):
         if token is None:
             break
     assert seen == whole
+
+
+def test_findings_of_stats_name_the_graph_and_not_its_place(open_server: Live):
+    answer = open_server.client().get("/stats")
+    findings = answer.json()["findings"]
+    assert {each["command"] for each in findings} == {"omnigraph index default"}
+    assert open_server.graph().uri not in answer.text
+
+
+def test_hostile_reviews_are_refused_with_typed_errors(open_server: Live):
+    client = open_server.client()
+    picked(client)
+    huge = "x" * 10_000_000
+    for body, expected in (
+        ({"source": "review", "title": huge}, (413, "limit_exceeded")),
+        ({"source": "review", "title": "x" * 500_000}, (400, "bad_request")),
+        ({"source": "review", "title": "two\nlines"}, (400, "bad_request")),
+        ({"source": "../main"}, (400, "bad_request")),
+        ({"source": "<script>alert(1)</script>"}, (400, "bad_request")),
+        ({"source": "review", "target": "x" * 500_000}, (400, "bad_request")),
+        ({"source": "none"}, (404, "not_found")),
+    ):
+        answer = client.post("/reviews", json=body)
+        assert status(answer)[0] == expected[0], answer.text[:500]
+        assert len(answer.text) < 5_000
+    text = "<img src=x onerror=alert(1)> \u202e 😀 </script>"
+    opened = client.post("/reviews", json={"source": "review", "description": text}).json()
+    assert opened["description"] == text
+    at = f"/reviews/{opened['id']}"
+    assert client.post(f"{at}/comments", json={"text": huge}).status_code == 413
+    assert client.post(f"{at}/comments", json={"text": "x" * 500_000}).status_code == 400
+    path = f"/reviews/{'x' * 3_000}"
+    assert client.get(path).status_code in (400, 404)
+
+
+def test_two_reviewers_who_merge_at_once_get_one_merge_and_one_typed_refusal(open_server: Live):
+    client = open_server.client()
+    picked(client)
+    id = client.post("/reviews", json={"source": "review"}).json()["id"]
+    answers: list[httpx.Response] = []
+    clients = [open_server.client() for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda c=c: answers.append(c.post(f"/reviews/{id}/merge", json={})))
+        for c in clients
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done, refused = sorted(answers, key=lambda each: each.status_code)
+    assert done.status_code == 200 and status(refused) == (409, "conflict")
+    assert "it is merged, as commit" in refused.json()["error"]
+    assert "review show" in refused.json()["hint"]

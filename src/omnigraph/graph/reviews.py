@@ -35,6 +35,8 @@ from omnigraph.model.result import Result
 from omnigraph.model.reviews import (
     CHECK_NAME_CHARACTERS_MAX,
     CHECK_ROWS_MAX,
+    ID_CHARACTERS_MAX,
+    NAME_CHARACTERS_MAX,
     TEXT_CHARACTERS_MAX,
     CheckState,
     Review,
@@ -51,6 +53,7 @@ from omnigraph.model.reviews import (
     checked_choice,
     checked_text,
     checked_title,
+    kept_rows,
 )
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.review.checks import FILE_NAME, Check, load_checks
@@ -343,7 +346,7 @@ class Reviews:
             "state": checked_choice(state, CheckState, "state of a check"),
             "source_commit_id": self._head(request, head),
             "text": None if text is None else checked_text(text, "text"),
-            "rows": [dict(row) for _, row in zip(range(CHECK_ROWS_MAX), rows, strict=False)],
+            "rows": kept_rows(rows),
         }
         return self._added(request, "check_reported", caller, body)
 
@@ -560,6 +563,9 @@ class Reviews:
             raise ReviewBlocked(
                 request.id, [{"code": "not_open", "text": f"{request.outline.source} is gone"}]
             )
+        checked_text(type_name, "type", NAME_CHARACTERS_MAX)
+        if property_name is not None:
+            checked_text(property_name, "property", NAME_CHARACTERS_MAX)
         found = find_type(self._opened.catalog_of(state.head_snapshot()), type_name)
         if property_name is not None and property_name not in found.properties:
             raise NotFound(
@@ -609,7 +615,7 @@ def _outcome(
     state, text = check.judged(found.row_count, first[0] if first else None)
     if state == "passed":
         return state, text, []
-    return state, text, _first_rows(found, CHECK_ROWS_MAX, safe_integers=True)
+    return state, text, kept_rows(_first_rows(found, CHECK_ROWS_MAX, safe_integers=True))
 
 
 def _first_rows(
@@ -630,6 +636,6 @@ def _comment(request: Request, comment_id: str) -> ReviewComment:
         if each.id == comment_id:
             return each
     raise NotFound(
-        f"{request.id} has no comment {comment_id}",
+        f"{request.id} has no comment {comment_id[:ID_CHARACTERS_MAX]}",
         hint=f"`omnigraph review show {request.id} --json` shows them",
     )

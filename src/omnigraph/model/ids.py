@@ -34,9 +34,9 @@ def normalize_ulid(text: str, *, what: str = "ULID") -> str:
     upper = text.upper()
     if not text.isascii() or not is_ulid(upper):
         raise InputError(
-            f"'{text}' is not a {what}",
+            f"'{text[:64]}' is not a {what}",
             hint="it has 26 characters: digits and letters without I, L, O and U",
-            details={"value": text},
+            details={"value": text[:64]},
         )
     return upper
 
@@ -133,7 +133,7 @@ def check_branch_name(name: str, *, what: Literal["branch", "tag"] = "branch") -
     raise InputError(
         f"{what} name '{name[:BRANCH_NAME_CHARACTERS_MAX]}' {problem}",
         hint="use letters, digits, '.', '_' and '-', with '/' between segments",
-        details={what: name},
+        details={what: name[:BRANCH_NAME_CHARACTERS_MAX]},
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from omnigraph.errors import InputError, NotFound
@@ -39,8 +40,13 @@ SHORT_CHARACTERS = 17
 TITLE_CHARACTERS_MAX = 200
 TEXT_CHARACTERS_MAX = 20_000
 CHECK_NAME_CHARACTERS_MAX = 100
+NAME_CHARACTERS_MAX = 500
+"""Of the type, the property and the comment that something is said about."""
 CHECK_ROWS_MAX = 100
-"""Rows of a failed check that are kept."""
+"""Rows of a failed check that are kept, as far as `CHECK_ROWS_BYTES_MAX` goes."""
+CHECK_ROWS_BYTES_MAX = 256 * 1024
+CHECK_VALUE_CHARACTERS_MAX = 1_000
+"""Longer texts in these rows are cut."""
 
 
 def no_review(id: str) -> NotFound:
@@ -80,11 +86,32 @@ def checked_title(text: object) -> str:
     return title
 
 
+def kept_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The first rows of a failed check: few, and no larger than an event may be."""
+    kept: list[dict[str, Any]] = []
+    size = 0
+    for row in islice(rows, CHECK_ROWS_MAX):
+        short = {str(name)[:NAME_CHARACTERS_MAX]: _short(value) for name, value in row.items()}
+        size += len(repr(short))
+        if size > CHECK_ROWS_BYTES_MAX:
+            break
+        kept.append(short)
+    return kept
+
+
+def _short(value: Any) -> Any:
+    most = CHECK_VALUE_CHARACTERS_MAX
+    return f"{value[:most]}…" if isinstance(value, str) and len(value) > most else value
+
+
 def checked_choice(given: object, choices: Any, what: str) -> Any:
     """One of the words of a `Literal`; raises `InputError` with all of them."""
     words = get_args(choices)
     if given not in words:
-        raise InputError(f"there is no {what} '{given}'", hint=f"it is one of {', '.join(words)}")
+        raise InputError(
+            f"there is no {what} '{str(given)[:ID_CHARACTERS_MAX]}'",
+            hint=f"it is one of {', '.join(words)}",
+        )
     return given
 
 

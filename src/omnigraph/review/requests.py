@@ -589,7 +589,14 @@ class Requests:
             outline.source_ref, head, require_still, {"change_request": mark}
         )
         spec = replace(spec, condition=condition, message=message or request.title)
-        receipt = merges.merge(self._kernel, spec, choose)
+        try:
+            receipt = merges.merge(self._kernel, spec, choose)
+        except Conflict as refused:
+            # Another reviewer may have been faster: then there is nothing to repeat.
+            now = self.standing(request)
+            if now.state == "merged":
+                raise not_open(request, now) from refused
+            raise
         return ReviewMerged(request.id, request.title, approvers, receipt)
 
     def _behind_now(self, review: Review, required: Requirements) -> list[BlockReason]:
@@ -655,6 +662,8 @@ def _behind(review: Review, required: Requirements) -> Iterator[BlockReason]:
 def not_open(request: Request, standing: Standing) -> ReviewBlocked:
     """The error for a request that is merged or closed."""
     told = f"it is {standing.state}"
+    if standing.merge_commit is not None:
+        told += f", as commit {standing.merge_commit.commit_id}"
     if (why := _why_closed(request, standing)) is not None:
         told += f": {why}"
     return ReviewBlocked(request.id, [BlockReason("not_open", told).to_dict()])

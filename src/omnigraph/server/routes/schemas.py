@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from functools import partial
 
 from starlette.responses import Response
@@ -10,11 +12,13 @@ from omnigraph.errors import Conflict
 from omnigraph.graph.reading import require_compiling
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import SchemaPlan
+from omnigraph.model.upkeep import GraphStats
 from omnigraph.policy import Action
 from omnigraph.policy.bundle import SCOPE_KEYS
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
 from omnigraph.server.auth import Question
 from omnigraph.server.call import Call, Handlers
+from omnigraph.server.generation import Served
 from omnigraph.server.responses import json_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import Permissions, SchemaSource
@@ -121,7 +125,24 @@ async def get_stats(call: Call) -> Response:
     branch = call.branch_parameter() or MAIN_BRANCH
     call.authorize(Action.READ)
     call.authorize(Action.READ, branch)
-    return json_response(await call.read(call.served.graph.stats, branch))
+    found = await call.read(call.served.graph.stats, branch)
+    # The owner of a session on this machine runs the commands as they are.
+    is_owned = call.services.config.owner is not None
+    return json_response(found if is_owned else _by_graph_id(found, call.served))
+
+
+def _by_graph_id(stats: GraphStats, served: Served) -> GraphStats:
+    """Findings that name the graph, and not its place: where a server keeps it is not told."""
+    uri = served.graph.uri
+
+    def named(text: str) -> str:
+        return text.replace(shlex.quote(uri), served.graph_id).replace(uri, served.graph_id)
+
+    findings = (
+        replace(each, message=named(each.message), command=named(each.command))
+        for each in stats.findings
+    )
+    return replace(stats, findings=tuple(findings))
 
 
 async def get_snapshot(call: Call) -> Response:

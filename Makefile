@@ -26,7 +26,7 @@ ARGS ?=
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check crash crash-load crash-stream attack lint types audit studio pictures dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-spark docs clean
+.PHONY: help setup demo test test-long check crash crash-load crash-stream simulate attack lint types audit studio pictures dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-spark docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -85,6 +85,13 @@ KILLS ?= 5
 
 crash-stream: $(STAMP) ## kill drivers of a stream at random: make crash-stream BATCHES=100 KILLS=5 SEED=7
 	@$(BIN)/python -m tests.pipeline.crash_stream --seed $(SEED) --batches $(BATCHES) --kills $(KILLS)
+
+# How many schedules `make simulate` runs, from which seed on; SECONDS=… begins none after that.
+SEEDS ?= 1000
+FIRST ?= 1
+
+simulate: $(STAMP) ## interleave and kill operations at every step: make simulate SEEDS=1000 FIRST=1
+	@$(BIN)/python -m tests.simulate --first $(FIRST) --seeds $(SEEDS) $(if $(filter command line,$(origin SECONDS)),--seconds $(SECONDS)) $(ARGS)
 
 attack: $(STAMP) ## attack a real server and say what held: make attack SECONDS=120
 	@LANCE_LOG=error $(BIN)/python -m tests.attack --seconds $(SECONDS) $(ARGS)

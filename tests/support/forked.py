@@ -33,6 +33,7 @@ FORK_SERVER.set_forkserver_preload(
         "tests.crash.child",
         "tests.crash.soak_worker",
         "tests.crash.test_storage_faults",
+        "tests.simulate.worker",
         "omnigraph.cli.main",
         "omnigraph.client",
         "omnigraph.loading.in_process",

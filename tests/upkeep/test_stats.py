@@ -198,9 +198,8 @@ def test_c_mnt_046_an_interrupted_operation_leads_to_recover(graph: og.Graph) ->
     reader = open_graph(graph.uri, "read_only")
     stats = reader.stats()
     assert [each.writer_kind for each in stats.pending] == ["Load"]
-    codes = {found.code: found.command for found in stats.findings}
-    assert set(codes) == {"unsettled", "drift"}
-    assert len(set(codes.values())) == 1, "both are settled by the same command"
+    # The operation explains why its tables are ahead: that is not told as a drift beside it.
+    assert [found.code for found in stats.findings] == ["unsettled"]
     mend(stats)
     after = open_graph(graph.uri).stats()
     assert "unsettled" not in [found.code for found in after.findings]

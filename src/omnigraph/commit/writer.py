@@ -13,7 +13,7 @@ from omnigraph.commit.executor import Executor
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import NO_QUEUE, Lease, WriterQueue
 from omnigraph.commit.plan import NO_ROWS, ChangeSet, Intent, TableChange, TableEffects, WrittenRows
-from omnigraph.commit.recovery.examining import uncovered_drift
+from omnigraph.commit.recovery.examining import drift_error
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import (
@@ -189,7 +189,7 @@ class WriteAttempt:
             raise ReadSetChanged("graph_head", capture.snapshot.commit_id, state.head.commit_id)
         for table, head in seen.heads:
             if head != table.entry.version:
-                raise uncovered_drift(self._kernel, capture.branch.branch, table.entry, head)
+                raise drift_error(self._kernel, capture.branch.branch, table.entry, head)
 
     def _require_nothing_pending(self, names: list[str]) -> None:
         """An operation that was interrupted since the barrier has to be recovered first."""

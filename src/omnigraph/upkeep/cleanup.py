@@ -17,7 +17,7 @@ from typing import Any
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE, Lease
-from omnigraph.commit.recovery.examining import uncovered_drift
+from omnigraph.commit.recovery.examining import drift_error
 from omnigraph.commit.schema.contract import accepted_tables
 from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.effects.clock import monotonic_seconds
@@ -210,7 +210,7 @@ def _require_tables(kernel: Kernel, state: ManifestState) -> None:
             continue
         head = latest_version(handle)
         if head != entry.version:
-            raise uncovered_drift(kernel, state.branch, entry, head)
+            raise drift_error(kernel, state.branch, entry, head)
         where = reader.where(entry)
         if entry.ref is not None and entry.ref not in kernel.lance.refs(where):
             # Lance keeps what a fork shares only as long as it lists the fork.

@@ -13,7 +13,7 @@ from functools import partial
 
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import NO_ROWS, ChangeSet, Intent, TableChange
-from omnigraph.commit.recovery.examining import uncovered_drift
+from omnigraph.commit.recovery.examining import drift_error
 from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import UPKEEP_ACTOR, WriteAttempt
@@ -216,7 +216,7 @@ def _plan_indexes(kernel: Kernel, capture: Capture, type: NodeType | EdgeType) -
         # A table that is still shared stands where the branch it comes from has it.
         head = latest_version(handle)
         if head != entry.version:
-            raise uncovered_drift(kernel, capture.branch.branch, entry, head)
+            raise drift_error(kernel, capture.branch.branch, entry, head)
     build, pending = [], []
     for spec in missing_indexes(handle, declared_indexes(type)):
         obstacle = why_not_buildable(handle, spec)

@@ -10,10 +10,10 @@ from functools import partial
 import pyarrow as pa
 
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.recovery.examining import REPAIR_ADVICE, uncovered_drift
+from omnigraph.commit.recovery.examining import REPAIR_ADVICE, drift_error
 from omnigraph.effects.requests import concurrently
 from omnigraph.effects.uri import Root
-from omnigraph.errors import DamagedFile, OmnigraphError, RootMoved
+from omnigraph.errors import DamagedFile, OmnigraphError, RootMoved, UncoveredDrift
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK
 from omnigraph.model.upkeep import (
     KEEP_RECOMMENDED,
@@ -182,8 +182,11 @@ def _of_drift(kernel: Kernel, branch: str, drift: TableDrift) -> Iterator[Upkeep
         return
     uri = kernel.root.uri
     versions = f"version {drift.head} is not published, {drift.entry.version} is"
-    advice = uncovered_drift(kernel, branch, drift.entry, drift.head).hint
-    if not (advice or "").startswith(REPAIR_ADVICE):
+    error = drift_error(kernel, branch, drift.entry, drift.head)
+    if not isinstance(error, UncoveredDrift):
+        # A writer has published since, or is about to; `unsettled` names those that are gone.
+        return
+    if not (error.hint or "").startswith(REPAIR_ADVICE):
         command = command_on(uri, "recover")
     elif kind == "verified_maintenance":
         command = command_on(uri, "repair", "--confirm", branch=branch)

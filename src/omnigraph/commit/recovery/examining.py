@@ -8,7 +8,14 @@ from enum import Enum
 from omnigraph.commit.kernel import ForkState, Kernel
 from omnigraph.commit.plan import CommitPlan, TableEffects, WriterKind
 from omnigraph.commit.recovery.audit import RecoveryAudit
-from omnigraph.errors import NotFound, OmnigraphError, UncoveredDrift
+from omnigraph.errors import (
+    Conflict,
+    EffectFreeConflict,
+    ExpectedVersionMismatch,
+    NotFound,
+    OmnigraphError,
+    UncoveredDrift,
+)
 from omnigraph.storage.datasets import DatasetRef, Handle, latest_version, transactions_since
 from omnigraph.storage.manifest import ManifestState, TableEntry
 
@@ -161,31 +168,44 @@ RECOVER_ADVICE = "reopen the graph read-write, or run `omnigraph recover`"
 REPAIR_ADVICE = "run `omnigraph repair`"
 
 
-def uncovered_drift(kernel: Kernel, branch: str, entry: TableEntry, head: int) -> UncoveredDrift:
-    """The error for a table whose head ran ahead of its pin, with the advice that helps."""
+def drift_error(kernel: Kernel, branch: str, entry: TableEntry, head: int) -> Conflict:
+    """The error for a table whose head is not the version that was read as published.
+
+    `EffectFreeConflict` if an operation that has not ended explains it, `ExpectedVersionMismatch`
+    if another writer has published since the read; both may be tried again. Otherwise
+    `UncoveredDrift` with the advice that helps.
+    """
     try:
-        is_ours = _is_pending(kernel, branch, entry) or _is_retired(kernel, entry)
+        # The sidecars first: one that ends between the two looks has published by the second.
+        pending = _pending_on(kernel, branch, entry)
+        if pending is not None:
+            return EffectFreeConflict(
+                f"operation {pending.attempt_id} on {branch} has to be settled first",
+                hint=RECOVER_ADVICE,
+            )
+        pin = kernel.manifest.refreshed(branch).state.pins.get(entry.identity)
+        if pin is None or (pin.version, pin.ref) != (entry.version, entry.ref):
+            actual = 0 if pin is None else pin.version
+            return ExpectedVersionMismatch(entry.table_key, entry.version, actual)
+        advice = RECOVER_ADVICE if _is_retired(kernel, entry) else REPAIR_ADVICE
         refused = kernel.sidecars.refused_names()
+        if advice == REPAIR_ADVICE and refused:
+            advice += f"; a sidecar that was set aside may explain it: {', '.join(refused)}"
     except (OmnigraphError, OSError) as error:
         cause = error.message if isinstance(error, OmnigraphError) else str(error)
         advice = (
             f"the drift could not be classified ({cause}); first {RECOVER_ADVICE}; "
             f"if it stays, {REPAIR_ADVICE}"
         )
-    else:
-        advice = RECOVER_ADVICE if is_ours else REPAIR_ADVICE
-        if not is_ours and refused:
-            advice += f"; a sidecar that was set aside may explain it: {', '.join(refused)}"
     return UncoveredDrift(entry.table_key, branch, entry.version, head, advice)
 
 
-def _is_pending(kernel: Kernel, branch: str, entry: TableEntry) -> bool:
-    """Whether a sidecar of this very branch explains it; those of other branches do not."""
-    return any(
-        table.identity == entry.identity
-        for plan in kernel.sidecars.pending_on(branch)
-        for table in plan.tables
-    )
+def _pending_on(kernel: Kernel, branch: str, entry: TableEntry) -> CommitPlan | None:
+    """The operation of this very branch that is at work on the table, or was interrupted."""
+    for plan in kernel.sidecars.pending_on(branch):
+        if any(table.identity == entry.identity for table in plan.tables):
+            return plan
+    return None
 
 
 def _is_retired(kernel: Kernel, entry: TableEntry) -> bool:

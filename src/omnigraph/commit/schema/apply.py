@@ -24,7 +24,7 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import Lease
 from omnigraph.commit.plan import Intent, NewTable, SchemaDelta, TableEffects
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.recovery.examining import uncovered_drift
+from omnigraph.commit.recovery.examining import drift_error
 from omnigraph.commit.schema.change import ChangedTable, SchemaChange, identity_of, schema_change
 from omnigraph.commit.schema.lock import (
     SCHEMA_APPLY,
@@ -177,7 +177,7 @@ class ChangingTable:
         ids, entry, ref = kernel.ids, change.entry, branch.where.ref
         own = entry.ref == ref
         if own and (head := latest_version(at)) != entry.version:
-            raise uncovered_drift(kernel, branch.branch, entry, head)
+            raise drift_error(kernel, branch.branch, entry, head)
         uuids = ids.ulids(change.change.transactions(at))
         if rewrites and change.drops and entry.row_count > 0:
             uuids = [*uuids, ids.ulid()]

@@ -1,0 +1,140 @@
+"""Whether what a schedule left behind is the work of some order of its operations, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+from omnigraph.graph import open_graph
+from tests.crash.judge import require_settled
+from tests.simulate.operations import OPERATIONS, Refused, World, world_of
+
+PASSING = {
+    "ExpectedVersionMismatch",
+    "ReadSetChanged",
+    "RowLevelCasContention",
+    "EffectFreeConflict",
+    "FencedOut",
+    "PreconditionFailed",
+    "Busy",
+    "RecoveryRequired",
+    "LeaseLost",
+    "HistoricalVersionReclaimed",  # what a reader of the past gets beside `cleanup`
+}
+"""Errors of an operation that met another one: nothing of it landed, and it may be repeated."""
+REFUSALS = {"NotFound", "Conflict", "InputError"}
+"""Errors that say why the state of the graph does not allow the operation."""
+
+
+@dataclass
+class Performed:
+    """One operation of a schedule and what became of it."""
+
+    name: str
+    number: int
+    answer: dict[str, Any] | None = None
+    """What it returned or raised; None if it was killed before it answered."""
+    after: set[int] = field(default_factory=set)
+    """The numbers of those that had answered before it began."""
+
+    @property
+    def errors(self) -> list[str]:
+        """The class of the error and its bases; empty for a success or a death."""
+        return [] if self.answer is None else list(self.answer.get("error", ()))
+
+    @property
+    def met_another(self) -> bool:
+        """Whether it was refused because of another operation, and may be repeated."""
+        # A plain conflict is what a change of schema, while it lasts, means to the others.
+        return self.errors[:1] == ["Conflict"] or bool({*self.errors} & PASSING)
+
+    @property
+    def is_acknowledged(self) -> bool:
+        return self.answer is not None and "value" in self.answer
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether it may have landed without having been acknowledged."""
+        if self.answer is None or "OutcomeUnknown" in self.errors:
+            return True
+        return bool(self.answer.get("details", {}).get("outcome") == "unknown")
+
+    def __str__(self) -> str:
+        if self.answer is None:
+            return f"{self.name}#{self.number} killed"
+        what = self.answer.get("message", self.answer.get("value"))
+        return f"{self.name}#{self.number} {(self.errors or ['acknowledged'])[0]}: {what}"
+
+
+def faults(root: Path, before: World, performed: Sequence[Performed]) -> list[str]:
+    """What is wrong with the graph that a schedule left; empty if nothing is."""
+    found = [f"an error that tells nobody what to do: {each}" for each in performed if _odd(each)]
+    try:
+        graph = open_graph(root)
+        require_settled(graph)
+        shown = world_of(graph)
+        left = [item for item in graph.recover() if item.outcome != "live"]
+        if left:
+            found.append(f"a second recovery found {left}")
+        diagnosis = open_graph(root, "read_only").examine()
+        if not diagnosis.is_healthy:
+            found.append(f"doctor found {diagnosis.findings}")
+        if world_of(open_graph(root)) != shown:
+            found.append("a reopen changed what is shown")
+    except Exception as error:
+        return [*found, f"it cannot be opened and settled: {error!r}"]
+    if not any(_explains(order, before, shown) for order in orders(performed)):
+        said = "; ".join(map(str, performed))
+        found.append(f"no order of the operations explains it\n  {said}\n  shown {shown}")
+    return found
+
+
+def orders(performed: Sequence[Performed]) -> Iterator[tuple[Performed, ...]]:
+    """Every order in which an operation that began after another's answer comes after it."""
+    for order in permutations(performed):
+        seen: list[int] = []
+        for each in order:
+            if each.after & {other.number for other in order} - {*seen}:
+                break
+            seen.append(each.number)
+        else:
+            yield order
+
+
+def _explains(order: Sequence[Performed], before: World, shown: World) -> bool:
+    """Whether the operations in this order, one by one, lead to what is shown."""
+    worlds = [before]
+    for each in order:
+        # An operation in doubt has landed or not; an error in doubt may also be a refusal.
+        worlds = [after for world in worlds for after in _after(each, world)]
+    return shown in worlds
+
+
+def _after(each: Performed, world: World) -> Iterator[World]:
+    changed: World = world.copy()  # type: ignore[assignment]
+    try:
+        answer = OPERATIONS[each.name].apply(changed, each.number)
+    except Refused:
+        if not each.is_acknowledged:
+            yield world
+        return
+    if each.is_acknowledged:
+        assert each.answer is not None
+        if each.answer["value"] == answer:
+            yield changed
+        return
+    if each.is_in_doubt:
+        yield changed
+        yield world
+    elif each.met_another:
+        yield world
+
+
+def _odd(each: Performed) -> bool:
+    if not each.errors:
+        return False
+    known = {*each.errors} & {*PASSING, *REFUSALS, "OutcomeUnknown"}
+    return not known or "UncoveredDrift" in each.errors

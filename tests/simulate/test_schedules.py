@@ -1,0 +1,102 @@
+"""C-VER-001 to 003: schedules of several processes, and kernels that are broken on purpose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulate.operations import OPERATIONS
+from tests.simulate.plants import PLANTS
+from tests.simulate.schedule import Company, Coverage, Deck, Outcome, Schedule, alone
+from tests.support.budgets import budget
+
+SHOWN_BY = {
+    "effects before the sidecar": ("insert",),
+    "lease ignored": ("append", "insert"),
+    "validation not repeated": ("append", "overwrite"),
+    "sidecar deleted too early": ("insert",),
+    "recovery always forward": ("insert",),
+    "head not checked": ("append", "update"),
+}
+"""By broken kernel, operations that show it soon: all of them together do so as well, later."""
+ULID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
+
+
+@pytest.fixture(scope="module")
+def company() -> Iterator[Company]:
+    with Company() as company:
+        yield company
+
+
+@pytest.fixture(scope="module")
+def places(company: Company, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    return alone(company, tmp_path_factory.mktemp("alone"))
+
+
+@pytest.fixture(scope="module")
+def deck(places: dict[str, list[str]]) -> Deck:
+    return Deck({name: len(passed) for name, passed in places.items()})
+
+
+def run(deck: Deck, seed: int, company: Company, folder: Path) -> Outcome:
+    return Schedule(deck.setting(seed), company, folder).run()
+
+
+@pytest.mark.slow
+def test_c_ver_001_the_same_seed_gives_the_same_schedule_and_outcome_twice(
+    company: Company, deck: Deck, tmp_path: Path
+) -> None:
+    for seed in range(1, 1 + budget(6, 60)):
+        first, second = (run(deck, seed, company, tmp_path) for _ in range(2))
+        assert _without_ids(first) == _without_ids(second)
+
+
+def _without_ids(outcome: Outcome) -> str:
+    return ULID.sub("id", str(outcome))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", PLANTS)
+def test_c_ver_002_a_broken_kernel_is_found(
+    plant: str, places: dict[str, list[str]], tmp_path: Path
+) -> None:
+    deck = Deck({name: len(places[name]) for name in SHOWN_BY[plant]})
+    with Company(plant) as broken:
+        found = next(
+            (
+                outcome
+                for seed in range(1, 1 + len(deck))
+                if (outcome := run(deck, seed, broken, tmp_path)).faults
+            ),
+            None,
+        )
+    assert found is not None, f"nobody noticed: {plant}"
+
+
+@pytest.mark.slow
+def test_c_ver_003_schedules_find_nothing_and_tell_what_they_reached(
+    company: Company, deck: Deck, places: dict[str, list[str]], tmp_path: Path
+) -> None:
+    coverage = Coverage({name: {*passed} for name, passed in places.items()})
+    for seed in range(1, 1 + budget(50, 1_000)):
+        outcome = run(deck, seed, company, tmp_path)
+        assert not outcome.faults, str(outcome)
+        coverage.add(outcome)
+    told = str(coverage)
+    assert re.search(r"\d+ reached with a pause \(\d+\.\d%\)", told), told
+    assert re.search(r"\d+ reached with a kill \(\d+\.\d%\)", told), told
+    assert coverage.paused and coverage.killed
+
+
+def test_c_ver_003_as_many_seeds_as_combinations_have_every_cell(
+    deck: Deck, places: dict[str, list[str]]
+) -> None:
+    chosen = {
+        (setting.operations[0], setting.stop, setting.act, setting.operations[1])
+        for setting in map(deck.setting, range(len(deck)))
+    }
+    assert len(chosen) == len(deck)
+    assert {victim for victim, *_ in chosen} == OPERATIONS.keys() == places.keys()

@@ -10,6 +10,7 @@ from omnigraph.branching.branches import create_branch, delete_branch
 from omnigraph.commit.plan import CommitPlan
 from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
 from omnigraph.commit.recovery.settling import RECOVERY_ACTOR
+from omnigraph.commit.sidecars import sidecar_name
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import (
     OmnigraphError,
@@ -307,6 +308,31 @@ def test_c_rec_027_several_sidecars_are_settled_in_order_with_fresh_state(
     assert recover(graph) == ["rolled_forward", "rolled_forward"]
     assert audit(graph)[0].operation_id == first.attempt_id
     assert (graph.names("review"), graph.names()) == (["one"], ["two"])
+
+
+def test_c_rec_027_a_sidecar_that_was_written_late_is_settled_after_the_one_in_its_way(
+    graph: TestGraph,
+) -> None:
+    late = interrupt(graph, BEFORE_TABLES, "late")
+    name = sidecar_name(late.attempt_id)
+    content = graph.kernel.store.read(name)
+    graph.kernel.store.delete(name)
+    interrupt(graph, AFTER_TABLES, "next")
+    graph.kernel.store.write(name, content)
+    assert recover(graph) == ["rolled_back", "rolled_forward"]
+    assert graph.names() == ["next"]
+    graph.assert_no_drift()
+
+
+def test_c_rec_027_a_write_gets_past_both_as_well(graph: TestGraph) -> None:
+    late = interrupt(graph, BEFORE_TABLES, "late")
+    name = sidecar_name(late.attempt_id)
+    content = graph.kernel.store.read(name)
+    graph.kernel.store.delete(name)
+    interrupt(graph, AFTER_TABLES, "next")
+    graph.kernel.store.write(name, content)
+    graph.write(graph.persons("third"))
+    assert graph.names() == ["next", "third"]
 
 
 def test_c_rec_016_drift_advice_ignores_sidecars_of_other_branches(graph: TestGraph) -> None:

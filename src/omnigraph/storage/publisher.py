@@ -24,6 +24,7 @@ from lance.fragment import write_fragments
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
     AlreadyExists,
+    EffectFreeConflict,
     ExpectedVersionMismatch,
     FencedOut,
     InternalError,
@@ -478,23 +479,33 @@ def maintain_manifest(branch: ManifestBranch, every: int, mint: Callable[[], str
 
 
 def keep_manifest_versions(branch: ManifestBranch, uuid: str) -> None:
-    """Remove settings by which Lance would remove old versions of a manifest with every commit."""
+    """Remove settings by which Lance would remove old versions of a manifest with every commit.
+
+    Raises `EffectFreeConflict` if another writer took over.
+    """
     settings = cleanup_settings(branch.handle)
-    if settings:
+    if not settings:
+        return
+    try:
         _commit(branch, KeepVersions(settings).stage(branch.handle, uuid))
+    except CommitLost as lost:
+        raise EffectFreeConflict(lost.message, hint="repeat it") from lost
 
 
 def compact_manifest(branch: ManifestBranch, uuid: str) -> tuple[int, int]:
     """Compact a branch's manifest now; how many fragments it lost and got.
 
-    Content and versions stay. Called under the branch's lease, without competing writers: a
-    conflict is raised.
+    Content and versions stay. Called under the branch's lease: another writer can be first only if
+    it took over, and then nothing is compacted.
     """
     before = {fragment.fragment_id for fragment in branch.handle.get_fragments()}
     compaction = stage_compaction(branch.handle, uuid)
     if compaction is None:
         return 0, 0
-    _commit(branch, compaction)
+    try:
+        _commit(branch, compaction)
+    except CommitLost:
+        return 0, 0
     after = {fragment.fragment_id for fragment in branch.handle.get_fragments()}
     return len(before - after), len(after - before)
 

@@ -6,7 +6,7 @@ every step can be repeated by any process, and what cannot be proved stays and i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -83,7 +83,8 @@ class Recoverer:
 
     def run(self, mode: Mode, *, force: bool = False) -> list[Settlement]:
         """Settle what can be settled, oldest first; set aside what contradicts the graph."""
-        settled = [self._settle(name, mode, force) for name in self._kernel.sidecars.names()]
+        names = self._kernel.sidecars.names()
+        settled = _settle_each(names, partial(self._settle, mode=mode, force=force))
         if mode == "full":
             settled += self._complete()
         return [settlement for settlement in settled if settlement is not None]
@@ -100,14 +101,15 @@ class Recoverer:
 
         What failed is reported as deferred, with the reason.
         """
-        settled: list[Settlement | None] = []
-        for name in names:
+
+        def settle(name: str) -> Settlement | None:
             try:
-                settled.append(self._settle(name, "full", force=False))
+                return self._settle(name, "full", force=False)
             except (OmnigraphError, OSError) as error:
                 operation_id = name.rpartition("/")[2].removesuffix(".json")
-                settled.append(Settlement(operation_id, "deferred", str(error)))
-        settled += self._complete()
+                return Settlement(operation_id, "deferred", str(error))
+
+        settled = [*_settle_each(names, settle), *self._complete()]
         return [settlement for settlement in settled if settlement is not None]
 
     def barrier(self, branch: str, operation: str = "writing") -> ManifestBranch:
@@ -135,7 +137,7 @@ class Recoverer:
 
     def _pass(self, branch: str, names: list[str]) -> bool:
         """Settle the sidecars of a branch; whether there were any."""
-        found = False
+        concerned = []
         for name in names:
             try:
                 plan = self._kernel.sidecars.read(name)
@@ -144,11 +146,10 @@ class Recoverer:
                     raise
                 self._refuse(refused)
                 continue
-            if plan is None or plan.branch != branch:
-                continue
-            found = True
-            mode: Mode = "full" if self._kernel.heals else "forward"
-            settlement = self._settle(name, mode, force=False)
+            if plan is not None and plan.branch == branch:
+                concerned.append(name)
+        mode: Mode = "full" if self._kernel.heals else "forward"
+        for settlement in _settle_each(concerned, partial(self._settle, mode=mode, force=False)):
             if settlement is None or settlement.needs_nothing_now:
                 continue
             raise RecoveryRequired(
@@ -158,7 +159,7 @@ class Recoverer:
                 "reopen the graph read-write, or run `omnigraph recover`",
                 outcome="not_begun",
             )
-        return found
+        return bool(concerned)
 
     # --- one sidecar ------------------------------------------------------------------------------
 
@@ -444,6 +445,28 @@ class Recoverer:
             return any(True for _ in self._kernel.sidecars.pending_on(branch.branch))
         except UnreadableSidecar:
             return True  # it came while this run was on its way, or is of a newer version
+
+
+def _settle_each(
+    names: Iterable[str], settle: Callable[[str], Settlement | None]
+) -> list[Settlement | None]:
+    """Settle sidecars in order, and those that others stood in the way of once more.
+
+    A writer that was taken over may write its sidecar after the next owner has committed to the
+    same tables. Until the next owner's own sidecar is settled, its commits look foreign to the
+    first one.
+    """
+    settled: dict[str, Settlement | None] = {}
+    left = list(names)
+    while left:
+        settled |= {name: settle(name) for name in left}
+        blocked = [name for name in left if _is_blocked(settled[name])]
+        left = blocked if len(blocked) < len(left) else []
+    return list(settled.values())
+
+
+def _is_blocked(settlement: Settlement | None) -> bool:
+    return settlement is not None and settlement.outcome == "blocked"
 
 
 class LateEffects:

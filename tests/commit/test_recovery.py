@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from omnigraph.branching.branches import create_branch, delete_branch
-from omnigraph.commit.plan import CommitPlan
+from omnigraph.commit.plan import CommitPlan, sidecar_name
 from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
 from omnigraph.commit.recovery.settling import RECOVERY_ACTOR
-from omnigraph.commit.sidecars import sidecar_name
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import (
     OmnigraphError,

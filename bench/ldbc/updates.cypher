@@ -64,7 +64,7 @@ RETURN p.no AS person, m.no AS message, l.creationDate AS date ORDER BY date, pe
 // added_forums
 MATCH (f:Forum)-[:HasModerator]->(p:Person) WHERE f.creationDate >= $since
 OPTIONAL MATCH (f)-[:ForumHasTag]->(t:Tag)
-RETURN f.no AS no, f.title, f.creationDate, p.no, list_sort(collect(t.no)) ORDER BY no;
+RETURN f.no AS no, f.title, f.creationDate, p.no, coalesce(list_sort(collect(t.no)), []) ORDER BY no;
 
 // added_members
 MATCH (f:Forum)-[j:HasMember]->(p:Person) WHERE j.joinDate >= $since
@@ -76,7 +76,7 @@ MATCH (m:Message)-[:HasCreator]->(p:Person), (m)-[:MessageIsLocatedIn]->(c:Count
 WHERE m.isPost AND m.creationDate >= $since
 OPTIONAL MATCH (m)-[:HasTag]->(t:Tag)
 RETURN m.no AS no, m.creationDate, m.content, m.imageFile, m.length, m.browserUsed, m.locationIP,
-  m.language, p.no, c.no, f.no, list_sort(collect(t.no)) ORDER BY no;
+  m.language, p.no, c.no, f.no, coalesce(list_sort(collect(t.no)), []) ORDER BY no;
 
 // added_comments
 MATCH (m:Message)-[:HasCreator]->(p:Person), (m)-[:MessageIsLocatedIn]->(c:Country),
@@ -84,4 +84,4 @@ MATCH (m:Message)-[:HasCreator]->(p:Person), (m)-[:MessageIsLocatedIn]->(c:Count
 WHERE NOT m.isPost AND m.creationDate >= $since
 OPTIONAL MATCH (m)-[:HasTag]->(t:Tag)
 RETURN m.no AS no, m.creationDate, m.content, m.length, m.browserUsed, m.locationIP, p.no, c.no, o.no,
-  list_sort(collect(t.no)) ORDER BY no;
+  coalesce(list_sort(collect(t.no)), []) ORDER BY no;

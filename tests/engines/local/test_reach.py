@@ -129,6 +129,26 @@ def test_c_qry_026_destinations_are_those_of_the_language(
 
 
 @EXAMPLES
+@given(
+    st.lists(st.floats(0, 1, exclude_max=True), max_size=10),
+    bounds,
+    st.sets(st.integers(0, 10), max_size=6),
+    st.none() | st.tuples(st.integers(0, 10), st.integers(0, 10)),
+)
+def test_c_qry_083_trees_below_many_sources_are_searched_apart_until_they_meet(
+    parents: list[float],
+    bound: tuple[int, int],
+    sources: set[int],
+    more: tuple[int, int] | None,
+):
+    # A source may be below another one, and one more edge may close a cycle or join two trees.
+    tree = [(int(share * child), child) for child, share in enumerate(parents, start=1)]
+    graph = Multigraph(11, (*tree, *([more] if more else [])))
+    rows, found = reach(Known(graph.adjacency("out"), 11, False), slots_of(sorted(sources)), *bound)
+    assert pairs_of(rows, found) == wanted_pairs(graph, sorted(sources), "out", bound)
+
+
+@EXAMPLES
 @given(multigraphs(), directions, bounds, st.integers(0, 8))
 def test_one_source_finds_what_it_finds_among_many(
     graph: Multigraph, direction: Direction, bound: tuple[int, int], source: int

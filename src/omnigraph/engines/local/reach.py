@@ -318,12 +318,16 @@ def _from_block(
 ) -> Reached | int:
     """What is found from some sources, whose places begin at ``start``, or too large a size.
 
-    One sort at each level serves all sources.
+    One sort at each level serves all sources. While no node was met twice by any of them, as in
+    trees of replies, no pair can have been seen before, and the pairs seen are not put in order.
     """
     place = np.arange(start, start + len(sources))
     frontier = sources
-    seen = (place << 32) | frontier
-    levels: list[Keys] = [seen]
+    levels: list[Keys] = [(place << 32) | frontier]
+    seen = levels[0]
+    # A mask of all nodes is worth its memory where many of them are sources.
+    nodes = neighbours.node_count
+    apart = _Apart.of(sources, nodes) if len(sources) * _SPARSE_SHARE >= nodes else None
     loops = seen[:0]
     reporting = max(minimum, 1)
     held = 0
@@ -336,21 +340,50 @@ def _from_block(
         keys = (np.repeat(place, counts) << 32) | found
         if neighbours.has_loops and hop == reporting:
             loops = sorted_distinct(keys[found == np.repeat(frontier, counts)])
-        keys = sorted_distinct(keys)
-        at = np.searchsorted(seen, keys)
-        at[at == len(seen)] = 0
-        keys = keys[seen[at] != keys]
+        if apart is not None and apart.takes(found):
+            keys = sorted_numbers(keys)
+        else:
+            if apart is not None:
+                apart, seen = None, sorted_numbers(np.concatenate(levels))
+            keys = sorted_distinct(keys)
+            at = np.searchsorted(seen, keys)
+            at[at == len(seen)] = 0
+            keys = keys[seen[at] != keys]
         if not len(keys):
             break
         levels.append(keys)
         held += keys.nbytes
         if hop < maximum:
-            if len(seen) + len(keys) > _SEEN_MAX:
-                return len(seen) + len(keys)
-            seen = np.concatenate([seen, keys])
-            seen = sorted_numbers(seen)
+            met = sum(map(len, levels))
+            if met > _SEEN_MAX:
+                return met
+            if apart is None:
+                seen = sorted_numbers(np.concatenate([seen, keys]))
             place, frontier = keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
     return Reached(start, start + len(sources), levels, loops)
+
+
+class _Apart:
+    """The nodes that were met, as long as none is met twice."""
+
+    def __init__(self, node_count: int) -> None:
+        current().reserve(node_count)
+        self._met = np.zeros(node_count, np.bool_)
+        self._count = 0
+
+    @classmethod
+    def of(cls, slots: Slots, node_count: int) -> _Apart | None:
+        """Some different nodes; none if one of them is not known yet."""
+        apart = cls(node_count)
+        return apart if apart.takes(slots) else None
+
+    def takes(self, slots: Slots) -> bool:
+        """Whether these nodes are all different from each other and from those before."""
+        if len(slots) and int(slots.max()) >= len(self._met):
+            return False
+        self._met[slots] = True
+        self._count += len(slots)
+        return int(np.count_nonzero(self._met)) == self._count
 
 
 def _joined(destinations: Iterator[Keys]) -> tuple[Rows, Slots]:

@@ -267,12 +267,14 @@ class Reached:
     """The nodes that an edge to themselves reports, ascending: see `levels_from`."""
 
     def destinations(self, minimum: int) -> Keys:
-        """The keys of all destinations, ascending."""
+        """The keys of all destinations, each once, one source after the other."""
         emitted = self.levels[minimum:]
         if len(self.loops):
             return sorted_distinct(np.concatenate([*emitted, self.loops]))
         if len(emitted) == 1:
             return emitted[0]
+        if emitted and self.stop - self.start == 1:
+            return np.concatenate(emitted)
         return sorted_numbers(np.concatenate(emitted)) if emitted else np.zeros(0, np.int64)
 
 

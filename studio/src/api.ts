@@ -68,7 +68,7 @@ export interface Explanation {
   plan: string[];
   engine?: string;
   seconds?: number;
-  steps?: { step: string; strategy: string; rows: number; seconds: number }[];
+  steps?: { step: string; strategy: string; rows: number; seconds: number; expected_rows?: number }[];
 }
 export interface Answer {
   query_name: string;

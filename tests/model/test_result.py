@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -235,6 +236,11 @@ def test_an_explanation_is_the_plan_and_how_it_ran() -> None:
         "  Scan $p: Person  lance scan    12  1.23 ms\n"
         "storage: 3 requests in 2 round trips (1 lance open, 2 lance scan)"
     )
+    guessed = replace(RUN, steps=(replace(RUN.steps[0], expected_rows=1_000),))
+    assert str(Explanation((), guessed)).splitlines()[2:4] == [
+        "  step             strategy    expected  rows     time",
+        "  Scan $p: Person  lance scan      1000    12  1.23 ms",
+    ]
     result = result_of({"n": [1]}, explain=explanation)
     assert result.to_dict()["explain"] == {
         "plan": ["read q", "  Scan $p: Person"],

@@ -34,6 +34,8 @@ class StepReport:
     strategy: str
     rows: int
     seconds: float
+    expected_rows: float | None = None
+    """What was expected before it ran."""
 
 
 @dataclass(slots=True)

@@ -255,7 +255,16 @@ class QueryRun:
         run = ExplainedRun(
             self.engine.name,
             monotonic_seconds() - started,
-            tuple(ExplainedStep(s.step, s.strategy, s.rows, s.seconds) for s in trace.steps),
+            tuple(
+                ExplainedStep(
+                    each.step,
+                    each.strategy,
+                    each.rows,
+                    each.seconds,
+                    None if each.expected_rows is None else round(each.expected_rows),
+                )
+                for each in trace.steps
+            ),
             storage.report().to_dict(),
         )
         result.explain = explanation(plan, run)

@@ -34,6 +34,8 @@ class ExplainedStep(JsonObject):
     rows: int
     """Rows that came out of it."""
     seconds: float
+    expected_rows: Annotated[int | None, OPTIONAL] = None
+    """What the engine expected it to be when it chose the order, where it estimates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +64,29 @@ class Explanation(JsonObject):
         return f"<pre>{escape(str(self))}</pre>"
 
 
+_TEXTS = ("step", "strategy")
+
+
 def _run_lines(run: ExplainedRun) -> Iterator[str]:
     yield ""
     yield f"ran on the {run.engine} engine in {_duration(run.seconds)}"
-    cells = [("step", "strategy", "rows", "time")]
-    cells += [
-        (step.step, step.strategy, str(step.rows), _duration(step.seconds)) for step in run.steps
-    ]
+    columns = {
+        "step": [step.step for step in run.steps],
+        "strategy": [step.strategy for step in run.steps],
+        "expected": ["" if s.expected_rows is None else str(s.expected_rows) for s in run.steps],
+        "rows": [str(step.rows) for step in run.steps],
+        "time": [_duration(step.seconds) for step in run.steps],
+    }
+    if not any(columns["expected"]):
+        del columns["expected"]
     if run.steps:
-        first, second, third, fourth = (
-            max(map(len, column)) for column in zip(*cells, strict=True)
-        )
-        for step, strategy, rows, time in cells:
-            yield f"  {step:<{first}}  {strategy:<{second}}  {rows:>{third}}  {time:>{fourth}}"
+        aligned = [
+            [f"{cell:{'<' if name in _TEXTS else '>'}{width}}" for cell in (name, *cells)]
+            for name, cells in columns.items()
+            for width in [max(map(len, (name, *cells)))]
+        ]
+        for line in zip(*aligned, strict=True):
+            yield f"  {'  '.join(line)}"
     calls = [
         f"{number} {kind} {verb}"
         for kind, verbs in run.storage["calls"].items()

@@ -109,6 +109,7 @@ def test_blocks_solved_from_the_inside_leave_the_same_rows(
     assert found.to_pylist() == rows
     assert found.explain is not None and found.explain.run is not None
     steps = found.explain.run.steps
+    assert all(step.expected_rows is not None for step in steps[:-1])
     assert strategy in [step.strategy for step in steps]
     # The variable with the equality is scanned, and not tested row by row.
     assert any(step.step.startswith("Scan $") and " = " in step.step for step in steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.engines.local.order import Sizes, is_open, ordered
+from omnigraph.engines.local.order import Sizes, expected_rows, is_open, ordered
 from omnigraph.query import plan
 from omnigraph.query.compile import compile_query
 from omnigraph.query.explain import explain_step
@@ -107,3 +107,18 @@ def test_what_an_optional_match_reads_stays_behind_it():
     steps = ordered(pattern, SIZES).steps
     assert steps[-2:] == pattern.steps[-2:]
     assert isinstance(steps[-2], plan.Extend)
+
+
+def test_each_step_has_an_estimate():
+    pattern = pattern_of(
+        """
+        $me: Person { name: "a" }  $me knows $friend  $friend.age > 3
+        $post hasCreator $friend  not { $post hasTag $_ }  optional { $forum containerOf $post }
+        """
+    )
+    rows, found = 1.0, []
+    for step in pattern.steps:
+        rows = expected_rows(step, rows, SIZES)
+        found.append(round(rows))
+    # One node, its 20 friends of whom 30 % pass, 10 posts each, half of them without a tag.
+    assert found == [1, 6, 60, 30, 30]

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engines.base import StepReport
+from omnigraph.engines.base import StepReport, Trace
 from omnigraph.engines.local.adjacency import Counts, SortedEdges
 from omnigraph.engines.local.bindings import BindingTable, BindingValues, Bound, Floats, Rows
 from omnigraph.engines.local.edges import CachedEdges
 from omnigraph.engines.local.grouping import Part, part_of, united
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.match import PatternMatcher
+from omnigraph.engines.local.order import expected_rows
 from omnigraph.engines.local.prepare import LastHop
 from omnigraph.engines.local.tables import Session
 from omnigraph.engines.local.trees import tree_groups
@@ -116,14 +117,19 @@ class _Hop:
     def _counted(self, frame: BindingTable, times: Counts) -> Part:
         trace = self.session.run.trace
         if trace is not None:
-            steps = [explain_step(one.step) for one in self.last.rest.steps]
-            reports = [
-                StepReport(step, "adjacency, counted", int(times.sum()), 0.0) for step in steps
-            ]
-            trace.steps += reports
+            rows = int(times.sum())
+            for one in self.last.rest.steps:
+                text = explain_step(one.step)
+                expected = self._expected(one.step, trace)
+                trace.steps.append(StepReport(text, "adjacency, counted", rows, 0.0, expected))
         some = times > 0
         values = BindingValues(self.session, frame.filter(some))
         return part_of(values, self.by, times=times[some])
+
+    def _expected(self, step: plan.Step, trace: Trace) -> float | None:
+        """The rows that a step was expected to leave of those of the step before."""
+        before = trace.steps[-1].expected_rows if trace.steps else None
+        return None if before is None else expected_rows(step, before, self.session.tables.sizes)
 
     # --- blocks -----------------------------------------------------------------------------------
 
@@ -150,7 +156,8 @@ class _Hop:
             if trace is not None and as_runs:
                 hop = explain_step(self.last.step)
                 seconds = time.perf_counter() - began
-                trace.steps.append(StepReport(hop, "adjacency", values.frame.count, seconds))
+                rows, expected = values.frame.count, self._expected(self.last.step, trace)
+                trace.steps.append(StepReport(hop, "adjacency", rows, seconds, expected))
         if trace is not None:
             trace.steps[mark:] = _folded(trace.steps[mark:], len(parts))
         return parts
@@ -170,6 +177,7 @@ def _folded(reports: list[StepReport], blocks: int) -> list[StepReport]:
             f"{reports[at].strategy}, in {blocks} blocks",
             sum(report.rows for report in reports[at::steps]),
             sum(report.seconds for report in reports[at::steps]),
+            reports[at].expected_rows,
         )
         for at in range(steps)
     ]

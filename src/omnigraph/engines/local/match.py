@@ -63,12 +63,14 @@ class PatternMatcher:
         steps = pattern.steps
         held = 0
         at = 0
+        expected = float(frame.count)
         while at < len(steps):
             one = steps[at]
             report = None
             if trace is not None:
                 began = time.perf_counter()
-                report = StepReport(explain_step(one.step), "", 0, 0.0)
+                expected = order.expected_rows(one.step, expected, self.session.tables.sizes)
+                report = StepReport(explain_step(one.step), "", 0, 0.0, expected)
                 trace.steps.append(report)
             following = steps[at + 1] if at + 1 < len(steps) else None
             join = join_keys(one, following) if not frame.is_unit else None
@@ -77,6 +79,10 @@ class PatternMatcher:
                 frame, strategy = self._join(one, following, join, frame), "hash join"
                 needed = following.needed | keep
                 at += 2
+                if report is not None:
+                    sizes = self.session.tables.sizes
+                    expected = order.expected_rows(following.step, expected, sizes)
+                    report.expected_rows = expected
             else:
                 needed = one.needed | keep if keep else one.needed
                 frame, strategy = self._step(one, frame, needed)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from omnigraph.engines.local.reach import expected_reach
 from omnigraph.query import expressions as ex
@@ -415,3 +415,44 @@ def share(predicates: Sequence[ex.Expression], size: int) -> float:
             case _:
                 passing *= _TEST_SHARE
     return passing
+
+
+# --- estimates of steps ---------------------------------------------------------------------------
+
+
+def expected_rows(step: plan.Step, rows: float, sizes: Sizes) -> float:
+    """How many rows a step is expected to leave of so many."""
+    match step:
+        case plan.Stage():
+            return _STAGE_ROWS
+        case plan.Scan(among=()):
+            return rows * _rows_of_first(step, sizes)
+        case plan.Scan():
+            size = max(sizes.nodes(step.type_name), 1)
+            found = sum(_expected_of(pattern, 1.0, sizes) for pattern in step.among)
+            return rows * min(found, size) * share(step.predicates, size)
+        case plan.Expand():
+            found = reached(sizes, step)
+            size = max(sizes.nodes(step.target_type), 1)
+            if step.target_is_bound:
+                found = min(found / size, 1.0)
+            of_edge = [p for p in step.predicates if ex.variables_of(p) == {step.edge_variable}]
+            of_node = [p for p in step.predicates if p not in of_edge]
+            passing = share(of_edge, sizes.edges(step.edge_type)) * share(of_node, size)
+            return rows * found * passing
+        case plan.FilterRows():
+            return rows * share(step.predicates, int(rows))
+        case plan.Exclude() | plan.Exists():
+            return rows * _TEST_SHARE
+        case plan.Extend():
+            return max(rows, _expected_of(step.pattern, rows, sizes))
+        case plan.Compute():
+            return rows
+        case _:
+            assert_never(step)
+
+
+def _expected_of(pattern: plan.Pattern, rows: float, sizes: Sizes) -> float:
+    for step in pattern.steps:
+        rows = expected_rows(step, rows, sizes)
+    return rows

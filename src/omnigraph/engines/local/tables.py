@@ -20,6 +20,7 @@ from omnigraph.engines.base import Execution
 from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.ids import AnySpace, IdSpace, TypeIds
 from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable, UnionNodes
+from omnigraph.engines.local.order import Sizes
 from omnigraph.engines.local.paths import PathStore
 from omnigraph.engines.local.prepare import PreparedRead
 from omnigraph.engines.local.rows import MemoryBudget, Positions, RowView, TableVersions
@@ -256,6 +257,11 @@ class SnapshotTables:
     def edge_count(self, type_name: str) -> int:
         """How many edges of a type there are."""
         return self._entry("edge", type_name).row_count
+
+    @property
+    def sizes(self) -> Sizes:
+        """What the order of steps is chosen by."""
+        return Sizes(self.node_count, self.edge_count)
 
     def has_in_memory(self, type_name: str) -> bool:
         """Whether the nodes of a type are cached, or will be."""

@@ -45,6 +45,7 @@ from omnigraph.engines.local.node_numbers import (
     require_countable,
 )
 from omnigraph.engines.local.nodes import CachedNodes
+from omnigraph.engines.local.order import expected_rows
 from omnigraph.engines.local.prepare import Tree, TreeHop
 from omnigraph.engines.local.reach import expected_reach, reach
 from omnigraph.engines.local.rows import Mask
@@ -642,14 +643,17 @@ class _TreeCount:
         trace = self.session.run.trace
         if trace is None:
             return
-        root = StepReport(explain_step(self._scan), self._strategy, scanned_nodes, 0.0)
+        sizes = self.session.tables.sizes
+        expected = expected_rows(self._scan, 1.0, sizes)
+        root = StepReport(explain_step(self._scan), self._strategy, scanned_nodes, 0.0, expected)
         trace.steps.insert(0, root)
         for name, hop in self.tree.hops.items():
+            expected = expected_rows(hop.prepared.step, expected, sizes)
             if name not in self.tree.core or hop.step.source not in self.tree.core:
                 strategy = "adjacency, counted"
                 rows = int(self._solutions_found)
                 trace.steps.append(
-                    StepReport(explain_step(hop.prepared.step), strategy, rows, seconds)
+                    StepReport(explain_step(hop.prepared.step), strategy, rows, seconds, expected)
                 )
                 seconds = 0.0
 

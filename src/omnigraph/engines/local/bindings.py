@@ -18,7 +18,7 @@ from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import Governor, current
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, evaluate
-from omnigraph.query.kernels import Datum
+from omnigraph.query.kernels import Datum, list_contains
 
 # --- bindings -------------------------------------------------------------------------------------
 
@@ -216,8 +216,22 @@ class BindingValues:
 
     def value(self, expression: ex.Expression) -> Datum:
         """The values of an expression; a scalar if they are the same for all rows."""
+        if isinstance(expression, ex.ListContains) and isinstance(expression.list, ex.BoundValue):
+            # A list that a stage has collected: it is not copied for every row.
+            shared = self._shared(expression.list)
+            if shared is not None:
+                return list_contains(shared, self.value(expression.item))
         run = self.session.run
         return evaluate(expression, self, run.parameters, run.now)
+
+    def _shared(self, leaf: ex.BoundValue) -> pa.Scalar | None:
+        """The value that a stage has handed to all rows, if it is one for all of them."""
+        if not self.frame.count or leaf.variable in self.session.prepared.blocks:
+            return None
+        slots = self.slots(leaf.variable)
+        if slots[0] < 0 or (slots != slots[0]).any():
+            return None
+        return self.session.values_of[leaf.variable][int(slots[0])]
 
     def mask(self, predicates: tuple[ex.Expression, ...]) -> npt.NDArray[np.bool_] | None:
         """Where every predicate is true; None if that is everywhere."""

@@ -358,12 +358,53 @@ def test_one_side_wins_for_a_run_or_for_a_type(graph: og.Graph) -> None:
     assert content(graph, "c")["node:Person", "p0"]["age"] == 3
 
 
+def test_c_stu_004_conflicts_are_settled_entity_by_entity_and_property_by_property(
+    graph: og.Graph,
+) -> None:
+    for branch, age, tags in (("review", 11, ["mine"]), ("main", 12, ["theirs"])):
+        load(graph, *(person(f"p{n}", age=age, tags=tags) for n in range(4)), branch=branch)
+    delete(graph, "Person", "p3", "review")
+    for name in ("a", "b"):
+        graph.create_branch(name)
+    rules: dict[str, Any] = {"Person:p1": "source", "Person:p2": "target"}
+    left = graph.plan_merge("review", "a", on_conflict_of=rules).conflicts
+    assert [conflict.entity_id for conflict in left] == ["p0", "p3"]
+    graph.merge_branch("review", "a", on_conflict_of={**rules, "Person": "source"})
+    found = {id: each for (_, id), each in content(graph, "a").items()}
+    assert [found[id]["age"] for id in ("p0", "p1", "p2")] == [11, 11, 12]
+    assert "p3" not in found
+    # The narrowest rule decides: a property of an entity, an entity, a property, the type.
+    rules = {"Person": "target", "Person.age": "source", "Person:p1": "target"}
+    rules |= {"Person:p2": "source", "Person.age:p2": "target"}
+    plan = graph.plan_merge("review", "b", on_conflict_of=rules, granularity="property")
+    assert plan.conflicts == ()
+    listed = {change.id: change.properties for change in plan.changes}
+    assert listed == {"p0": ("age",), "p2": ("tags",)}
+    graph.merge_branch("review", "b", on_conflict_of=rules, granularity="property")
+    found = {id: each for (_, id), each in content(graph, "b").items()}
+    ages_and_tags = [(found[f"p{n}"]["age"], found[f"p{n}"]["tags"]) for n in range(4)]
+    mine, theirs = ["mine"], ["theirs"]
+    assert ages_and_tags == [(11, theirs), (12, theirs), (12, mine), (12, theirs)]
+    # A property that is to fail keeps its entity as it is, whatever the others say.
+    rules |= {"Person.age:p0": "fail"}
+    (conflict,) = conflicts_of(graph, on_conflict_of=rules, granularity="property")
+    assert conflict["entity_id"] == "p0"
+
+
 def test_rules_that_mean_nothing_are_refused(graph: og.Graph) -> None:
     with pytest.raises(InputError, match="knows no `sorce`") as refused:
         graph.merge_branch("review", on_conflict="sorce")  # type: ignore[arg-type]
     assert "source" in str(refused.value.hint)
     with pytest.raises(NotFound, match="no type 'Persn'"):
         graph.merge_branch("review", on_conflict_of={"Persn": "source"})
+    with pytest.raises(InputError, match="has no property `agee`") as refused:
+        graph.merge_branch("review", on_conflict_of={"Person.agee:p0": "source"})
+    assert "age" in str(refused.value.hint)
+    with pytest.raises(InputError, match=r"cannot be for `Person\.:x`"):
+        graph.merge_branch("review", on_conflict_of={"Person.:x": "source"})
+    with pytest.raises(InputError, match="the merge is by entity") as refused:
+        graph.merge_branch("review", on_conflict_of={"Person.age:p0": "source"})
+    assert "granularity `property`" in str(refused.value.hint)
 
 
 def test_disjoint_edits_of_one_entity_go_together_if_asked_for(graph: og.Graph) -> None:

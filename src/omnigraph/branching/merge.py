@@ -98,7 +98,7 @@ class MergeSpec:
         return {
             "source": self.source,
             "on_conflict": self.rules.on_conflict,
-            "on_conflict_of": dict(self.rules.of_types),
+            "on_conflict_of": dict(self.rules.narrower),
             "granularity": self.rules.granularity,
         }
 

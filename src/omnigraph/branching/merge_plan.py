@@ -30,6 +30,7 @@ from omnigraph.branching.table_rows import NARROW_ROWS_PER_READ, TableRows, chun
 from omnigraph.branching.three_way import (
     ConflictRules,
     Contested,
+    TypeRules,
     TypeSides,
 )
 from omnigraph.branching.workers import Choose, InProcess, TypeMerge, Workers
@@ -40,7 +41,6 @@ from omnigraph.model.arrow import ID
 from omnigraph.model.changes import Image, image_values
 from omnigraph.model.merging import (
     ConflictKind,
-    ConflictPolicy,
     MergeConflict,
     MergePlan,
     PlannedChange,
@@ -233,7 +233,7 @@ class PlannedChanges:
     """The entities of one type that a merge changes, by id in ascending order."""
 
     merge: TypeMerge
-    policy: ConflictPolicy
+    rules: TypeRules
     changes: Changes
     """From what the target has to what the source has, also where properties of both are mixed."""
 
@@ -261,7 +261,7 @@ class PlannedChanges:
         removed = merge.rows.removed
         ops = np.full(len(removed), DELETE, np.int8)
         listed.add(pa.table([merge.rows.removed_ids, ops, removed, removed], schema=PLANNED))
-        return cls(merge, rules.policy(source.type.name), _by_id(listed.table(), spill))
+        return cls(merge, rules.of_type(source.type.name), _by_id(listed.table(), spill))
 
     @property
     def rows(self) -> TableRows:
@@ -304,15 +304,17 @@ class PlannedChanges:
         base = [self._mixed_from.get(at) for at in updates.after.tolist()]
         known = np.array([at for at in base if at is not None], np.int64)
         bases = self.merge.sides.base.images(known, payloads=False)
-        for old, new, mixed in zip(target, source, base, strict=True):
+        for id, old, new, mixed in zip(updates.ids, target, source, base, strict=True):
             names = disputed(old, new)
             if mixed is not None:
                 start = next(bases)
                 by_source, by_target = disputed(start, new), disputed(start, old)
+                one = pa.chunked_array([[id.as_py()]])
                 names = tuple(
                     name
                     for name in names
-                    if name in by_source and (name not in by_target or self.policy == "source")
+                    if name in by_source
+                    and (name not in by_target or self.rules.policies(one, name)[0] == "source")
                 )
             yield names
 

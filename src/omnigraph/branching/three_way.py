@@ -6,11 +6,13 @@ unless the caller chose a side, or asked to merge property by property.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -50,33 +52,86 @@ POLICIES: tuple[str, ...] = get_args(ConflictPolicy)
 GRANULARITIES: tuple[str, ...] = get_args(MergeGranularity)
 
 
+SUBJECT = re.compile(r"(\w+)(?:\.(\w+))?(?::(.+))?", re.DOTALL)
+"""What a rule is for: `Type`, `Type.property`, `Type:id` or `Type.property:id`."""
+
+
+@dataclass(frozen=True)
+class TypeRules:
+    """Who wins where both sides changed one entity of a type; the narrowest rule decides."""
+
+    everywhere: ConflictPolicy
+    narrower: Mapping[tuple[str | None, str | None], ConflictPolicy] = field(default_factory=dict)
+    """By property and id, either of which may be left open."""
+
+    def policies(self, ids: pa.ChunkedArray, name: str | None = None) -> npt.NDArray[np.str_]:
+        """The rule for each of some entities, or for one property of them."""
+        found = np.full(len(ids), self.narrower.get((name, None), self.everywhere), "U6")
+        for wanted in dict.fromkeys((None, name)):
+            by_id = {key[1]: rule for key, rule in self.narrower.items() if key[0] == wanted}
+            by_id.pop(None, None)
+            if by_id:
+                at = pc.index_in(ids, value_set=pa.array(list(by_id), pa.string()))
+                is_named = at.is_valid().to_numpy(zero_copy_only=False)
+                rules = np.array(list(by_id.values()), "U6")
+                found[is_named] = rules[at.drop_null().to_numpy()]
+        return found
+
+
 @dataclass(frozen=True)
 class ConflictRules:
     """Who wins where both sides changed one entity."""
 
     on_conflict: ConflictPolicy = "fail"
-    of_types: Mapping[str, ConflictPolicy] = field(default_factory=dict)
-    """By type name, instead of ``on_conflict``."""
+    narrower: Mapping[str, ConflictPolicy] = field(default_factory=dict)
+    """Instead of ``on_conflict``, for a type, a property, an entity or a property of one."""
     granularity: MergeGranularity = "entity"
 
     def check(self, catalog: Catalog) -> None:
         """Refuse words that mean nothing, and types there are not."""
         for word, allowed in (
             (self.on_conflict, POLICIES),
-            *((each, POLICIES) for each in self.of_types.values()),
+            *((each, POLICIES) for each in self.narrower.values()),
             (self.granularity, GRANULARITIES),
         ):
             if word not in allowed:
                 hint = did_you_mean(word, allowed) or f"it is one of {', '.join(allowed)}"
                 raise InputError(f"a merge knows no `{word}`", hint=hint)
-        known = sorted({*catalog.nodes, *catalog.edges})
-        for name in self.of_types:
-            if name not in known:
-                raise no_type(name, known)
+        for subject in self.narrower:
+            self._check_subject(subject, catalog)
 
-    def policy(self, type_name: str) -> ConflictPolicy:
-        """The rule for one type."""
-        return self.of_types.get(type_name, self.on_conflict)
+    def _check_subject(self, subject: str, catalog: Catalog) -> None:
+        match = SUBJECT.fullmatch(subject)
+        if match is None:
+            forms = "it is for `Type`, `Type.property`, `Type:id` or `Type.property:id`"
+            raise InputError(f"a rule of a merge cannot be for `{subject}`", hint=forms)
+        type_name, name, _ = match.groups()
+        known = catalog.nodes.get(type_name) or catalog.edges.get(type_name)
+        if known is None:
+            raise no_type(type_name, sorted({*catalog.nodes, *catalog.edges}))
+        if name is None:
+            return
+        if name not in known.properties:
+            hint = did_you_mean(name, known.properties) or "`omnigraph schema show` lists them"
+            raise InputError(f"{type_name} has no property `{name}`", hint=hint)
+        if self.granularity != "property":
+            raise InputError(
+                f"the rule for `{subject}` is for one property, and the merge is by entity",
+                hint="merge with granularity `property`",
+            )
+
+    def of_type(self, type_name: str) -> TypeRules:
+        """The rules for one type."""
+        everywhere, narrower = self.on_conflict, {}
+        for subject, rule in self.narrower.items():
+            match = SUBJECT.fullmatch(subject)
+            if match is None or match[1] != type_name:
+                continue
+            if match[2] is None and match[3] is None:
+                everywhere = rule
+            else:
+                narrower[match[2], match[3]] = rule
+        return TypeRules(everywhere, narrower)
 
 
 NO_POSITIONS: Positions = np.zeros(0, np.int64)
@@ -272,7 +327,7 @@ class _Merge:
 
     def __init__(self, sides: TypeSides, rules: ConflictRules, spill: Spill) -> None:
         self._base, self._source, self._target = sides.base, sides.source, sides.target
-        self._policy = rules.policy(sides.source.type.name)
+        self._rules = rules.of_type(sides.source.type.name)
         self._by_property = rules.granularity == "property"
         self._parts: list[MergedRows] = []
         self._mixed = spill.rows(table_schema(sides.source.type))
@@ -288,12 +343,10 @@ class _Merge:
         contested = both.chosen(~_agree(self._source, self._target, both))
         if self._by_property and len(contested):
             contested = self._mix(contested)
-        if self._policy == "fail":
-            self._parts.append(MergedRows(conflicts=contested))
-            return
-        self._parts.append(MergedRows(resolved=len(contested)))
-        if self._policy == "source":
-            self._parts.append(won_by_source(contested))
+        policies = self._rules.policies(contested.source.ids)
+        left = contested.chosen(policies == "fail")
+        self._parts.append(MergedRows(conflicts=left, resolved=len(contested) - len(left)))
+        self._parts.append(won_by_source(contested.chosen(policies == "source")))
 
     def result(self) -> MergedRows:
         """All of it."""
@@ -312,27 +365,26 @@ class _Merge:
         )
 
     def _mix(self, contested: Contested) -> Contested:
-        """Join disjoint edits of the same entities; what is left are the conflicts."""
+        """Join edits of the same entities property by property; returns what cannot be joined."""
         updates = (contested.source.ops == UPDATE) & (contested.target.ops == UPDATE)
         pairs = contested.chosen(updates)
         found = merge_properties(
             RowsAt(self._base, pairs.source.before),
             RowsAt(self._source, pairs.source.after),
             RowsAt(self._target, pairs.target.after),
-            self._policy,
+            self._rules,
             self._mixed,
         )
         self._parts.append(
             MergedRows(
                 replaced=pairs.target.after[found.is_written],
+                conflicts=pairs.chosen(found.is_conflict),
                 resolved=found.settled,
                 mixed_source=pairs.source.after[found.is_written],
                 mixed_base=pairs.source.before[found.is_written],
             )
         )
-        left = ~updates
-        left[np.flatnonzero(updates)[found.is_conflict]] = True
-        return contested.chosen(left)
+        return contested.chosen(~updates)
 
 
 def won_by_source(contested: Contested) -> MergedRows:
@@ -368,40 +420,39 @@ class _Chosen:
     """Per column, whose value a row gets."""
 
     from_source: dict[str, Mask]
-    disputed: Mask
+    is_conflict: Mask
+    """Whether no rule says it for a property that both sides changed differently."""
+    settled: int
+    """How many rows have such properties, each with a rule."""
 
 
 def merge_properties(
-    base: RowsAt, source: RowsAt, target: RowsAt, policy: ConflictPolicy, rows: CollectedRows
+    base: RowsAt, source: RowsAt, target: RowsAt, rules: TypeRules, rows: CollectedRows
 ) -> MixedRows:
     """Entities that both sides updated: the target's, with what only the source changed.
 
     Those that differ from what the target has are added to ``rows``. Where both changed one
-    property differently, ``policy`` decides, or it is a conflict.
+    property differently, ``rules`` decide, or it is a conflict.
     """
     nothing = np.zeros(0, np.bool_)
     written, conflicts = [nothing], [nothing]
     settled = 0
     for old, mine, theirs in zip(base.chunks(), source.chunks(), target.chunks(), strict=True):
-        chosen = _choose(old, mine, theirs, policy)
-        if policy == "fail":
-            is_conflict = chosen.disputed
-        else:
-            is_conflict = np.zeros(len(old), np.bool_)
-            settled += int(chosen.disputed.sum())
-        is_written = np.logical_or.reduce(list(chosen.from_source.values())) & ~is_conflict
+        chosen = _choose(old, mine, theirs, rules)
+        settled += chosen.settled
+        is_written = np.logical_or.reduce(list(chosen.from_source.values())) & ~chosen.is_conflict
         at_once = WITH_BLOBS_AT_ONCE if source.rows.blob_columns else ROWS_PER_READ
         for places in chunked(np.flatnonzero(is_written), at_once):
             rows.add(_mixed(mine, theirs, chosen, places))
         written.append(is_written)
-        conflicts.append(is_conflict)
+        conflicts.append(chosen.is_conflict)
     return MixedRows(np.concatenate(written), np.concatenate(conflicts), settled)
 
 
-def _choose(base: RowsAt, source: RowsAt, target: RowsAt, policy: ConflictPolicy) -> _Chosen:
+def _choose(base: RowsAt, source: RowsAt, target: RowsAt, rules: TypeRules) -> _Chosen:
     old, new, other = base.plain(), source.plain(), target.plain()
     from_source: dict[str, Mask] = {}
-    disputed = np.zeros(len(base), np.bool_)
+    disputed, is_conflict = np.zeros(len(base), np.bool_), np.zeros(len(base), np.bool_)
     for name in source.rows.columns:
         if name == ID:
             continue
@@ -415,8 +466,10 @@ def _choose(base: RowsAt, source: RowsAt, target: RowsAt, policy: ConflictPolicy
             differ = ~same_values(new[name], other[name])
         both = by_source & by_target & differ
         disputed |= both
-        from_source[name] = (by_source & ~by_target) | (both & (policy == "source"))
-    return _Chosen(from_source, disputed)
+        policies = rules.policies(new[ID], name)
+        is_conflict |= both & (policies == "fail")
+        from_source[name] = (by_source & ~by_target) | (both & (policies == "source"))
+    return _Chosen(from_source, is_conflict, int((disputed & ~is_conflict).sum()))
 
 
 def _mixed(source: RowsAt, target: RowsAt, chosen: _Chosen, places: Positions) -> pa.Table:

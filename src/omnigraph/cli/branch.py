@@ -90,9 +90,10 @@ ConflictOption = Annotated[
     list[str] | None,
     option(
         "--on-conflict",
-        "[TYPE=]RULE",
+        "[SUBJECT=]RULE",
         "fail, source or target: who wins where both sides changed an entity; fail by "
-        "default. Given again as TYPE=RULE, for one type",
+        "default. Given again as SUBJECT=RULE for TYPE, TYPE:ID, TYPE.PROPERTY or "
+        "TYPE.PROPERTY:ID, the narrowest wins",
     ),
 ]
 GranularityOption = Annotated[

@@ -184,12 +184,14 @@ def merge_branch(
 
     The merge is three-way and by entity. Where both sides changed one entity and disagree, or
     the merged graph would break the schema, `MergeConflicts` is raised and nothing has changed.
-    ``on_conflict`` lets `source` or `target` win instead, ``on_conflict_of`` by type name; a
-    broken schema has no winner. With ``granularity`` `property`, edits of different properties
-    of one entity go together. ``delete_branch`` deletes the source afterwards; the receipt says
-    if that was refused. Raises `ReadSetChanged` when others wrote to the target meanwhile.
-    ``operation_id`` names the merge: if the same actor repeats it, the first receipt returns,
-    and only a deletion that the first did not get to is done. ``message`` says why, and
+    ``on_conflict`` lets `source` or `target` win instead, ``on_conflict_of`` for a type,
+    an entity (`Type:id`), a property (`Type.property`) or one property of one entity
+    (`Type.property:id`), of which the narrowest decides; rules for properties need ``granularity``
+    `property`. A broken schema has no winner. With ``granularity`` `property`, edits of different
+    properties of one entity go together. ``delete_branch`` deletes the source afterwards; the
+    receipt says if that was refused. Raises `ReadSetChanged` when others wrote to the target
+    meanwhile. ``operation_id`` names the merge: if the same actor repeats it, the first receipt
+    returns, and only a deletion that the first did not get to is done. ``message`` says why, and
     ``metadata`` is a JSON object; both are kept with the commit. ``engine`` says who compares,
     checks and writes the rows, with the same result: this process (`local`), workers of Spark
     (`spark`), or Spark only where the branches differ in 10 million rows and more (`auto`,

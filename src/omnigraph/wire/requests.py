@@ -388,7 +388,9 @@ class MergeRules(Body):
     target: BranchName | None = Field(default=None, description="main when left out")
     on_conflict: ConflictPolicy = Field(default="fail", description="which side wins, or fail")
     on_conflict_of: dict[str, ConflictPolicy] | None = Field(
-        default=None, description="the same for single types, by name"
+        default=None,
+        description="the same for a type, an entity (`Type:id`), a property (`Type.property`) or "
+        "a property of one entity (`Type.property:id`); the narrowest decides",
     )
     granularity: MergeGranularity = Field(
         default="entity",
@@ -494,7 +496,9 @@ class MergeReviewRequest(Body):
 
     on_conflict: ConflictPolicy = Field(default="fail", description="which side wins, or fail")
     on_conflict_of: dict[str, ConflictPolicy] | None = Field(
-        default=None, description="the same for single types, by name"
+        default=None,
+        description="the same for a type, an entity (`Type:id`), a property (`Type.property`) or "
+        "a property of one entity (`Type.property:id`); the narrowest decides",
     )
     granularity: MergeGranularity = Field(
         default="entity",

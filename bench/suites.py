@@ -31,6 +31,7 @@ SUITES = {
     "merge": "bench.merge",
     "upkeep": "bench.upkeep",
     "server": "bench.server",
+    "studio": "bench.studio",
     "spark": "bench.spark_queries",
     "compute": "bench.compute",
     "pipeline": "bench.pipeline_files",

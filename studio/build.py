@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -24,6 +25,8 @@ PAGE = STUDIO.parent / "src" / "omnigraph" / "server" / "page"
 BROWSER = STUDIO / "browser"
 """What the tests need of npm: a Chromium, for machines without one, and a checker of pages."""
 NODE_MIN = 20
+NOTICES = "THIRD-PARTY.txt"
+"""The file of the page that has the licences of what is in it."""
 
 
 class NoNode(Exception):
@@ -95,8 +98,27 @@ def build() -> bool:
     with one_at_a_time(STUDIO):
         if not stamp.is_file() or stamp.read_text() != wanted or not PAGE.is_dir():
             run(STUDIO, "npm", "run", "build")
+            (PAGE / NOTICES).write_text(notices(), encoding="utf-8")
             stamp.write_text(wanted)
     return True
+
+
+def notices() -> str:
+    """The licences of the packages that are built into the page, each with its whole text."""
+    lock = json.loads((STUDIO / "package-lock.json").read_text(encoding="utf-8"))
+    parts = ["The page of Omnigraph Studio contains these packages, under their licences.\n"]
+    for place, about in sorted(lock["packages"].items()):
+        if not place or about.get("dev") or about.get("optional"):
+            continue
+        folder = STUDIO / place
+        texts = sorted(path for path in folder.iterdir() if path.name.upper().startswith("LICEN"))
+        if not texts:
+            raise RuntimeError(f"{folder.name} has no text of its licence; look at its repository")
+        name = place.removeprefix("node_modules/")
+        title = f"{name} {about['version']} ({about.get('license', 'see below')})"
+        text = texts[0].read_text(encoding="utf-8").strip()
+        parts.append(f"{title}\n{'-' * len(title)}\n\n{text}\n")
+    return "\n".join(parts)
 
 
 def _sources() -> Iterator[Path]:

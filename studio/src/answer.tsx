@@ -98,13 +98,19 @@ export function Chart({ answer, plot }: { answer: Answer; plot: Plot }) {
 
 const isObject = (value: Value): value is Row => typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** The nodes and edges that an answer holds as `$x.*`; undefined if it holds none. */
+/** What `$path.nodes` is called unless the query says otherwise, or says so. */
+const PATH = /(^|[._])(nodes|path)$/;
+const isIds = (value: Value): value is string[] =>
+  Array.isArray(value) && value.length > 0 && value.every((each) => typeof each === "string");
+
+/** The nodes and edges that an answer holds as `$x.*` or as paths; undefined if it holds none. */
 export function graphOf(answer: Answer): { dots: Dot[]; lines: Line[] } | undefined {
   const [dots, lines] = [new Map<string, Dot>(), new Map<string, Line>()];
   const columns = (answer.columns ?? []).filter((name) => answer.rows.some((row) => isObject(row[name])));
+  const paths = (answer.columns ?? []).filter((name) => PATH.test(name) && answer.rows.every((row) => isIds(row[name])));
   const put = (id: string, group: string, label = id) => {
     const known = dots.get(id);
-    if (!known || known.group === "") dots.set(id, { key: id, label, colour: colourOf(group, columns), group });
+    if (!known || (known.group === "" && group !== "")) dots.set(id, { key: id, label, colour: colourOf(group, columns), group });
   };
   for (const row of answer.rows) {
     for (const name of columns) {
@@ -118,6 +124,14 @@ export function graphOf(answer: Answer): { dots: Dot[]; lines: Line[] } | undefi
       for (const end of [value.src, value.dst]) if (!dots.has(end)) put(end, "");
       const key = `${name} ${value.id}`;
       lines.set(key, { key, from: value.src, to: value.dst, label: name });
+    }
+    for (const name of paths) {
+      const ids = row[name] as string[];
+      ids.forEach((id, at) => {
+        put(id, "");
+        const key = `${name} ${ids[at - 1]} ${id}`;
+        if (at > 0) lines.set(key, { key, from: ids[at - 1]!, to: id, label: "" });
+      });
     }
   }
   return dots.size ? { dots: [...dots.values()], lines: [...lines.values()] } : undefined;

@@ -62,6 +62,20 @@ export interface Signature {
   params: Field[];
   description?: string;
 }
+/** A range of a text: lines and columns from 1, in characters. */
+export interface Place {
+  line: number;
+  column: number;
+  end_line: number;
+  end_column: number;
+}
+/** What the language service says about a text, and about the place of a cursor. */
+export interface LanguageAnswer {
+  diagnostics: { severity: "error" | "warning" | "info"; message: string; place: Place; hint?: string }[];
+  completions: { label: string; kind: string; detail?: string }[];
+  hover?: { text: string; place: Place };
+  formatted?: string;
+}
 export type Value = unknown;
 export type Row = Record<string, Value>;
 export interface Explanation {
@@ -210,6 +224,12 @@ export interface Review {
 }
 /** Which side wins where both changed one entity. */
 export type ConflictRule = "fail" | "source" | "target";
+/** Rules of a merge: for everything, and for `Type:id` or `Type.property:id`. */
+export interface MergeRules {
+  on_conflict?: ConflictRule;
+  on_conflict_of?: Record<string, ConflictRule>;
+  granularity?: "entity" | "property";
+}
 export interface Finding {
   code: string;
   severity: "problem" | "advice";
@@ -253,6 +273,8 @@ export interface Permissions {
 // --- the token -----------------------------------------------------------------------------------
 
 const TOKEN = "omnigraph.token";
+/** An event of the window: the server does not know the token any more. */
+export const SIGNED_OUT = "omnigraph-signed-out";
 
 export function token(): string | null {
   return sessionStorage.getItem(TOKEN);
@@ -288,19 +310,23 @@ export async function send(method: string, path: string, request: Request = {}):
     });
   } catch (problem) {
     if (request.signal?.aborted) throw new ApiError(0, "cancelled", undefined, "cancelled");
-    throw new ApiError(
-      0,
-      "the server does not answer",
-      "It may have been stopped, or the connection lost. Start it again, then try again.",
-      "unreachable",
-    );
+    throw lost(problem);
   }
-  if (!response.ok) throw await errorOf(response);
-  return response;
+  if (response.ok) return response;
+  const error = await errorOf(response);
+  if (error.status === 401 && bearer !== null) dispatchEvent(new CustomEvent(SIGNED_OUT, { detail: error }));
+  throw error;
 }
 
 export async function ask<T>(method: string, path: string, request: Request = {}): Promise<T> {
-  return exactJson((await send(method, path, request)).text()) as Promise<T>;
+  return exact(await (await send(method, path, request)).text()) as T;
+}
+
+function lost(cause: unknown): ApiError {
+  const hint = "It may have been stopped, or the connection lost. Start it again, then try again.";
+  const error = new ApiError(0, "the server does not answer", hint, "unreachable");
+  error.cause = cause;
+  return error;
 }
 
 function queryOf(query: Request["query"]): string {
@@ -324,9 +350,70 @@ async function errorOf(response: Response): Promise<ApiError> {
   );
 }
 
+const ROWS = '"rows":[';
+
+/** An answer whose rows are handed on while they arrive: `onRows` gets all of them so far. */
+async function readAnswer(response: Response, onRows: (soFar: Answer) => void, signal?: AbortSignal): Promise<Answer> {
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  const scan: Scan = { text: "", at: 0, depth: 0, isInText: false };
+  let head = "";
+  let answer: Answer | undefined;
+  for (;;) {
+    const { value, done } = await reader.read().catch((problem) => {
+      throw signal?.aborted ? new ApiError(0, "cancelled", undefined, "cancelled") : lost(problem);
+    });
+    if (done) break;
+    scan.text += value;
+    if (answer === undefined) {
+      const found = scan.text.indexOf(ROWS);
+      if (found < 0) continue;
+      head = scan.text.slice(0, found + ROWS.length);
+      scan.text = scan.text.slice(head.length);
+      answer = exact(`${head}]}`) as Answer;
+    }
+    const rows = completeRows(scan);
+    if (rows.length) {
+      for (const row of rows) answer.rows.push(row);
+      onRows({ ...answer });
+    }
+  }
+  if (answer === undefined) return exact(scan.text) as Answer;
+  // What is left is the end of the list and of the document.
+  return { ...(exact(head + scan.text) as Answer), rows: answer.rows };
+}
+
+interface Scan {
+  text: string;
+  /** What was looked at. */
+  at: number;
+  depth: number;
+  isInText: boolean;
+}
+
+/** Take the rows off a text that are whole; the rest waits for more of it. */
+function completeRows(scan: Scan): Row[] {
+  const { text } = scan;
+  let { at, depth, isInText } = scan;
+  let end = 0;
+  for (; at < text.length && depth >= 0; at++) {
+    const character = text.charCodeAt(at);
+    if (isInText) {
+      if (character === 0x5c) at++; // a backslash: the next one is a part of the text
+      else if (character === 0x22) isInText = false;
+    } else if (character === 0x22) isInText = true;
+    else if (character === 0x7b || character === 0x5b) depth++;
+    else if (character === 0x7d || character === 0x5d) {
+      if (--depth === 0) end = at + 1;
+    }
+  }
+  const rows = end ? (exact(`[${text.slice(0, end).replace(/^,/, "")}]`) as Row[]) : [];
+  scan.text = text.slice(end);
+  Object.assign(scan, { at: at - end, depth, isInText });
+  return rows;
+}
+
 /** JSON whose integers beyond 2^53 stay exact, as texts of digits. */
-async function exactJson(reading: Promise<string>): Promise<unknown> {
-  const text = await reading;
+function exact(text: string): unknown {
   if (!/\d{16}/.test(text)) return JSON.parse(text);
   const parse = JSON.parse as (
     text: string,
@@ -388,26 +475,30 @@ export class Graph {
   describe = async (query: string, branch?: string, signal?: AbortSignal) =>
     (await this.ask<{ queries: Signature[] }>("POST", "/describe", { body: { query, branch }, signal }))
       .queries;
-  query = (
+  language = (text: string, language: "gq" | "pg", branch: string, at?: { line: number; column: number }, signal?: AbortSignal) =>
+    this.ask<LanguageAnswer>("POST", "/language", { body: { text, language, branch, ...at }, signal });
+  query = async (
     query: string,
     params: Row,
     target: Target,
-    options: { name?: string; explain?: boolean; signal?: AbortSignal } = {},
-  ) =>
-    this.ask<Answer>("POST", "/query", {
-      body: { query, params, ...targetOf(target), name: options.name, explain: options.explain },
-      signal: options.signal,
-    });
+    options: { name?: string; explain?: boolean; signal?: AbortSignal; onRows?: (soFar: Answer) => void } = {},
+  ): Promise<Answer> => {
+    const body = { query, params, ...targetOf(target), name: options.name, explain: options.explain };
+    const request = { body, signal: options.signal };
+    if (!options.onRows) return this.ask<Answer>("POST", "/query", request);
+    const response = await send("POST", `/graphs/${encodeURIComponent(this.id)}/query`, request);
+    return readAnswer(response, options.onRows, options.signal);
+  };
   mutate = (query: string, params: Row, branch: string, name?: string, message?: string) =>
     this.ask<MutationReceipt>("POST", "/mutate", { body: { query, params, branch, name, message } });
   diff = (target: string, source: string, page_token?: string) =>
     this.ask<DiffPage>("GET", "/diff", {
       query: { target, source, images: true, page_token, limit: 100 },
     });
-  planMerge = (source: string, target: string) =>
-    this.ask<MergePlan>("POST", "/branches/merge/plan", { body: { source, target, limit: 1 } });
-  merge = (source: string, target: string, message?: string) =>
-    this.ask<MergeReceipt>("POST", "/branches/merge", { body: { source, target, message } });
+  planMerge = (source: string, target: string, rules: MergeRules = {}) =>
+    this.ask<MergePlan>("POST", "/branches/merge/plan", { body: { source, target, limit: 1, ...rules } });
+  merge = (source: string, target: string, rules: MergeRules, message?: string) =>
+    this.ask<MergeReceipt>("POST", "/branches/merge", { body: { source, target, message, ...rules } });
   reviews = async (state: string) =>
     (await this.ask<{ reviews: ReviewSummary[] }>("GET", "/reviews", { query: { state } })).reviews;
   openReview = (body: { source: string; target: string; title?: string; description?: string }) =>
@@ -424,8 +515,8 @@ export class Graph {
   judge = (id: string, body: { verdict: "approve" | "request_changes"; text?: string; head: string }) =>
     this.ask<Review>("POST", `${reviewPath(id)}/review`, { body });
   check = (id: string) => this.ask<Review>("POST", `${reviewPath(id)}/check`, { body: {} });
-  mergeReview = (id: string, on_conflict: ConflictRule) =>
-    this.ask<{ merge: MergeReceipt }>("POST", `${reviewPath(id)}/merge`, { body: { on_conflict } });
+  mergeReview = (id: string, rules: MergeRules) =>
+    this.ask<{ merge: MergeReceipt }>("POST", `${reviewPath(id)}/merge`, { body: rules });
   closeReview = (id: string) => this.ask<Review>("POST", `${reviewPath(id)}/close`);
   reopenReview = (id: string) => this.ask<Review>("POST", `${reviewPath(id)}/reopen`);
   stats = (branch?: string) => this.ask<Stats>("GET", "/stats", { query: { branch } });

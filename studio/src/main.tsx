@@ -2,7 +2,7 @@
 import { Component, type ComponentChildren, type FunctionComponent, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { type Address, MAIN, format, go, to, useAddress } from "./address";
-import { ApiError, Graph, type Permissions, type Schema, keepToken } from "./api";
+import { ApiError, Graph, type Permissions, SIGNED_OUT, type Schema, keepToken } from "./api";
 import { Branches } from "./pages/branches";
 import { Compare } from "./pages/compare";
 import { EntityPage } from "./pages/entity";
@@ -52,6 +52,16 @@ function Studio({ problem }: { problem?: ApiError }) {
       dispatchEvent(new HashChangeEvent("hashchange"));
     }
   }, [found.value, address.graph]);
+  // Whatever was asked for: a token that ended leads to the form, and from there back to this page.
+  useEffect(() => {
+    const signOut = ({ detail }: CustomEvent<ApiError>) => {
+      keepToken(null);
+      setProblem(detail);
+      setAsking(true);
+    };
+    addEventListener(SIGNED_OUT, signOut as EventListener);
+    return () => removeEventListener(SIGNED_OUT, signOut as EventListener);
+  }, []);
   if (isAsking || refused) {
     return (
       <SignIn
@@ -66,14 +76,9 @@ function Studio({ problem }: { problem?: ApiError }) {
       />
     );
   }
-  const signOut = (reason?: ApiError) => {
-    keepToken(null);
-    setProblem(reason);
-    setAsking(true);
-  };
   return (
     <Show of={found} what="the graph">
-      {() => (address.graph ? <Shell key={address.graph} address={address} signOut={signOut} /> : null)}
+      {() => (address.graph ? <Shell key={address.graph} address={address} /> : null)}
     </Show>
   );
 }
@@ -85,7 +90,7 @@ async function find(address: Address): Promise<string | null> {
   return address.graph;
 }
 
-function Shell({ address, signOut }: { address: Address; signOut: (reason?: ApiError) => void }) {
+function Shell({ address }: { address: Address }) {
   const branch = address.fields.branch ?? MAIN;
   const at = address.fields.at;
   const [graph] = useState(() => new Graph(address.graph));
@@ -102,9 +107,6 @@ function Shell({ address, signOut }: { address: Address; signOut: (reason?: ApiE
     document.title = `${known?.title ?? "Not found"} · ${address.graph} · Omnigraph Studio`;
     document.getElementById("main")?.focus();
   }, [address.page, address.graph]);
-  useEffect(() => {
-    if (loaded.error?.status === 401) signOut(loaded.error);
-  }, [loaded.error]);
   return (
     <>
       <a class="skip" href="#main" onClick={skip}>

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Address, to } from "./address";
-import { ApiError, type Commit, type Row, type Value } from "./api";
+import { ApiError, type Commit, type Graph, type Row, type Schema, type Value } from "./api";
 
 // --- asking the server ---------------------------------------------------------------------------
 
@@ -13,15 +13,16 @@ export interface Loaded<T> {
   reload: () => void;
 }
 
-/** What `load` gives, asked for again whenever one of `inputs` changes. */
-export function useLoad<T>(load: () => Promise<T>, inputs: unknown[]): Loaded<T> {
+/** What `load` gives, asked for again whenever one of `inputs` changes.
+ *
+ * Until then nothing of other inputs is shown, unless `keeps` says that it is near enough. */
+export function useLoad<T>(load: () => Promise<T>, inputs: unknown[], keeps = false): Loaded<T> {
   const [state, setState] = useState<{ value?: T; error?: ApiError; isLoading: boolean }>({
     isLoading: true,
   });
   const [round, setRound] = useState(0);
   const asked = useRef<unknown[]>(inputs);
-  // What belongs to other inputs is not shown, not even until the answer comes.
-  const isOther = inputs.some((input, at) => input !== asked.current[at]);
+  const isOther = !keeps && inputs.some((input, at) => input !== asked.current[at]);
   useEffect(() => {
     let isCurrent = true;
     asked.current = inputs;
@@ -140,6 +141,9 @@ export function Action(props: {
 
 const TEXT_SHOWN_MAX = 2000;
 
+/** Whether no type has an entity. */
+export const isEmpty = (schema: Schema) => schema.types.every((type) => !type.entity_count);
+
 /** A value as text; never as markup. */
 export function shown(value: Value): string {
   if (value === null || value === undefined) return "";
@@ -156,13 +160,16 @@ export function Cell({ value }: { value: Value }) {
   return <span dir="auto">{shown(value)}</span>;
 }
 
-const ROWS_AT_ONCE = 200;
+/** Rows of a table that are drawn before more are asked for. */
+export const ROWS_AT_ONCE = 200;
 
 /** Rows of a result as a table; many rows are drawn when they are asked for. */
-export function ResultTable(props: { columns: string[]; rows: Row[]; label: string }) {
+export function ResultTable(props: { columns: string[]; rows: Row[]; label: string; numbers?: string[] }) {
   const [limit, setLimit] = useState(ROWS_AT_ONCE);
   useEffect(() => setLimit(ROWS_AT_ONCE), [props.rows]);
-  const isNumber = props.columns.map((name) => props.rows.some((row) => typeof row[name] === "number"));
+  const isNumber = props.columns.map(
+    (name) => props.numbers?.includes(name) || props.rows.some((row) => typeof row[name] === "number"),
+  );
   return (
     <>
       <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
@@ -199,6 +206,42 @@ export function ResultTable(props: { columns: string[]; rows: Row[]; label: stri
       )}
     </>
   );
+}
+
+/** How the first entities get into a graph: shown where there is nothing else to show. */
+export function EmptyGraph({ graph, schema }: { graph: Graph; schema: Schema }) {
+  const server = new URL("..", location.href).href.replace(/\/$/, "").split("#")[0]!;
+  const command = `omnigraph load --server ${server} --graph ${graph.id} --data records.jsonl --mode append`;
+  return (
+    <section class="card empty" aria-label="The graph is empty">
+      <h2>The graph is empty</h2>
+      <p>Write records into a file, one JSON object a line, such as this one:</p>
+      <pre class="json" tabIndex={0} aria-label="A record">
+        {exampleOf(schema)}
+      </pre>
+      <p>Then load it. Tables (CSV, Parquet and others) load with <code>--node Type=file.csv</code>.</p>
+      <pre class="json" tabIndex={0} aria-label="The command">
+        {command}
+      </pre>
+      <p class="actions">
+        <CopyButton label="Copy the command" text={() => command} />
+        <span>
+          Or insert on the page <a href={to(parseHere(), "query")}>Query</a>.
+        </span>
+      </p>
+    </section>
+  );
+}
+
+const EXAMPLES: Record<string, Value> = { int: 1, bigint: 1, float: 1.5, bool: true, date: "2031-04-09", datetime: "2031-04-09T12:00:00Z", list: [] };
+
+/** A record of the first node type, with what it has to have. */
+function exampleOf(schema: Schema): string {
+  const type = schema.types.find((each) => each.kind === "node");
+  if (!type) return "";
+  const needed = type.properties.filter((each) => !each.nullable && each.kind !== "blob" && each.kind !== "vector");
+  const data = Object.fromEntries(needed.map((each) => [each.name, each.values?.[0] ?? EXAMPLES[each.kind] ?? "…"]));
+  return JSON.stringify({ type: type.name, data });
 }
 
 // --- words ---------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 // Queries that pages make up. Values travel as parameters; names come from the schema.
 import type { Graph, GraphType, Row, Schema, Target } from "./api";
-import { edgeWord } from "./completion";
 
 export interface Node {
   type: string;
@@ -21,6 +20,9 @@ export interface Way {
   edge: GraphType;
   direction: "out" | "in";
 }
+
+/** An edge type as queries spell it. */
+const edgeWord = (name: string) => name.slice(0, 1).toLowerCase() + name.slice(1);
 
 export function typeNamed(schema: Schema, name: string): GraphType | undefined {
   return schema.types.find((type) => type.name === name);
@@ -109,24 +111,12 @@ export async function follow(
 
 /** Nodes by id; those that are not there are left out. */
 export async function findNodes(graph: Graph, type: GraphType, ids: string[], target: Target): Promise<Node[]> {
-  const key = idProperty(type);
-  if (key === undefined) {
-    const found = await Promise.all(ids.map((id) => findNode(graph, type, id, target)));
-    return found.filter((node) => node !== null);
-  }
-  const text = `query nodes($ids: [String]) { match { $n: ${type.name}  $n.${key} in $ids } return { $n.* as n } }`;
+  const text = `query nodes($ids: [String]) { match { $n: ${type.name}  ($n) in $ids } return { $n.* as n } }`;
   const answer = await graph.query(text, { ids }, target);
   return answer.rows.map(({ n }) => nodeOf(type.name, n as Row));
 }
 
-/** The property that is the id of a node: the key, if it is one text. */
-function idProperty(type: GraphType | undefined): string | undefined {
-  const [key, ...more] = type?.key ?? [];
-  const property = type?.properties.find((each) => each.name === key);
-  return more.length === 0 && property?.kind === "string" && !property.values ? key : undefined;
-}
-
-const EDGES_MAX = 5000;
+const EDGES_MAX = 20_000;
 
 /** Every edge between some nodes. */
 export async function edgesBetween(graph: Graph, schema: Schema, nodes: Node[], target: Target): Promise<Edge[]> {
@@ -140,10 +130,10 @@ export async function edgesBetween(graph: Graph, schema: Schema, nodes: Node[], 
   );
   const found = await Promise.all(
     asked.map(async ({ type, way: { edge } }) => {
-      const [key, other] = [idProperty(typeNamed(schema, type)), idProperty(typeNamed(schema, edge.target!))];
-      const limits = [key && `$n.${key} in $from`, other && `$o.${other} in $to`].filter(Boolean).join("  ");
-      const text = `query between($from: [String], $to: [String]) { match { $n: ${type}  $n $e:${edgeWord(edge.name)} $o  ${limits} } return { $e.* as e } limit ${EDGES_MAX} }`;
-      const params = { from: ids.get(type), to: ids.get(edge.target!) ?? [] };
+      // An end at an interface may be of any type: those on the canvas are picked afterwards.
+      const others = ids.get(edge.target!);
+      const text = `query between($from: [String]${others ? ", $to: [String]" : ""}) { match { $n: ${type}  ($n) in $from  $n $e:${edgeWord(edge.name)} $o  ${others ? "($o) in $to" : ""} } return { $e.* as e } limit ${EDGES_MAX} }`;
+      const params = { from: ids.get(type), ...(others ? { to: others } : {}) };
       const answer = await graph.query(text, params, target);
       return answer.rows.map(({ e }) => ({ ...edgeOf(edge, e as Row), fromType: type }));
     }),
@@ -175,13 +165,90 @@ function clausesOf(type: GraphType): string[] {
   return [...texts.map((each) => `search($n.${each.name}, $words)`), ...keys.map((each) => `$n.${each.name} starts_with $words`)];
 }
 
-export const PATH_STEPS_MAX = 6;
+// --- paths ---------------------------------------------------------------------------------------
 
-/** A shortest path over edges of one type, in either direction; null if there is none so short. */
-export async function pathBetween(graph: Graph, edge: GraphType, from: Node, to: Node, target: Target): Promise<string[] | null> {
-  const text = `query path($from: String, $to: String) { match { $a: ${from.type} { id: $from }  $b: ${to.type} { id: $to }  $a <${edgeWord(edge.name)}>{1,${PATH_STEPS_MAX}} $b via $p } return { $p.nodes as nodes } }`;
-  const answer = await graph.query(text, { from: from.id, to: to.id }, target);
-  return (answer.rows[0]?.nodes as string[] | undefined) ?? null;
+export const PATH_STEPS_MAX = 8;
+const NEXT_MAX = 20_000;
+
+/** One step of a path: the edge type it went over, in its direction or against it, and where to. */
+export interface Step {
+  edge: string;
+  direction: "out" | "in";
+  node: { type: string; id: string };
+}
+type Reached = Map<string, { step: Step; from: string } | null>;
+const keyOf = ({ type, id }: { type: string; id: string }) => `${type}:${id}`;
+
+/** A shortest path over edges of some types, in either direction; null if there is none so short.
+ *
+ * Both ends are expanded in turns, the one with fewer nodes first, a step at a time. */
+export async function pathBetween(
+  graph: Graph,
+  schema: Schema,
+  edges: string[],
+  from: { type: string; id: string },
+  to: { type: string; id: string },
+  target: Target,
+): Promise<Step[] | null> {
+  const sides = [from, to].map((end) => ({
+    reached: new Map([[keyOf(end), null]]) as Reached,
+    frontier: [{ type: end.type, id: end.id }],
+  }));
+  for (let steps = 0; steps < PATH_STEPS_MAX; steps++) {
+    const [near, far] = sides[0]!.frontier.length <= sides[1]!.frontier.length ? [0, 1] : [1, 0];
+    const [side, other] = [sides[near]!, sides[far]!];
+    const next: Step["node"][] = [];
+    for (const { from: start, step } of await stepsFrom(graph, schema, edges, side.frontier, target)) {
+      const key = keyOf(step.node);
+      if (side.reached.has(key)) continue;
+      side.reached.set(key, { step, from: keyOf(start) });
+      next.push(step.node);
+      if (other.reached.has(key)) return joined(sides[0]!.reached, sides[1]!.reached, key);
+    }
+    if (next.length === 0) return null;
+    side.frontier = next;
+  }
+  return null;
+}
+
+/** Every step from some nodes over edges of some types. */
+async function stepsFrom(
+  graph: Graph,
+  schema: Schema,
+  edges: string[],
+  nodes: Step["node"][],
+  target: Target,
+): Promise<{ from: Step["node"]; step: Step }[]> {
+  const ids = new Map<string, string[]>();
+  for (const { type, id } of nodes) ids.set(type, [...(ids.get(type) ?? []), id]);
+  const asked = [...ids.keys()].flatMap((type) =>
+    waysFrom(schema, type).filter((way) => edges.includes(way.edge.name)).map((way) => ({ type, way })),
+  );
+  const found = await Promise.all(
+    asked.map(async ({ type, way }) => {
+      const end = way.direction === "out" ? way.edge.target! : way.edge.source!;
+      const isMany = typeNamed(schema, end)?.kind === "interface";
+      const text = `query next($ids: [String]) { match { $n: ${type}  ($n) in $ids  ${hop(way)} } return { $n as n, $o as o${isMany ? ", $o.@type as t" : ""} } limit ${NEXT_MAX} }`;
+      const answer = await graph.query(text, { ids: ids.get(type) }, target);
+      return answer.rows.map(({ n, o, t }) => ({
+        from: { type, id: String(n) },
+        step: { edge: way.edge.name, direction: way.direction, node: { type: String(t ?? end), id: String(o) } },
+      }));
+    }),
+  );
+  return found.flat();
+}
+
+/** The way from the first end to where both searches met, and on to the second. */
+function joined(first: Reached, second: Reached, meeting: string): Step[] {
+  const steps: Step[] = [];
+  for (let at = first.get(meeting); at; at = first.get(at.from)) steps.unshift(at.step);
+  for (let at = second.get(meeting); at; at = second.get(at.from)) {
+    const colon = at.from.indexOf(":");
+    const node = { type: at.from.slice(0, colon), id: at.from.slice(colon + 1) };
+    steps.push({ edge: at.step.edge, direction: at.step.direction === "out" ? "in" : "out", node });
+  }
+  return steps;
 }
 
 function nodeOf(type: string, { id, "@type": _, ...properties }: Row): Node {

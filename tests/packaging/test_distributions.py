@@ -71,7 +71,8 @@ def test_the_wheel_holds_every_module_the_types_and_the_licence(built: tuple[Pat
         for path in (source / package).rglob("*")
         if path.suffix == ".py" or path.name == "py.typed" or path.parent == PAGE
     }
-    assert {"omnigraph/py.typed", "omnigraph/server/page/index.html"} <= expected
+    page = {f"omnigraph/server/page/{name}" for name in ("index.html", "THIRD-PARTY.txt")}
+    assert {"omnigraph/py.typed", *page} <= expected
     inside = names_in(built[0])
     about = f"omnigraph-{omnigraph.__version__}.dist-info"
     assert {name for name in inside if not name.startswith(about)} == expected

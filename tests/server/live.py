@@ -183,14 +183,17 @@ def serving(
     *graphs: GraphSpec,
     environment: Mapping[str, str] | None = None,
     waits: bool = True,
+    bind: str = "127.0.0.1:0",
     **options: Any,
 ) -> Iterator[Live]:
-    """Serve graphs on a free port; without an environment, to everybody.
+    """Serve graphs, on a free port unless told; without an environment, to everybody.
 
     Without ``waits`` the server ends beside the next test, and `require_ended` waits for it.
     """
     config = ServerConfig(
         graphs,
+        bind=bind,
+        unauthenticated=environment is None,
         bind="127.0.0.1:0",
         environment=environment or {},
         **{"unauthenticated": environment is None, **options},

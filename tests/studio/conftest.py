@@ -88,6 +88,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     specs = (
         GraphSpec("default", str(root), (SOCIAL / "queries.gq",)),
         GraphSpec("big", str(big_graph(root.with_name("big.omni")))),
+        GraphSpec("crowd", str(crowd(root.with_name("crowd.omni")))),
     )
     with serving(*specs, environment={}, studio=True, owner=OwnerSession(OWNER)) as live:
         yield live
@@ -107,6 +108,18 @@ def big_graph(root: Path) -> Path:
     og.init(root, schema).load(
         frames={"Person": people, "Knows": knows}, mode="append", engine="local"
     )
+    return root
+
+
+def crowd(root: Path) -> Path:
+    """2,000 people of whom each knows two or three others."""
+    schema = "node Person { handle: String @key } edge Knows: Person -> Person"
+    sources = [number % 2000 for number in range(5000)]
+    targets = [(number * 7 + number // 2000 * 31 + 1) % 2000 for number in range(5000)]
+    knows = {name: [f"p{n}" for n in ns] for name, ns in (("src", sources), ("dst", targets))}
+    people = pa.table({"handle": [f"p{number}" for number in range(2000)]})
+    frames = {"Person": people, "Knows": pa.table(knows)}
+    og.init(root, schema).load(frames=frames, mode="append", engine="local")
     return root
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import expect
 
-from tests.studio.conftest import Studio
+from tests.studio.conftest import OWNER, Studio
 from tests.studio.test_pages import STATES
 from tests.support.browser import axe_source
 
@@ -118,10 +118,52 @@ def test_c_stu_009_a_branch_is_compared_and_a_node_expanded_by_keyboard_alone(st
     expect(page.get_by_role("img", name="Graph of")).to_be_visible()
 
 
+def test_c_stu_009_a_review_from_its_opening_to_its_merge_by_keyboard_alone(studio: Studio):
+    page, graph = studio.page, studio.live.graph()
+    move = 'query move($home: String) { update Person set { home: $home } where handle = "elif" }'
+    (was,) = graph.query('query q { match { $p: Person { handle: "elif" } } return { $p.home } }')
+    graph.create_branch("keys", actor=OWNER)
+    graph.mutate(move, {"home": "Riga"}, branch="keys", actor=OWNER)
+    graph.mutate(move, {"home": "Brno"}, actor=OWNER)
+    studio.go("reviews")
+    studio.main()
+    press_until(studio, "Tab", "Ask to merge a branch")
+    page.keyboard.press("Enter")
+    press_until(studio, "Tab", "Branch to merge")
+    page.keyboard.type("keys")
+    press_until(studio, "Tab", "Title")
+    page.keyboard.type("Elif moves")
+    press_until(studio, "Tab", "Open")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Elif moves open")
+    expect(page.get_by_role("region", name="Conflicts")).to_be_visible()
+    press_until(studio, "Tab", "Comment")
+    page.keyboard.type("Riga it is")
+    press_until(studio, "Tab", "Send comment")
+    page.keyboard.press("Space")
+    expect(page.get_by_role("region", name="Comments")).to_contain_text("act-ana")
+    press_until(studio, "Tab", "By property")
+    page.keyboard.press("Enter")
+    press_until(studio, "Tab", "take keys for home")
+    page.keyboard.press("Space")
+    expect(page.get_by_role("region", name="Conflicts")).to_contain_text("Everything is settled")
+    press_until(studio, "Tab", "Approve")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("region", name="Verdicts")).to_contain_text("act-ana approved")
+    press_until(studio, "Shift+Tab", "Merge into main")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Elif moves merged")
+    (now,) = graph.query('query q { match { $p: Person { handle: "elif" } } return { $p.home } }')
+    assert list(now.values()) == ["Riga"]
+    graph.mutate(move, {"home": next(iter(was.values()))}, actor=OWNER)
+    graph.delete_branch("keys", actor=OWNER)
+
+
 NAMED = """() => {
     let at = document.activeElement;
     while (at?.shadowRoot?.activeElement) at = at.shadowRoot.activeElement;
-    return at ? (at.getAttribute('aria-label') ?? at.innerText ?? '') : '';
+    if (!at) return '';
+    return at.getAttribute('aria-label') ?? at.labels?.[0]?.innerText ?? at.innerText ?? '';
 }"""
 
 

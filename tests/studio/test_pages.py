@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
+from omnigraph.cli.main import main
 from omnigraph.server.auth import OwnerSession
 from omnigraph.server.config import GraphSpec
 from tests.server.live import new_graph, serving
 from tests.studio.conftest import BIG_NODES, MARKUP, OWNER, Studio, signed_in, watching
+from tests.support.browser import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("studio")]
 
@@ -57,15 +61,32 @@ def test_c_stu_001_and_008_the_printed_address_opens_the_graph_and_no_secret_sta
         context.close()
 
 
-def test_a_query_is_written_run_and_linked(studio: Studio):
+def test_c_stu_003_a_query_is_completed_checked_while_it_is_written_run_and_linked(studio: Studio):
     page = studio.page
     studio.go("query")
     editor = page.get_by_role("textbox", name="Query text")
-    editor.fill(FOLLOWED.replace("knows", "knwos"))
+    options = page.locator(".cm-tooltip-autocomplete li")
+    # Words come from the language service: types, then the properties of what a variable is.
+    editor.fill("query q { match { $p: ")
+    page.keyboard.press("Control+End")
+    page.keyboard.type("Pers")
+    expect(options).to_have_count(1)
+    options.get_by_text("Person").click()
+    expect(editor).to_contain_text("$p: Person")
+    page.keyboard.type(" } return { $p.")
+    expect(options.get_by_text("handle")).to_be_visible()
+    expect(options.get_by_text("Group")).to_have_count(0)
+    page.keyboard.press("Escape")
+    assert any(url.endswith("/graphs/default/language") for url in studio.requests)
+    # Errors stand under their words, wherever characters of several bytes are before them.
+    editor.fill(FOLLOWED.replace("$p knows", "/* \U0001f642 \u00e9 */ $p knwos"))
     expect(page.get_by_text("did you mean `knows`?")).to_be_visible()
     expect(page.locator(".cm-lintRange-error")).to_have_text("knwos")
     expect(page.get_by_role("button", name="Run")).to_be_disabled()
-    editor.fill(FOLLOWED)
+    editor.fill(FOLLOWED.replace("\n    return", "\nreturn"))
+    page.get_by_role("button", name="Format").click()
+    expect(editor).to_contain_text("    return")
+    expect(page.locator(".cm-lintRange-error")).to_have_count(0)
     page.get_by_role("textbox", name="handle").fill("ada")
     page.get_by_role("button", name="Run").click()
     rows = page.get_by_role("region", name="Rows")
@@ -74,7 +95,11 @@ def test_a_query_is_written_run_and_linked(studio: Studio):
     page.get_by_role("button", name="JSON").click()
     expect(page.locator("pre.json")).to_contain_text('"name": "Chiara Lenz"')
     page.get_by_role("button", name="Plan").click()
-    expect(page.get_by_role("region", name="Steps")).to_contain_text("Expand")
+    steps = page.get_by_role("region", name="Steps")
+    expect(steps).to_contain_text("Expand")
+    assert steps.get_by_role("columnheader").all_inner_texts() == ["step", "strategy", "rows", "ms"]
+    scan = steps.get_by_role("row").nth(1).get_by_role("cell").all_inner_texts()
+    assert scan[2] == "1" and float(scan[3]) >= 0
     # C-STU-005: the link alone shows the text, the parameters, the view and the answer.
     page.reload()
     expect(page.get_by_role("region", name="Steps")).to_contain_text("Expand")
@@ -86,13 +111,14 @@ BY_TYPE = """query liked {
     return { $p.name as name, count($l) as likes }
 }"""
 ENTITIES = "query q { match { $p: Person  $p $k:knows $f } return { $p.*, $k.*, $f.* } }"
+PATHS = """query ways {
+    match { $a: Person { handle: "elif" }  $b: Person { handle: "ada" }  $a follows{1,4} $b via $w }
+    return { $w.nodes as nodes, $w.length as steps }
+}"""
 
 
-def test_an_answer_is_a_chart_or_a_graph_where_it_can_be_one_and_is_copied_as_a_program(
-    studio: Studio, token: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_c_stu_003_an_answer_is_a_chart_or_a_graph_where_it_can_be_one(studio: Studio):
     page = studio.page
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     studio.go("query", q=BY_TYPE, view="chart")
     expect(page.get_by_role("img", name="bar chart of likes by name")).to_be_visible()
     expect(page.get_by_role("button", name="Graph")).to_have_count(0)
@@ -100,40 +126,96 @@ def test_an_answer_is_a_chart_or_a_graph_where_it_can_be_one_and_is_copied_as_a_
     expect(page.get_by_role("img", name="nodes and 4 edges of the answer")).to_be_visible()
     assert {"ada", "bruno", "chiara"} <= studio.drawn()
     expect(page.get_by_role("button", name="Chart")).to_have_count(0)
+    studio.go("query", q=PATHS, view="graph")
+    expect(page.get_by_role("img", name="2 nodes and 1 edges of the answer")).to_be_visible()
+    assert studio.drawn() == {"elif", "ada"}
+
+
+def test_c_stu_003_a_query_copied_as_python_as_curl_and_as_a_command_runs(
+    studio: Studio, token: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    page = studio.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     studio.go("query", q=FOLLOWED, params='{"handle":"ada"}')
     expect(page.get_by_role("region", name="Rows")).to_contain_text("Chiara Lenz")
     page.get_by_text("Copy as").click()
-    page.get_by_role("button", name="Python").click()
-    program = page.evaluate("navigator.clipboard.readText()")
+
+    def copied(name: str) -> str:
+        page.get_by_role("button", name=name).click()
+        expect(page.get_by_role("button", name="Copied").first).to_be_visible()
+        text: str = page.evaluate("navigator.clipboard.readText()")
+        return text
+
+    python, curl, command = copied("Python"), copied("curl"), copied("Command line")
     monkeypatch.setenv("OMNIGRAPH_TOKEN", token)
-    in_a_thread(lambda: exec(program, {}))
+    in_a_thread(lambda: exec(python, {}))
+    assert "Chiara Lenz" in capsys.readouterr().out
+    program, _, url, *rest = shlex.split(curl)
+    headers = dict(each.split(": ") for each in (rest[1], rest[3]))
+    headers["Authorization"] = headers["Authorization"].replace("$OMNIGRAPH_TOKEN", token)
+    assert (program, rest[::2]) == ("curl", ["-H", "-H", "-d"])
+    assert (
+        httpx.post(url, headers=headers, content=rest[5]).json()["rows"][0]["name"] == "Chiara Lenz"
+    )
+    program, *words = shlex.split(command)
+    assert program == "omnigraph"
+    in_a_thread(lambda: main(words))
     assert "Chiara Lenz" in capsys.readouterr().out
 
 
-def in_a_thread(work: Callable[[], None]) -> None:
+def in_a_thread(work: Callable[[], object]) -> None:
     """Run what has an event loop of its own: the driver of the browser has one in this thread."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(work).result()
 
 
-def test_words_of_the_schema_complete_a_query_and_a_long_one_can_be_cancelled(studio: Studio):
+SLOWLY = """() => {
+    const send = window.fetch;
+    window.fetch = async (url, ...rest) => {
+        const response = await send(url, ...rest);
+        if (!String(url).endsWith('/query')) return response;
+        // The first part of an answer arrives, and the rest when it is let go.
+        const bytes = new Uint8Array(await response.arrayBuffer());
+        const part = Math.floor(bytes.length / 3);
+        const body = new ReadableStream({
+            async start(out) {
+                out.enqueue(bytes.slice(0, part));
+                rest[0].signal.addEventListener('abort', () => out.error(new Error('aborted')));
+                await new Promise((go) => { window.letGo = go; });
+                out.enqueue(bytes.slice(part));
+                out.close();
+            },
+        });
+        return new Response(body, response);
+    };
+}"""
+
+
+def test_c_stu_003_rows_are_shown_while_they_arrive_and_a_long_query_is_cancelled(studio: Studio):
     page = studio.page
-    studio.go("query")
+    everybody = "query q { match { $p: Person } return { $p.handle, $p.name } limit 30000 }"
+    studio.go("query", graph="big")
+    page.evaluate(SLOWLY)
     editor = page.get_by_role("textbox", name="Query text")
-    editor.fill("query q { match { $p: ")
-    page.keyboard.press("Control+End")
-    page.keyboard.type("Pers")
-    option = page.locator(".cm-tooltip-autocomplete li", has_text="Person")
-    expect(option).to_be_visible()
-    option.click()
-    expect(editor).to_contain_text("$p: Person")
-    # The page waits for an answer that does not come, and stops waiting when told to.
-    page.route("**/graphs/default/query", lambda route: None)
-    editor.fill(ENTITIES)
-    page.get_by_role("button", name="Run").click()
+    editor.fill(everybody)
+    run, rows = (
+        page.get_by_role("button", name="Run", exact=True),
+        page.get_by_role("region", name="Rows"),
+    )
+    run.click()
+    answer = page.get_by_role("region", name="Answer")
+    expect(answer).to_contain_text("of 30,000 rows")
+    expect(rows.get_by_role("row")).to_have_count(1 + 200)
     expect(page.get_by_text("running for")).to_be_visible()
+    page.evaluate("letGo()")
+    expect(answer).to_contain_text("30,000 rows in")
+    # Cancelled half way, the rows that were there stay, and it can be run again.
+    run.click()
+    expect(answer).to_contain_text("of 30,000 rows")
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text("Cancelled")).to_be_visible()
+    expect(rows.get_by_role("row")).to_have_count(1 + 200)
+    expect(page.get_by_role("button", name="Run again")).to_be_visible()
 
 
 def test_c_stu_008_markup_is_shown_as_text_on_every_page(studio: Studio):
@@ -195,7 +277,9 @@ def test_c_stu_002_search_expand_path_and_table_in_a_graph_of_200_000_nodes(stud
     expect(table.get_by_role("row")).to_have_count(1 + 1)
     # A path between two nodes brings those on the way.
     studio.go("explore", graph="big", show="Person:p3,Person:p7", select="Person:p3,Person:p7")
-    page.get_by_role("region", name="Path").get_by_role("button", name="over Knows").click()
+    path = page.get_by_role("region", name="Path")
+    path.get_by_role("button", name="Find a shortest path").click()
+    expect(path).to_contain_text("4 steps")
     expect(table.get_by_role("row")).to_have_count(1 + 5)
     assert studio.drawn() == {f"Person:p{number}" for number in range(3, 8)}
     # Many neighbours are counted, and the first of them shown.
@@ -203,6 +287,62 @@ def test_c_stu_002_search_expand_path_and_table_in_a_graph_of_200_000_nodes(stud
     node.get_by_role("button", name="→ Knows (301)").click()
     expect(page.get_by_text("101 nodes, ")).to_be_visible()
     assert len(studio.drawn()) == 101
+
+
+def test_c_stu_002_a_path_leads_over_edges_of_several_types_in_either_direction(studio: Studio):
+    page = studio.page
+    studio.go("explore", show="Person:ada,Post:rain", select="Person:ada,Post:rain")
+    path = page.get_by_role("region", name="Path")
+    path.get_by_role("button", name="Find a shortest path").click()
+    expect(path.get_by_role("status")).to_contain_text("3 steps: Ada Moreau")
+    drawn = studio.drawn()
+    assert {"Person:ada", "Post:rain"} < drawn and len(drawn) == 4
+    # Without the edges it needs, it is longer, or there is none.
+    for name in ("Follows", "Knows", "Likes", "RepliesTo", "PostedIn", "MemberOf"):
+        path.get_by_label(name).uncheck()
+    path.get_by_role("button", name="Find a shortest path").click()
+    expect(path).to_contain_text("No path of at most 8 steps")
+
+
+CROWD_NODES, CROWD_EDGES = 2000, 5000
+
+
+def test_c_stu_010_2000_nodes_and_5000_edges_are_drawn_in_slices_and_moved(studio: Studio):
+    """How fast is measured by `make bench ARGS=studio`."""
+    page = studio.page
+    everybody = ",".join(f"Person:p{number}" for number in range(CROWD_NODES))
+    studio.go("explore", graph="crowd", show=everybody)
+    expect(page.get_by_text("2,000 nodes, 5,000 edges")).to_be_visible()
+    wait_until(page, "window.studioCanvas?.scratch('layout')?.isSettled")
+    counts = page.evaluate("[studioCanvas.nodes().length, studioCanvas.edges().length]")
+    assert counts == [CROWD_NODES, CROWD_EDGES]
+    layout = page.evaluate("studioCanvas.scratch('layout')")
+    assert layout["slices"] > 3, "the page answers while the nodes find their places"
+    assert layout["ticks"] == 60
+    # Every node has its own place, inside of what is shown.
+    places = "studioCanvas.nodes().map((node) => Object.values(node.renderedPosition()).join())"
+    assert len(set(page.evaluate(places))) == CROWD_NODES
+    canvas = page.get_by_role("img", name="2,000 nodes and 5,000 edges")
+    width, height = page.evaluate("[studioCanvas.width(), studioCanvas.height()]")
+    box = page.evaluate("studioCanvas.elements().renderedBoundingBox({includeLabels: false})")
+    assert box["x1"] >= 0 and box["y1"] >= 0 and box["x2"] <= width and box["y2"] <= height
+    # Moving the canvas draws it again, and moves nothing but the view.
+    page.evaluate(
+        "() => { window.drawn = 0; studioCanvas.on('render', () => void window.drawn++); }"
+    )
+    before = page.evaluate("studioCanvas.pan()")
+    canvas.hover(position={"x": 8, "y": 8})
+    page.mouse.down()
+    place = canvas.bounding_box()
+    assert place is not None
+    page.mouse.move(place["x"] + 120, place["y"] + 60, steps=5)
+    page.mouse.up()
+    after = page.evaluate("studioCanvas.pan()")
+    assert (after["x"] - before["x"], after["y"] - before["y"]) == pytest.approx((112, 52), abs=3)
+    wait_until(page, "window.drawn > 0")
+    # The table has its first rows at once, and the others when they are asked for.
+    table = page.get_by_role("region", name="Nodes on the canvas")
+    expect(table.get_by_role("row")).to_have_count(1 + 200)
 
 
 STATES = {
@@ -286,7 +426,13 @@ def test_a_branch_is_compared_and_merged(studio: Studio):
     page.reload()
     expect(merge).to_contain_text("1 conflict must be settled first")
     expect(merge.get_by_role("row").nth(1)).to_contain_text("homeOsloBrnoRiga")
-    expect(merge.get_by_role("button")).to_have_count(0)
+    expect(merge.get_by_role("button", name="Merge into main")).to_be_disabled()
+    merge.get_by_label("take merge-me for Person elif").check()
+    # Somebody else is faster: a message, and what is there now.
+    faster = graph.merge_branch("merge-me", on_conflict="target", actor="act-bo")
+    assert faster.outcome == "merged"
+    merge.get_by_role("button", name="Merge into main").click()
+    expect(merge).to_contain_text("There is nothing to merge.")
     graph.delete_branch("merge-me", actor=OWNER)
     graph.mutate(change.replace("Oslo", "Porto"), actor=OWNER)
 

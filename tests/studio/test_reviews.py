@@ -9,13 +9,21 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+import omnigraph as og
 from omnigraph.server.config import GraphSpec
-from tests.server.live import POLICY, TOKENS, Live, new_graph, serving, with_tokens
+from tests.server.live import POLICY, TOKENS, Live, serving, with_tokens
 from tests.studio.conftest import MARKUP, Studio, signed_in, watching
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("studio")]
 
-AGE = 'query age($age: I32) { update Person set { age: $age } where name = "ada" }'
+SCHEMA = "node Person { name: String @key  age: I32?  home: String? }"
+CHANGE = """query change($name: String, $age: I32, $home: String?) {
+    update Person set { age: $age, home: $home } where name = $name
+}"""
+PEOPLE = """\
+{"type": "Person", "data": {"name": "ada", "age": 36}}
+{"type": "Person", "data": {"name": "bo", "age": 41}}
+"""
 
 
 @contextmanager
@@ -32,11 +40,19 @@ def test_c_stu_004_a_review_with_a_conflict_from_its_opening_to_its_merge(
     browser: Browser, tmp_path: Path
 ):
     root = tmp_path / "team.omni"
-    graph = new_graph(root)
+    graph = og.init(root, SCHEMA)
+
+    def change(branch: str, name: str, age: int, home: str | None) -> None:
+        params = {"name": name, "age": age, "home": home}
+        graph.mutate(CHANGE, params, branch=branch, actor="act-ana")
+
+    graph.load(data=PEOPLE, mode="append", actor="act-ana")
     graph.create_branch("fix", actor="act-ana")
-    graph.mutate(AGE, {"age": 37}, branch="fix", actor="act-ana")
+    change("fix", "ada", 37, "Rome")
+    change("fix", "bo", 42, None)
     graph.mutate('query add { insert Person { name: "cy" } }', branch="fix", actor="act-ana")
-    graph.mutate(AGE, {"age": 40}, actor="act-ana")  # main goes another way
+    change("main", "ada", 40, "Oslo")  # main goes another way
+    change("main", "bo", 50, None)
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)
     spec = GraphSpec("default", str(root), policy=policy)
@@ -60,7 +76,9 @@ def test_c_stu_004_a_review_with_a_conflict_from_its_opening_to_its_merge(
         difference = bo.page.get_by_role("region", name="Person ada changed")
         expect(difference.get_by_role("row").nth(1)).to_contain_text("age3637")
         merge = bo.page.get_by_role("region", name="Merge", exact=True)
-        expect(merge.get_by_role("row").nth(1)).to_contain_text("age363740")
+        values = merge.get_by_role("region", name="Values of Person ada")
+        expect(values.get_by_role("row").nth(1)).to_contain_text("age363740")
+        expect(values.get_by_role("row").nth(2)).to_contain_text("homenullRomeOslo")
         expect(merge.get_by_role("button", name="Merge into main")).to_be_disabled()
         bo.page.get_by_label("Comment", exact=True).fill("Is 37 right?")
         bo.page.get_by_role("button", name="Send comment").click()
@@ -79,7 +97,8 @@ def test_c_stu_004_a_review_with_a_conflict_from_its_opening_to_its_merge(
         comments.get_by_role("button", name="Resolve").click()
         expect(comments.get_by_role("button", name="Open again")).to_be_visible()
         request = ana.page.url
-        ana.go("query", branch="fix", q=AGE, params='{"age":"38"}')
+        mended = '{"name":"ada","age":"38","home":"Rome"}'
+        ana.go("query", branch="fix", q=CHANGE, params=mended)
         ana.page.get_by_role("button", name="Write to fix").click()
         expect(ana.page.get_by_text("1 node and 0 edges changed on fix")).to_be_visible()
         bo.page.reload()
@@ -87,15 +106,32 @@ def test_c_stu_004_a_review_with_a_conflict_from_its_opening_to_its_merge(
         expect(difference.get_by_role("row").nth(1)).to_contain_text("age3638")
         bo.page.get_by_role("button", name="Approve").click()
         expect(verdicts).to_contain_text("act-bo approved")
-        # Ana settles the conflict and merges.
+        # Ana settles the conflicts, one property from each side, and merges.
         ana.page.goto(request)
         merge = ana.page.get_by_role("region", name="Merge", exact=True)
-        merge.get_by_label("Where both changed an entity").select_option("source")
+        merge.get_by_label("take fix for Person bo").check()
+        expect(merge).to_contain_text("1 choice left")
+        merge.get_by_role("button", name="By property").click()
+        ada = merge.get_by_role("group", name="Person ada")
+        ada.get_by_label("take fix for age").check()
+        ada.get_by_label("keep main for home").check()
+        expect(merge.get_by_role("button", name="Merge into main")).to_be_disabled()
+        merge.get_by_role("group", name="Person bo").get_by_label("keep main for age").check()
+        expect(merge).to_contain_text("Everything is settled")
+        # Bo is looking at it, too.
+        bo.page.reload()
+        bos = bo.page.get_by_role("region", name="Merge", exact=True)
+        bos.get_by_role("button", name="take fix").click()
         merge.get_by_role("button", name="Merge into main").click()
         expect(merge).to_contain_text("Merged, in commit")
         expect(ana.page.get_by_role("heading", level=1)).to_contain_text("Ages and Cy merged")
-        found = live.graph().query(
-            "query all { match { $p: Person } return { $p.name, $p.age } order { $p.name } }"
-        )
-        assert [tuple(row.values()) for row in found] == [("ada", 38), ("bo", 41), ("cy", None)]
+        everybody = "match { $p: Person } return { $p.name, $p.age, $p.home } order { $p.name }"
+        found = live.graph().query(f"query all {{ {everybody} }}")
+        people = [tuple(row.values()) for row in found]
+        assert people == [("ada", 38, "Oslo"), ("bo", 50, None), ("cy", None, None)]
+        assert live.graph().list_commits()[0].actor_id == "act-ana"
+        # Bo comes too late: a message, and the request as it is now.
+        bos.get_by_role("button", name="Merge into main").click()
+        expect(bos).to_contain_text("Merged, in commit")
+        expect(bo.page.get_by_role("alert")).to_contain_text("is merged")
         assert live.graph().list_commits()[0].actor_id == "act-ana"

@@ -16,7 +16,7 @@ import pytest
 from omnigraph.errors import InputError
 from omnigraph.server.config import GraphSpec
 from omnigraph.server.studio import FILES, Page
-from studio.build import build
+from studio.build import STUDIO, build
 from tests.server.live import (
     PATIENCE_SECONDS,
     POLICY,
@@ -164,6 +164,19 @@ def test_the_page_is_small_and_a_browser_gets_it_compressed(live_open: Live):
     (script,) = [path.name for path in FILES.glob("index-*.js")]
     assert f"./{script}" in plain.text
     assert "immutable" in client.get(f"/studio/{script}").headers["Cache-Control"]
+
+
+def test_the_licences_of_what_is_in_the_page_are_sent_with_it(live_open: Live):
+    answer = live_open.client(graph_id=None).get("/studio/THIRD-PARTY.txt")
+    assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert answer.headers["Cache-Control"] == "no-cache"
+    wanted = json.loads((STUDIO / "package.json").read_text())["dependencies"]
+    for name, version in wanted.items():
+        assert (
+            f"\n{name} {version} (MIT)\n" in answer.text
+            or f"\n{name} {version} (ISC)\n" in answer.text
+        )
+    assert answer.text.count("Permission") >= len(wanted), "with their whole texts"
 
 
 @pytest.fixture

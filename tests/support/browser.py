@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from studio.build import BROWSER, install, run
 
@@ -43,6 +43,16 @@ def browsing() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def wait_until(page: Page, condition: str) -> None:
+    """Wait for an expression of JavaScript to hold.
+
+    Playwright's own `wait_for_function` evaluates texts, which the policy of the page forbids.
+    """
+    page.evaluate(
+        f"async () => {{ while (!({condition})) await new Promise(requestAnimationFrame); }}"
+    )
 
 
 def axe_source() -> str:

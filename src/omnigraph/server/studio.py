@@ -20,6 +20,8 @@ from omnigraph.wire.operations import Operation
 PLACE = "/studio/"
 FILES = Path(__file__).with_name("page")
 INDEX = "index.html"
+NAMED = frozenset({INDEX, "THIRD-PARTY.txt"})
+"""Files whose names stay as they are when their content changes."""
 
 OPERATIONS = (
     Operation("studio", f"GET {PLACE}", "The page", is_public=True),
@@ -40,7 +42,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 FOR_GOOD = "public, max-age=31536000, immutable"
-"""The name of a file, except that of the page itself, changes with its content."""
+"""The name of any other file changes with its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,5 +82,5 @@ class Page:
 def _read(path: Path) -> _File:
     content = path.read_bytes()
     media = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    cache = "no-cache" if path.name == INDEX else FOR_GOOD
+    cache = "no-cache" if path.name in NAMED else FOR_GOOD
     return _File(content, gzip.compress(content, mtime=0), media, cache)

@@ -1,9 +1,10 @@
 // Compare: what a branch changed since it went apart from another, and the merge of the two.
 import { useMemo, useState } from "preact/hooks";
 import { type Address, MAIN, go, to } from "../address";
-import type { Change, DiffPage, Image, MergeConflict, MergePlan, MergeReceipt } from "../api";
+import type { Change, DiffPage, MergePlan, MergeReceipt } from "../api";
 import { Canvas, type Dot, type Line } from "../canvas";
 import { colourOf } from "../colours";
+import { Conflicts, flat, useSettling } from "../conflicts";
 import type { PageProps } from "../main";
 import { Action, Cell, EntityLink, Show, plural, shortId, useLoad } from "../parts";
 
@@ -190,12 +191,6 @@ function ChangeCard({ change, address }: { change: Change; address: Address }) {
 const ends = (change: Change) =>
   change.endpoints ? { from: change.endpoints.from, to: change.endpoints.to } : {};
 
-function flat(image?: Image): Record<string, unknown> {
-  if (!image) return {};
-  const { endpoints } = image;
-  return { ...(endpoints ? { from: endpoints.from, to: endpoints.to } : {}), ...image.properties };
-}
-
 function ChangeGraph({ changes, schema }: { changes: Change[]; schema: PageProps["schema"] }) {
   const names = schema.types.filter((each) => each.kind === "node").map((each) => each.name);
   const { dots, lines } = useMemo(() => {
@@ -233,15 +228,18 @@ function Merge(props: Sides & { onMerged: () => void }) {
   const { graph, source, target, refresh, address } = props;
   const [receipt, setReceipt] = useState<MergeReceipt>();
   const [message, setMessage] = useState("");
-  const loaded = useLoad(
-    async () => ({ plan: await graph.planMerge(source, target), rights: await graph.permissions(target) }),
-    [],
-  );
+  const settling = useSettling(graph, source, target, true, []);
+  const { plan } = settling;
+  const rights = useLoad(async () => (await graph.permissions(target)).actions, []);
   const merge = async () => {
-    setReceipt(await graph.merge(source, target, message || undefined));
-    loaded.reload();
-    props.onMerged();
-    refresh();
+    try {
+      setReceipt(await graph.merge(source, target, settling.rules, message || undefined));
+    } finally {
+      // Somebody else may have been faster: what is shown is of now, in any case.
+      settling.loaded.reload();
+      props.onMerged();
+      refresh();
+    }
   };
   return (
     <section class="card" aria-label="Merge">
@@ -256,24 +254,25 @@ function Merge(props: Sides & { onMerged: () => void }) {
           </a>
         </p>
       )}
-      <Show of={loaded} what="the plan of the merge">
-        {({ plan, rights }) => (
+      <Show of={settling.loaded} what="the plan of the merge">
+        {() => (
           <>
-            <p>{planned(plan)}</p>
-            {plan.merge_conflicts.map((each, at) => (
-              <Conflict key={at} conflict={each} />
-            ))}
-            {plan.outcome !== "already_up_to_date" &&
-              plan.merge_conflicts.length === 0 &&
-              (rights.actions.includes("branch_merge") ? (
-                <p class="actions">
+            {plan && <p>{planned(plan)}</p>}
+            {plan && plan.merge_conflicts.length > 0 && <Conflicts {...settling} source={source} target={target} />}
+            {plan &&
+              plan.outcome !== "already_up_to_date" &&
+              rights.value &&
+              (rights.value.includes("branch_merge") ? (
+                <div class="actions">
                   <label class="inline">
                     Message{" "}
                     <input value={message} onInput={(event) => setMessage(event.currentTarget.value)} />
                   </label>
-                  <Action label={`Merge into ${target}`} kind="primary" run={merge} />
-                  <a href={to(address, "reviews", { source, target })}>or ask for a review</a>
-                </p>
+                  <Action label={`Merge into ${target}`} kind="primary" run={merge} disabled={!settling.isSettled} />
+                  <a class="button" href={to(address, "reviews", { source, target })}>
+                    Ask for a review
+                  </a>
+                </div>
               ) : (
                 <p>You may not merge into {target}.</p>
               ))}
@@ -286,48 +285,8 @@ function Merge(props: Sides & { onMerged: () => void }) {
 
 function planned(plan: MergePlan): string {
   if (plan.outcome === "already_up_to_date") return "There is nothing to merge.";
-  if (plan.merge_conflicts.length > 0) {
-    return `${plural(plan.merge_conflicts.length, "conflict")} must be settled first: change one of the branches, or merge with a rule on the command line.`;
-  }
   const total = plan.types.reduce((sum, each) => sum + each.inserted + each.updated + each.deleted, 0);
-  return `No conflicts. ${plural(total, "entity", "entities")} will change.`;
-}
-
-/** A conflict: base, source and target beside each other. */
-export function Conflict({ conflict }: { conflict: MergeConflict }) {
-  const [base, source, target] = [flat(conflict.base), flat(conflict.source), flat(conflict.target)];
-  return (
-    <div class="failure">
-      <p>
-        <strong>
-          {conflict.type_name} <bdi>{conflict.entity_id}</bdi>
-        </strong>
-        : {conflict.message}
-      </p>
-      {conflict.properties && (
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Property</th>
-              <th scope="col">Base</th>
-              <th scope="col">Source</th>
-              <th scope="col">Target</th>
-            </tr>
-          </thead>
-          <tbody>
-            {conflict.properties.map((name) => (
-              <tr key={name}>
-                <th scope="row">{name}</th>
-                {[base, source, target].map((side, at) => (
-                  <td key={at}>
-                    <Cell value={side[name]} />
-                  </td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      )}
-    </div>
-  );
+  const changes = `${plural(total, "entity", "entities")} will change.`;
+  if (plan.merge_conflicts.length === 0) return `No conflicts. ${changes}`;
+  return `${plural(plan.merge_conflicts.length, "conflict")} must be settled first. ${total ? changes : ""}`;
 }

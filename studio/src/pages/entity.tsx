@@ -35,6 +35,9 @@ function NodeView(props: EntityProps) {
           <>
             <h1 dir="auto">
               {labelOf(schema, node)} <span class="kind">{type.name}</span>
+              <a class="button" href={to(props.address, "explore", { show: exploreKey(type.name, id), select: exploreKey(type.name, id) })}>
+                Show on the canvas
+              </a>
             </h1>
             <div class="split">
               <div>
@@ -49,6 +52,8 @@ function NodeView(props: EntityProps) {
     </Show>
   );
 }
+
+const exploreKey = (type: string, id: string) => `${type}:${id}`.replace(/[%,]/g, encodeURIComponent);
 
 function EdgeView(props: EntityProps) {
   const { graph, type, id, branch, at, address } = props;

@@ -1,15 +1,15 @@
 // Explore: search, a canvas that grows by expanding nodes, and a table of the same nodes.
 import { useMemo, useState } from "preact/hooks";
-import { go } from "../address";
-import { ApiError } from "../api";
+import { go, to } from "../address";
 import { Canvas, type Dot, LAYOUTS, type Layout, type Line } from "../canvas";
 import { colourOf } from "../colours";
 import type { PageProps } from "../main";
-import { Action, EntityLink, Failure, Show, count, plural, useLoad } from "../parts";
+import { Action, EmptyGraph, EntityLink, ROWS_AT_ONCE, Show, count, isEmpty, plural, useLoad } from "../parts";
 import {
   type Edge,
   type Node,
   PATH_STEPS_MAX,
+  type Step,
   countWays,
   edgesBetween,
   findNodes,
@@ -40,7 +40,7 @@ export function Explore(props: PageProps) {
   const drawn = useLoad(async () => {
     const nodes = await nodesOf(props, shownKeys);
     return { nodes, edges: await edgesBetween(graph, schema, nodes, { branch, at }) };
-  }, [fields.show]);
+  }, [fields.show], true); // the canvas and what is beside it stay while more arrives
   const layout = (fields.layout as Layout) ?? "force";
   const show = (keys: string[], select?: string[]) =>
     go(address, { show: listText([...new Set(keys)]), select: select && listText(select) });
@@ -50,13 +50,14 @@ export function Explore(props: PageProps) {
   return (
     <>
       <h1>Explore</h1>
+      {isEmpty(schema) && <EmptyGraph graph={graph} schema={schema} />}
       <Search {...props} onAdd={add} isEmpty={shownKeys.length === 0} />
       {shownKeys.length > 0 && (
         <Show of={drawn} what="nodes and edges">
           {({ nodes, edges }) => (
             <Drawn
               {...{ ...props, nodes, edges, selected, pinned, layout, hide, add }}
-              missing={shownKeys.length - nodes.length}
+              missing={drawn.isLoading ? 0 : shownKeys.length - nodes.length}
               onSelect={(keys) => go(address, { select: listText(keys) }, true)}
               onPin={(key, is) => {
                 const next = new Set(pinned);
@@ -130,7 +131,20 @@ function Search(props: PageProps & { onAdd: (nodes: Node[], select?: string[]) =
         <button class="primary">Search</button>
       </form>
       {!isAsked && props.isEmpty && (
-        <p>Search for a word, or choose a type to see its first nodes. Then expand what you find.</p>
+        <>
+          <p>Search for a word, or start with the first nodes of a type. Then expand what you find.</p>
+          <ul class="found">
+            {nodeTypes
+              .filter((each) => each.entity_count)
+              .map((each) => (
+                <li key={each.name}>
+                  <a class="button" href={to(address, "explore", { type: each.name })}>
+                    <Swatch type={each.name} schema={schema} /> {each.name} <small>{count(each.entity_count!)}</small>
+                  </a>
+                </li>
+              ))}
+          </ul>
+        </>
       )}
       {isAsked && (
         <Show of={found} what="what was found">
@@ -274,6 +288,7 @@ function NodeTable({ nodes, edges, schema, address, selected, onSelect }: DrawnP
       degree.set(key, (degree.get(key) ?? 0) + 1);
     }
   }
+  const [limit, setLimit] = useState(ROWS_AT_ONCE);
   const toggle = (key: string) =>
     onSelect(selected.includes(key) ? selected.filter((each) => each !== key) : [...selected, key].slice(-2));
   return (
@@ -290,7 +305,7 @@ function NodeTable({ nodes, edges, schema, address, selected, onSelect }: DrawnP
           </tr>
         </thead>
         <tbody>
-          {nodes.map((node) => {
+          {nodes.slice(0, limit).map((node) => {
             const key = keyOf(node);
             const name = labelOf(schema, node, address.fields.label);
             return (
@@ -315,6 +330,14 @@ function NodeTable({ nodes, edges, schema, address, selected, onSelect }: DrawnP
           })}
         </tbody>
       </table>
+      {nodes.length > limit && (
+        <p class="actions">
+          {count(limit)} of {count(nodes.length)} nodes{" "}
+          <button type="button" onClick={() => setLimit(limit * 5)}>
+            Show more
+          </button>
+        </p>
+      )}
     </div>
   );
 }
@@ -365,39 +388,60 @@ function NodePanel(props: DrawnProps & { node: Node }) {
   );
 }
 
-/** Two nodes: a shortest path between them, over edges of one type. */
+/** Two nodes: a shortest path between them, over edges of the chosen types. */
 function PathPanel(props: DrawnProps & { from: Node; to: Node }) {
   const { graph, schema, branch, at, from, to, add } = props;
-  const [none, setNone] = useState<string>();
-  const edges = schema.types.filter(
-    (each) => each.kind === "edge" && each.source === from.type && each.target === to.type && from.type === to.type,
-  );
+  const names = schema.types.filter((each) => each.kind === "edge").map((each) => each.name);
+  const [left, setLeft] = useState<Set<string>>(new Set());
+  const [found, setFound] = useState<{ steps: Step[] | null }>();
+  const over = names.filter((name) => !left.has(name));
+  const search = async () => {
+    const steps = await pathBetween(graph, schema, over, from, to, { branch, at });
+    setFound({ steps });
+    if (steps) add(steps.map((step) => step.node), [keyOf(from), keyOf(to)]);
+  };
+  const toggle = (name: string) => {
+    const next = new Set(left);
+    if (!next.delete(name)) next.add(name);
+    setLeft(next);
+    setFound(undefined);
+  };
   return (
     <section class="card" aria-label="Path">
       <h2>
         Path from <bdi>{labelOf(schema, from)}</bdi> to <bdi>{labelOf(schema, to)}</bdi>
       </h2>
-      {edges.length === 0 ? (
-        <p>Paths are searched between nodes of one type, over edges among them.</p>
-      ) : (
-        <p class="actions">
-          {edges.map((edge) => (
-            <Action
-              key={edge.name}
-              label={`over ${edge.name}`}
-              run={async () => {
-                const ids = await pathBetween(graph, edge, from, to, { branch, at });
-                setNone(ids ? undefined : edge.name);
-                if (ids) add(ids.map((id) => ({ type: from.type, id })), [keyOf(from), keyOf(to)]);
-              }}
-            />
-          ))}
+      <fieldset class="choices">
+        <legend>Over edges of</legend>
+        {names.map((name) => (
+          <label key={name} class="inline">
+            <input type="checkbox" checked={!left.has(name)} onChange={() => toggle(name)} />
+            {name}
+          </label>
+        ))}
+      </fieldset>
+      <div class="actions">
+        <Action label="Find a shortest path" kind="primary" disabled={over.length === 0} run={search} />
+      </div>
+      {found?.steps && (
+        <p role="status">
+          {plural(found.steps.length, "step")}: <bdi>{labelOf(schema, from)}</bdi>
+          {found.steps.map((step, place) => {
+            const node = props.nodes.find((each) => keyOf(each) === keyOf(step.node));
+            return (
+              <span key={place}>
+                {" "}
+                {step.direction === "out" ? `— ${step.edge} →` : `← ${step.edge} —`}{" "}
+                <bdi>{node ? labelOf(schema, node) : step.node.id}</bdi>
+              </span>
+            );
+          })}
         </p>
       )}
-      {none && (
-        <Failure
-          error={new ApiError(0, `no path of at most ${PATH_STEPS_MAX} steps over ${none}`, "Try another edge type.")}
-        />
+      {found?.steps === null && (
+        <p class="note" role="status">
+          No path of at most {PATH_STEPS_MAX} steps. Choose more edge types, or nodes that are nearer.
+        </p>
       )}
     </section>
   );

@@ -38,7 +38,8 @@ export function Health({ graph, branch, at }: PageProps) {
               <h2>Tables</h2>
               <ResultTable
                 label="Tables"
-                columns={["type", "rows", "deleted", "fragments", "small", "bytes", "versions", "indexed"]}
+                columns={["type", "rows", "deleted", "fragments", "small", "size", "versions", "indexed"]}
+                numbers={["size", "indexed"]}
                 rows={stats.datasets.map(rowOf)}
               />
             </section>
@@ -48,19 +49,34 @@ export function Health({ graph, branch, at }: PageProps) {
                 <p>
                   {plural(stats.commits, "commit")} on {stats.branch}, {plural(stats.branches.length, "branch", "branches")}
                 </p>
-                {stats.pending_operations.length === 0 && <p>No unfinished operation.</p>}
-                <ul>
-                  {stats.pending_operations.map((each) => (
-                    <li key={each.operation_id}>
-                      <code>{each.operation_id}</code> {each.writer_kind ?? "unreadable"} on {each.branch ?? "?"}
-                    </li>
-                  ))}
-                  {stats.leases.map((each) => (
-                    <li key={each.scope}>
-                      {each.scope} is owned by {each.owner_id}
-                    </li>
-                  ))}
-                </ul>
+                <h3>Writes, loads and pipelines under way</h3>
+                {stats.pending_operations.length === 0 ? (
+                  <p>None that has begun to write.</p>
+                ) : (
+                  <ResultTable
+                    label="Operations under way"
+                    columns={["kind", "branch", "operation"]}
+                    rows={stats.pending_operations.map((each) => ({
+                      kind: each.writer_kind ?? "unreadable",
+                      branch: each.branch,
+                      operation: each.operation_id,
+                    }))}
+                  />
+                )}
+                <h3>Leases</h3>
+                {stats.leases.length === 0 ? (
+                  <p>No writer owns a branch or the graph.</p>
+                ) : (
+                  <ResultTable
+                    label="Leases"
+                    columns={["scope", "owner", "operation"]}
+                    rows={stats.leases.map((each) => ({
+                      scope: each.scope,
+                      owner: each.owner_id,
+                      operation: each.operation_id,
+                    }))}
+                  />
+                )}
               </section>
               <section class="card" aria-label="Server">
                 <h2>Server</h2>
@@ -79,6 +95,14 @@ export function Health({ graph, branch, at }: PageProps) {
                     {state.blocked.map((each) => ` ${each.branch ?? "all"}: ${each.reason}`)}
                   </dd>
                 </dl>
+                <p class="actions">
+                  <button type="button" onClick={found.reload}>
+                    Look again
+                  </button>
+                  <a href="./THIRD-PARTY.txt" target="_blank" rel="noreferrer">
+                    Licences of the parts of this page
+                  </a>
+                </p>
               </section>
             </div>
           </>
@@ -99,6 +123,13 @@ function byCommand(findings: Finding[]): [Finding, ...Finding[]][] {
   return [...found.values()];
 }
 
+const UNITS = ["B", "kB", "MB", "GB", "TB"];
+
+function bytes(number: number): string {
+  const unit = Math.min(UNITS.length - 1, Math.floor(Math.log10(Math.max(1, number)) / 3));
+  return `${(number / 1000 ** unit).toFixed(unit && number < 100 * 1000 ** unit ? 1 : 0)} ${UNITS[unit]}`;
+}
+
 function rowOf(table: TableStats) {
   const shares = table.indexes.map(
     (index) => (100 * index.rows_covered) / Math.max(1, index.rows_covered + index.rows_uncovered),
@@ -109,7 +140,7 @@ function rowOf(table: TableStats) {
     deleted: table.deleted_rows,
     fragments: table.fragments,
     small: table.small_fragments,
-    bytes: table.bytes,
+    size: bytes(table.bytes),
     versions: table.versions,
     indexed: shares.length ? `${Math.floor(Math.min(...shares))} %` : "",
   };

@@ -1,26 +1,35 @@
 // Queries: text, parameters, answer. The server checks the text while it is written.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { go, to } from "../address";
-import { type Answer, ApiError, type Field, type MutationReceipt, type Row, type Signature } from "../api";
+import {
+  type Answer,
+  ApiError,
+  type Field,
+  type LanguageAnswer,
+  type MutationReceipt,
+  type Row,
+  type Signature,
+} from "../api";
 import { AnswerGraph, Chart, graphOf, plotOf } from "../answer";
-import { completeFrom } from "../completion";
 import { Editor } from "../editor";
 import type { PageProps } from "../main";
-import { CopyButton, Failure, ResultTable, asApiError, plural, shortId, useLoad } from "../parts";
+import { CopyButton, Failure, ResultTable, asApiError, capital, count, plural, shortId, useLoad } from "../parts";
 
-const CHECK_MS = 350;
 const HISTORY = "omnigraph.queries";
 const HISTORY_MAX = 30;
 type View = "table" | "json" | "chart" | "graph" | "plan";
 const NAMES: Record<View, string> = { table: "Table", json: "JSON", chart: "Chart", graph: "Graph", plan: "Plan" };
-type Outcome = { answer: Answer; ms: number } | { receipt: MutationReceipt };
+/** An answer without `ms` is not whole: its rows still arrive, or were stopped. */
+type Outcome = { answer: Answer; ms?: number } | { receipt: MutationReceipt };
+const SHOW_MS = 120;
 
 export function QueryPage({ address, graph, branch, at, schema, permissions, refresh }: PageProps) {
   const fields = address.fields;
   const [text, setText] = useState(fields.q ?? firstQuery(schema.types));
   const [edition, setEdition] = useState(0);
   const [signatures, setSignatures] = useState<Signature[]>([]);
-  const [problem, setProblem] = useState<ApiError>();
+  const [problems, setProblems] = useState<LanguageAnswer["diagnostics"]>([]);
+  const [unchecked, setUnchecked] = useState<ApiError>();
   const [given, setGiven] = useState<Record<string, string>>(() => readParams(fields.params));
   const [outcome, setOutcome] = useState<Outcome>();
   const [failure, setFailure] = useState<ApiError>();
@@ -28,6 +37,8 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
   const [seconds, setSeconds] = useState(0);
   const [message, setMessage] = useState("");
   const shouldRun = useRef(fields.q !== undefined);
+  const latest = useRef(text);
+  latest.current = text;
   const stored = useLoad(() => graph.storedQueries(), []);
   const view = (fields.view as View) ?? "table";
   const signature = signatures.find((each) => each.name === fields.name) ?? signatures[0];
@@ -44,22 +55,18 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
     replaceText(fields.q);
   }, [fields.q]);
 
-  // The text is checked when it rests; what the server says stands under the words it is about.
-  useEffect(() => {
-    const asking = new AbortController();
-    const timer = setTimeout(async () => {
-      try {
-        setSignatures(await graph.describe(text, branch, asking.signal));
-        setProblem(undefined);
-      } catch (error) {
-        if (!asking.signal.aborted) setProblem(asApiError(error));
-      }
-    }, shouldRun.current ? 0 : CHECK_MS);
-    return () => {
-      clearTimeout(timer);
-      asking.abort();
-    };
-  }, [text]);
+  // A text without errors says which queries it has, and what they take.
+  async function checked(of: string, found: LanguageAnswer["diagnostics"], failed?: ApiError) {
+    setProblems(found);
+    setUnchecked(failed);
+    if (failed || found.some((each) => each.severity === "error")) return;
+    try {
+      const described = await graph.describe(of, branch);
+      if (of === latest.current) setSignatures(described);
+    } catch (error) {
+      setUnchecked(asApiError(error));
+    }
+  }
 
   // A link to a query shows its answer; a query that writes is never run by a link.
   useEffect(() => {
@@ -86,6 +93,7 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
     const asking = new AbortController();
     setRunning(asking);
     setSeconds(0);
+    setOutcome(undefined);
     setFailure(undefined);
     const began = performance.now();
     try {
@@ -96,14 +104,22 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
         refresh();
       } else {
         const explain = view === "plan" || undefined;
-        const options = { name: signature.name, explain, signal: asking.signal };
+        let shownAt = -Infinity;
+        const onRows = (soFar: Answer) => {
+          if (performance.now() - shownAt < SHOW_MS) return;
+          shownAt = performance.now();
+          setOutcome({ answer: soFar });
+        };
+        const options = { name: signature.name, explain, signal: asking.signal, onRows };
         const answer = await graph.query(text, params, { branch, at }, options);
         setOutcome({ answer, ms: performance.now() - began });
       }
       remember(text);
     } catch (error) {
-      setOutcome(undefined);
-      setFailure(asApiError(error));
+      const failed = asApiError(error);
+      // Rows that were there when somebody cancelled stay to be looked at.
+      if (failed.code !== "cancelled") setOutcome(undefined);
+      setFailure(failed);
     }
     setRunning(undefined);
     const params = JSON.stringify(given);
@@ -121,6 +137,7 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
     }
   };
   const writes = signature?.mutation ?? false;
+  const hasErrors = problems.some((each) => each.severity === "error");
   return (
     <>
       <h1>Query</h1>
@@ -128,19 +145,15 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
         <Editor
           key={edition}
           label="Query text"
-          text={text}
+          language="gq"
+          {...{ graph, branch, text }}
           onChange={setText}
           onRun={run}
-          error={failure?.position ? failure : problem}
-          complete={completeFrom(schema.types)}
+          onChecked={checked}
+          error={failure?.position ? failure : undefined}
         />
-        {problem && (
-          <p class="diagnostic" role="status">
-            {problem.message}
-            {problem.position && ` (line ${problem.position.line}, column ${problem.position.column})`}
-            {problem.hint && `; ${problem.hint}`}
-          </p>
-        )}
+        <Problems found={problems} />
+        {unchecked && <Failure error={unchecked} retry={() => checked(text, [])} />}
         {signatures.length > 1 && (
           <label>
             Which query{" "}
@@ -184,7 +197,7 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
               type="button"
               class="primary"
               onClick={run}
-              disabled={!signature || !!problem || !!running}
+              disabled={!signature || hasErrors || !!running}
               aria-keyshortcuts="Control+Enter"
             >
               {writes ? `Write to ${branch}` : "Run"}
@@ -202,17 +215,23 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
           )}
           <Recent onPick={replaceText} />
           {stored.value && stored.value.length > 0 && <Stored signatures={stored.value} />}
-          {signature && !writes && <CopyAs {...{ text, signature, given, branch, at, graphId: graph.id }} />}
+          {signature && !hasErrors && <CopyAs {...{ text, signature, given, branch, at, graphId: graph.id }} />}
         </div>
       </section>
       {failure && failure.code !== "cancelled" && <Failure error={failure} retry={run} />}
-      {failure?.code === "cancelled" && <p role="status">Cancelled: the server stopped the query.</p>}
+      {failure?.code === "cancelled" && (
+        <p class="note" role="status">
+          Cancelled: the server stopped the query. <button type="button" onClick={run}>Run again</button>
+        </p>
+      )}
       {outcome && "receipt" in outcome && <Receipt receipt={outcome.receipt} address={address} />}
       {outcome && "answer" in outcome && (
         <section aria-label="Answer">
           <div class="answer-head">
             <p role="status">
-              {plural(outcome.answer.row_count, "row")} in {outcome.ms.toFixed(0)} ms
+              {outcome.ms === undefined
+                ? `${count(outcome.answer.rows.length)} of ${plural(outcome.answer.row_count, "row")}`
+                : `${plural(outcome.answer.row_count, "row")} in ${outcome.ms.toFixed(0)} ms`}
             </p>
             <div role="group" aria-label="Show the answer as" class="tabs">
               {viewsOf(outcome.answer).map((each) => (
@@ -230,8 +249,8 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
             />
           )}
           {view === "json" && (
-            <pre class="json" tabIndex={0}>
-              {JSON.stringify(outcome.answer.rows, null, 2)}
+            <pre class="json" tabIndex={0} aria-label="Rows as JSON">
+              {jsonOf(outcome.answer.rows)}
             </pre>
           )}
           {view === "chart" && plotOf(outcome.answer) && (
@@ -243,6 +262,35 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
       )}
     </>
   );
+}
+
+function Problems({ found }: { found: LanguageAnswer["diagnostics"] }) {
+  if (found.length === 0) return null;
+  return (
+    <ul class="diagnostics" role="status">
+      {found.map((each, at) => (
+        <li key={at} class={each.severity}>
+          {capital(each.message)} (line {each.place.line}, column {each.place.column}){each.hint && `; ${each.hint}`}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+const JSON_CHARACTERS_MAX = 1_000_000;
+
+/** Rows as JSON; of very many, the first ones: a page of megabytes would not be readable. */
+function jsonOf(rows: Row[]): string {
+  const parts: string[] = [];
+  let size = 0;
+  for (const row of rows) {
+    parts.push(JSON.stringify(row, null, 2));
+    size += parts.at(-1)!.length;
+    if (size > JSON_CHARACTERS_MAX) break;
+  }
+  const text = parts.join(",\n").slice(0, JSON_CHARACTERS_MAX);
+  const isWhole = parts.length === rows.length && size <= JSON_CHARACTERS_MAX;
+  return isWhole ? `[\n${text.replace(/^/gm, "  ")}\n]` : `[\n${text}\n… cut: "Copy as" gives all of it`;
 }
 
 /** The forms that suit an answer. */
@@ -353,7 +401,7 @@ function Plan({ answer }: { answer: Answer }) {
   return (
     <>
       <ResultTable label="Steps" columns={["step", "strategy", "rows", "ms"]} rows={rows} />
-      <pre class="json" tabIndex={0}>
+      <pre class="json" tabIndex={0} aria-label="Plan">
         {explain.plan.join("\n")}
       </pre>
     </>
@@ -436,6 +484,9 @@ function CopyAs(props: CopyProps) {
 }
 
 const api = (graphId: string) => new URL(`../graphs/${graphId}`, location.href).href.split("#")[0]!;
+/** A text of several lines stays readable where it can. */
+const inTripleQuotes = (text: string) =>
+  /["\\]{3}|\\|"$/.test(text) ? JSON.stringify(text) : `"""${text}"""`;
 const inShell = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
 /** JSON strings are strings of Python, too; only three words differ. */
 const inPython = (value: unknown): string =>
@@ -455,27 +506,27 @@ export function asPython({ text, signature, given, branch, at, graphId }: CopyPr
 import omnigraph as og
 
 graph = og.connect(${JSON.stringify(api(graphId))}, token=os.environ.get("OMNIGRAPH_TOKEN"))
-rows = graph.query(
-    ${JSON.stringify(text)},
+answer = graph.${signature.mutation ? "mutate" : "query"}(
+    ${inTripleQuotes(text)},
     {${params.join(", ")}},
     name=${JSON.stringify(signature.name)},
     ${target},
 )
-print(rows)
+print(answer)
 `;
 }
 
 function asCurl({ text, signature, given, branch, at, graphId }: CopyProps): string {
   const target = at ? { snapshot: at } : { branch };
   const body = { query: text, name: signature.name, params: paramsOf(signature, given), ...target };
-  return `curl -s ${inShell(`${api(graphId)}/query`)} -H "Authorization: Bearer $OMNIGRAPH_TOKEN" -H 'Content-Type: application/json' -d ${inShell(JSON.stringify(body))}`;
+  return `curl -s ${inShell(`${api(graphId)}/${signature.mutation ? "mutate" : "query"}`)} -H "Authorization: Bearer $OMNIGRAPH_TOKEN" -H 'Content-Type: application/json' -d ${inShell(JSON.stringify(body))}`;
 }
 
 function asCommand({ text, signature, given, branch, at, graphId }: CopyProps): string {
   const server = api(graphId).replace(/\/graphs\/[^/]*$/, "");
   const target = at ? `--snapshot ${at}` : `--branch ${inShell(branch)}`;
   const params = JSON.stringify(paramsOf(signature, given));
-  return `omnigraph query ${signature.name} --server ${server} --graph ${graphId} ${target} --params ${inShell(params)} -e ${inShell(text)}`;
+  return `omnigraph ${signature.mutation ? "mutate" : "query"} ${signature.name} --server ${server} --graph ${graphId} ${target} --params ${inShell(params)} -e ${inShell(text)}`;
 }
 
 /** Something to start with: the first rows of the first type. */

@@ -1,10 +1,11 @@
 // Reviews: change requests are opened, discussed, judged and merged here.
 import { useState } from "preact/hooks";
 import { MAIN, go, to } from "../address";
-import type { ConflictRule, Review } from "../api";
+import type { Review } from "../api";
+import { Conflicts, useSettling } from "../conflicts";
 import type { PageProps } from "../main";
 import { Action, Moment, ResultTable, Show, plural, shortId, useLoad } from "../parts";
-import { Conflict, Differences } from "./compare";
+import { Differences } from "./compare";
 
 export function Reviews(props: PageProps) {
   const id = props.address.fields.review;
@@ -35,10 +36,21 @@ function ReviewList(props: PageProps) {
         <Show of={found} what="change requests">
           {(reviews) =>
             reviews.length === 0 ? (
-              <p>
-                There are none. A change request asks to merge a branch into another: people see what it changes,
-                comment, approve or ask for changes, and merge it as one commit.
-              </p>
+              <div class="empty">
+                <p>There are none{state === "all" ? "" : ` that are ${state}`}.</p>
+                <p>
+                  A change request asks to merge a branch into another. People see what it changes, entity by entity,
+                  comment, approve or ask for changes, settle conflicts, and merge it as one commit.
+                </p>
+                <ol>
+                  <li>
+                    Create a branch on the page <a href={to(address, "branches")}>Branches</a>, or with{" "}
+                    <code>omnigraph branch create</code>.
+                  </li>
+                  <li>Write to it: queries, loads, an agent.</li>
+                  <li>Ask to merge it, above.</li>
+                </ol>
+              </div>
             ) : (
               <ul class="requests">
                 {reviews.map((each) => (
@@ -85,7 +97,7 @@ function OpenForm({ address, graph, branches }: PageProps) {
       <div class="actions">
         <label class="inline">
           Branch{" "}
-          <select value={source} onChange={(event) => setSource(event.currentTarget.value)}>
+          <select aria-label="Branch to merge" value={source} onChange={(event) => setSource(event.currentTarget.value)}>
             {sources.map((name) => (
               <option key={name}>{name}</option>
             ))}
@@ -145,7 +157,17 @@ function ReviewView(props: ViewProps) {
               </p>
             )}
             <div class="split">
-              <Talk {...props} review={review} changed={changed} />
+              <div>
+                <Talk {...props} review={review} changed={changed} />
+                <section aria-label="Differences">
+                  <h2>What it changes</h2>
+                  <Show of={diff} what="the differences">
+                    {(first) => (
+                      <Differences {...props} first={first} view={view} load={(token) => graph.reviewDiff(id, token)} />
+                    )}
+                  </Show>
+                </section>
+              </div>
               <div>
                 <MergeBox {...props} review={review} changed={changed} />
                 <Verdicts {...props} review={review} changed={changed} />
@@ -154,12 +176,6 @@ function ReviewView(props: ViewProps) {
           </>
         )}
       </Show>
-      <section aria-label="Differences">
-        <h2>What it changes</h2>
-        <Show of={diff} what="the differences">
-          {(first) => <Differences {...props} first={first} view={view} load={(token) => graph.reviewDiff(id, token)} />}
-        </Show>
-      </section>
     </>
   );
 }
@@ -268,18 +284,14 @@ function Verdicts({ graph, review, changed }: PartProps) {
 
 function MergeBox(props: PartProps) {
   const { graph, review, changed, address, branches } = props;
-  const [rule, setRule] = useState<ConflictRule>("fail");
   const isOpen = review.state === "open";
   const hasConflicts = isOpen && review.reasons.some((each) => each.code === "conflicts");
-  const plan = useLoad(
-    async () => (hasConflicts ? graph.planMerge(review.source, review.target) : undefined),
-    [hasConflicts, review.source_commit_id],
-  );
+  const settling = useSettling(graph, review.source, review.target, hasConflicts, [review.source_commit_id]);
   const rights = useLoad(
     async () => (branches.includes(review.target) ? (await graph.permissions(review.target)).actions : []),
     [],
   );
-  const others = review.reasons.filter((each) => each.code !== "conflicts" || rule === "fail");
+  const others = review.reasons.filter((each) => each.code !== "conflicts" || !settling.isSettled);
   return (
     <section class="card" aria-label="Merge">
       <h2>Merge</h2>
@@ -294,20 +306,14 @@ function MergeBox(props: PartProps) {
       {review.closed_because && <p>{review.closed_because}</p>}
       {isOpen && review.reasons.length === 0 && <p>Nothing is in the way.</p>}
       <ul>
-        {review.reasons.map((each) => (
+        {review.reasons.filter((each) => each.code !== "conflicts").map((each) => (
           <li key={`${each.code} ${each.text}`}>{each.text}</li>
         ))}
       </ul>
-      {plan.value?.merge_conflicts.map((each, at) => <Conflict key={at} conflict={each} />)}
       {hasConflicts && (
-        <label>
-          Where both changed an entity
-          <select value={rule} onChange={(event) => setRule(event.currentTarget.value as ConflictRule)}>
-            <option value="fail">do not merge</option>
-            <option value="source">take {review.source}</option>
-            <option value="target">keep {review.target}</option>
-          </select>
-        </label>
+        <Show of={settling.loaded} what="the conflicts">
+          {() => <Conflicts {...settling} source={review.source} target={review.target} />}
+        </Show>
       )}
       {review.checks.length > 0 && (
         <ResultTable
@@ -327,8 +333,12 @@ function MergeBox(props: PartProps) {
             kind="primary"
             disabled={others.length > 0}
             run={async () => {
-              await graph.mergeReview(review.id, rule);
-              changed();
+              try {
+                await graph.mergeReview(review.id, hasConflicts ? settling.rules : {});
+              } finally {
+                // Somebody else may have been faster: the request is shown as it is now, in any case.
+                changed();
+              }
             }}
           />
         )}

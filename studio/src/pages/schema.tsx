@@ -1,23 +1,22 @@
 // The schema: a diagram of types and edges, every property, and the plan of an edited text.
 import { useState } from "preact/hooks";
-import { go, to } from "../address";
+import { MAIN, go, to } from "../address";
 import type { GraphType, Row } from "../api";
 import { ApiError } from "../api";
 import { Editor } from "../editor";
 import type { PageProps } from "../main";
-import { Action, Failure, Show, asApiError, plural, shown, useLoad } from "../parts";
+import { Action, EmptyGraph, Failure, Show, asApiError, isEmpty, plural, shown, useLoad } from "../parts";
 import { SchemaDiagram } from "../diagram";
 
 export function SchemaPage(props: PageProps) {
   const { address, schema } = props;
   const types = schema.types;
-  const isEmpty = types.every((type) => !type.entity_count);
   const chosen = types.find((type) => type.name === address.fields.type);
   const choose = (name: string) => go(address, { type: name }, true);
   return (
     <>
       <h1>Schema</h1>
-      {isEmpty && <Empty />}
+      {isEmpty(schema) && <EmptyGraph graph={props.graph} schema={schema} />}
       <SchemaDiagram types={types} chosen={chosen?.name} onChoose={choose} />
       <div class="types">
         {types.map((type) => (
@@ -26,18 +25,6 @@ export function SchemaPage(props: PageProps) {
       </div>
       {props.branch === "main" && !props.at && <EditSchema {...props} />}
     </>
-  );
-}
-
-function Empty() {
-  return (
-    <p class="note">
-      The graph is empty. Load a file of records, one JSON object a line:
-      <br />
-      <code>omnigraph load GRAPH --data records.jsonl --mode append</code>
-      <br />
-      or write a query that inserts, on the page Query.
-    </p>
   );
 }
 
@@ -149,7 +136,15 @@ function Planner(props: { source: string; graph: PageProps["graph"]; mayApply: b
   const isCurrent = plan !== undefined && plan.of === text;
   return (
     <>
-      <Editor label="Schema text" text={text} onChange={setText} error={error} onRun={make} />
+      <Editor
+        label="Schema text"
+        language="pg"
+        graph={props.graph}
+        branch={MAIN}
+        {...{ text, error }}
+        onChange={setText}
+        onRun={make}
+      />
       <p class="actions">
         <button type="button" onClick={make} disabled={text === props.source}>
           Plan the change

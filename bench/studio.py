@@ -97,7 +97,7 @@ def measure(context: BrowserContext, address: str, rounds: int) -> Iterator[Figu
         draws.append(seen(page, "draw"))
         wait_until(page, "studioCanvas.scratch('layout').isSettled")
         crowded.append(page.evaluate(PAN, PAN_FRAMES))
-        page.evaluate("studioCanvas.elements().remove()")
+        page.evaluate("void studioCanvas.elements().remove()")
         empty.append(page.evaluate(PAN, PAN_FRAMES))
         page.close()
     what = f"{NODES:,} nodes and {EDGES:,} edges"

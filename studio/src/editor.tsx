@@ -178,7 +178,7 @@ export function Editor(props: EditorProps) {
 type Ask = (text: string, at: { line: number; column: number }, signal?: AbortSignal) => Promise<LanguageAnswer>;
 
 async function complete(context: CompletionContext, ask: Ask): Promise<CompletionResult | null> {
-  const word = context.matchBefore(/\$?\w+/) ?? context.matchBefore(/\$/);
+  const word = context.matchBefore(/[$]?\w+|[$]/);
   const isExpected = word !== null || context.matchBefore(/[.@]|:\s?/) !== null;
   if (!isExpected && !context.explicit) return null;
   const { doc } = context.state;

@@ -147,12 +147,12 @@ def test_c_stu_003_a_query_copied_as_python_as_curl_and_as_a_command_runs(
         return text
 
     python, curl, command = copied("Python"), copied("curl"), copied("Command line")
-    monkeypatch.setenv("OMNIGRAPH_TOKEN", token)
+    monkeypatch.setenv("OMNIGRAPH_BEARER_TOKEN", token)
     in_a_thread(lambda: exec(python, {}))
     assert "Chiara Lenz" in capsys.readouterr().out
     program, _, url, *rest = shlex.split(curl)
     headers = dict(each.split(": ") for each in (rest[1], rest[3]))
-    headers["Authorization"] = headers["Authorization"].replace("$OMNIGRAPH_TOKEN", token)
+    headers["Authorization"] = headers["Authorization"].replace("$OMNIGRAPH_BEARER_TOKEN", token)
     assert (program, rest[::2]) == ("curl", ["-H", "-H", "-d"])
     assert (
         httpx.post(url, headers=headers, content=rest[5]).json()["rows"][0]["name"] == "Chiara Lenz"
@@ -270,7 +270,7 @@ def test_c_stu_002_search_expand_path_and_table_in_a_graph_of_200_000_nodes(stud
     table.get_by_label("Select Person 0").check()
     expect(table.get_by_role("checkbox", checked=True)).to_have_count(2)
     assert page.evaluate("studioCanvas.nodes('.chosen').length") == 2
-    page.evaluate("studioCanvas.getElementById('Person:p0').emit('tap')")
+    page.evaluate("void studioCanvas.getElementById('Person:p0').emit('tap')")
     expect(table.get_by_role("checkbox", checked=True)).to_have_count(1)
     expect(node.get_by_role("heading")).to_contain_text("Person 0")
     node.get_by_role("button", name="Hide").click()
@@ -295,6 +295,7 @@ def test_c_stu_002_a_path_leads_over_edges_of_several_types_in_either_direction(
     path = page.get_by_role("region", name="Path")
     path.get_by_role("button", name="Find a shortest path").click()
     expect(path.get_by_role("status")).to_contain_text("3 steps: Ada Moreau")
+    expect(page.get_by_text("4 nodes, ")).to_be_visible()
     drawn = studio.drawn()
     assert {"Person:ada", "Post:rain"} < drawn and len(drawn) == 4
     # Without the edges it needs, it is longer, or there is none.

@@ -27,7 +27,7 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
   const fields = address.fields;
   const [text, setText] = useState(fields.q ?? firstQuery(schema.types));
   const [edition, setEdition] = useState(0);
-  const [signatures, setSignatures] = useState<Signature[]>([]);
+  const [described, setDescribed] = useState<{ of?: string; signatures: Signature[] }>({ signatures: [] });
   const [problems, setProblems] = useState<LanguageAnswer["diagnostics"]>([]);
   const [unchecked, setUnchecked] = useState<ApiError>();
   const [given, setGiven] = useState<Record<string, string>>(() => readParams(fields.params));
@@ -41,7 +41,9 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
   latest.current = text;
   const stored = useLoad(() => graph.storedQueries(), []);
   const view = (fields.view as View) ?? "table";
+  const { signatures } = described;
   const signature = signatures.find((each) => each.name === fields.name) ?? signatures[0];
+  const isChecked = described.of === text;
   const mayWrite = permissions.actions.includes("change") && !at;
 
   // Another link, or a step back in the history, brings another text.
@@ -50,7 +52,7 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
     shouldRun.current = true;
     setOutcome(undefined);
     setFailure(undefined);
-    setSignatures([]);
+    setDescribed({ signatures: [] });
     setGiven(readParams(fields.params));
     replaceText(fields.q);
   }, [fields.q]);
@@ -61,8 +63,8 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
     setUnchecked(failed);
     if (failed || found.some((each) => each.severity === "error")) return;
     try {
-      const described = await graph.describe(of, branch);
-      if (of === latest.current) setSignatures(described);
+      const signatures = await graph.describe(of, branch);
+      if (of === latest.current) setDescribed({ of, signatures });
     } catch (error) {
       setUnchecked(asApiError(error));
     }
@@ -70,11 +72,11 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
 
   // A link to a query shows its answer; a query that writes is never run by a link.
   useEffect(() => {
-    if (shouldRun.current && signature) {
+    if (shouldRun.current && signature && isChecked) {
       shouldRun.current = false;
       if (!signature.mutation && text === fields.q) run();
     }
-  }, [signature]);
+  }, [described]);
 
   useEffect(() => {
     if (running === undefined) return;
@@ -89,7 +91,7 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
   }
 
   async function run() {
-    if (signature === undefined || running) return;
+    if (signature === undefined || !isChecked || running) return;
     const asking = new AbortController();
     setRunning(asking);
     setSeconds(0);
@@ -197,7 +199,7 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
               type="button"
               class="primary"
               onClick={run}
-              disabled={!signature || hasErrors || !!running}
+              disabled={!signature || !isChecked || hasErrors || !!running}
               aria-keyshortcuts="Control+Enter"
             >
               {writes ? `Write to ${branch}` : "Run"}
@@ -215,7 +217,7 @@ export function QueryPage({ address, graph, branch, at, schema, permissions, ref
           )}
           <Recent onPick={replaceText} />
           {stored.value && stored.value.length > 0 && <Stored signatures={stored.value} />}
-          {signature && !hasErrors && <CopyAs {...{ text, signature, given, branch, at, graphId: graph.id }} />}
+          {signature && isChecked && <CopyAs {...{ text, signature, given, branch, at, graphId: graph.id }} />}
         </div>
       </section>
       {failure && failure.code !== "cancelled" && <Failure error={failure} retry={run} />}
@@ -505,7 +507,7 @@ export function asPython({ text, signature, given, branch, at, graphId }: CopyPr
 
 import omnigraph as og
 
-graph = og.connect(${JSON.stringify(api(graphId))}, token=os.environ.get("OMNIGRAPH_TOKEN"))
+graph = og.connect(${JSON.stringify(api(graphId))}, token=os.environ.get("OMNIGRAPH_BEARER_TOKEN"))
 answer = graph.${signature.mutation ? "mutate" : "query"}(
     ${inTripleQuotes(text)},
     {${params.join(", ")}},
@@ -519,7 +521,7 @@ print(answer)
 function asCurl({ text, signature, given, branch, at, graphId }: CopyProps): string {
   const target = at ? { snapshot: at } : { branch };
   const body = { query: text, name: signature.name, params: paramsOf(signature, given), ...target };
-  return `curl -s ${inShell(`${api(graphId)}/${signature.mutation ? "mutate" : "query"}`)} -H "Authorization: Bearer $OMNIGRAPH_TOKEN" -H 'Content-Type: application/json' -d ${inShell(JSON.stringify(body))}`;
+  return `curl -s ${inShell(`${api(graphId)}/${signature.mutation ? "mutate" : "query"}`)} -H "Authorization: Bearer $OMNIGRAPH_BEARER_TOKEN" -H 'Content-Type: application/json' -d ${inShell(JSON.stringify(body))}`;
 }
 
 function asCommand({ text, signature, given, branch, at, graphId }: CopyProps): string {

@@ -193,8 +193,6 @@ def serving(
     config = ServerConfig(
         graphs,
         bind=bind,
-        unauthenticated=environment is None,
-        bind="127.0.0.1:0",
         environment=environment or {},
         **{"unauthenticated": environment is None, **options},
     )

@@ -308,7 +308,7 @@ def test_c_stu_002_a_path_leads_over_edges_of_several_types_in_either_direction(
 CROWD_NODES, CROWD_EDGES = 2000, 5000
 
 
-def test_c_stu_010_2000_nodes_and_5000_edges_are_drawn_in_slices_and_moved(studio: Studio):
+def test_c_stu_010_thousands_of_nodes_and_edges_are_drawn_in_slices_and_moved(studio: Studio):
     """How fast is measured by `make bench ARGS=studio`."""
     page = studio.page
     everybody = ",".join(f"Person:p{number}" for number in range(CROWD_NODES))

@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, str] = {
     "commit": "errors model syntax effects schema query storage",
     "branching": "errors model syntax effects schema storage commit",
     "upkeep": "errors model effects schema storage commit",
+    "copies": "errors model effects storage commit",
     "review": "errors model effects strict_yaml storage commit branching",
     "engines": "errors model schema query storage",
     "engines.local": "errors model syntax schema query storage engines",
@@ -50,7 +51,7 @@ MAY_IMPORT: dict[str, str] = {
     "pipeline": "errors model effects schema embedding storage commit branching computing loading"
     " pipeline.spark",
     "graph": "errors model syntax effects schema query embedding policy storage commit branching"
-    " review upkeep engines engines.local engines.spark computing loading pipeline"
+    " review upkeep copies engines engines.local engines.spark computing loading pipeline"
     " pipeline.spark",
     "inference": "errors model effects schema commit loading graph",
     "pipeline.files": "errors model syntax effects schema strict_yaml embedding loading review"
@@ -62,7 +63,7 @@ MAY_IMPORT: dict[str, str] = {
     "mcp": "errors model graph client",
     "lsp": "errors model syntax query",
     "server": "errors model effects strict_yaml policy review graph wire",
-    "cli": "errors model syntax schema query embedding policy graph loading pipeline"
+    "cli": "errors model syntax schema query embedding policy copies graph loading pipeline"
     " pipeline.spark client mcp lsp server inference pipeline.files",
     "__main__": "cli",
 }

@@ -153,9 +153,10 @@ def test_every_command_declares_its_capability():
         "scrub",
         "doctor",
     ]
-    direct.append("recover")
+    direct += ["recover", "clone"]
     direct += ["pipeline init", "pipeline validate", "pipeline plan", "pipeline run"]
     direct += ["schema check", "schema plan", "recovery list"]
+    direct += [f"backup {verb}" for verb in ("create", "verify", "restore", "list", "prune")]
     assert commands() == [
         *("query", "mutate", "load", *reads, *branches, *reviews, *blobs, *history),
         *("schema apply", "schema rebase", "schema show"),

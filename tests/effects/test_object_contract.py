@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from omnigraph.effects.failures import FailureClass, StorageFailure
@@ -207,6 +209,33 @@ def test_copy_creates_parents_replaces_and_keeps_the_original(store: ObjectStore
     assert store.list() == ["new/deep/name", "old", "other"]
     store.delete("other")
     assert store.read("new/deep/name") == b"2"
+
+
+def test_a_large_object_is_written_and_read_in_parts(store: ObjectStore):
+    parts = [bytes([number]) * 700_000 for number in range(20)]
+    store.write_chunks("a/large", iter(parts))
+    assert b"".join(store.chunks("a/large")) == b"".join(parts)
+    found = store.attributes("a/large")
+    assert found is not None
+    assert found.size == 14_000_000
+    assert (found.tag is None) == store.root.is_local
+    assert store.sizes("a") == {"a/large": 14_000_000}
+    assert store.attributes("a/absent") is None
+    with pytest.raises(StorageFailure):
+        list(store.chunks("a/absent"))
+
+
+def test_parts_that_fail_leave_the_object_as_it_was(store: ObjectStore):
+    store.write("a", b"before")
+
+    def failing() -> Iterator[bytes]:
+        yield b"x" * 100
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        store.write_chunks("a", failing())
+    assert store.read("a") == b"before"
+    assert store.list() == ["a"]
 
 
 def test_copy_of_an_absent_object_is_reported(store: ObjectStore):

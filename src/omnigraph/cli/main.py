@@ -21,6 +21,7 @@ from omnigraph.cli import (
     changes,
     commit,
     compute,
+    copies,
     embed,
     graphs,
     health,
@@ -275,6 +276,7 @@ COMMANDS = (
     lint.COMMANDS,
     upkeep.COMMANDS,
     health.COMMANDS,
+    copies.COMMANDS,
     login.COMMANDS,
     VERSION,
     branch.COMMANDS,
@@ -286,6 +288,7 @@ COMMANDS = (
     schema.COMMANDS,
     graphs.GRAPHS,
     health.RECOVERY,
+    copies.BACKUP,
     policy.COMMANDS,
 )
 """All commands, in the order help lists them within each capability."""

@@ -142,9 +142,25 @@ class RemoteObjects(ObjectStore):
     # --- writing ------------------------------------------------------------------------------
 
     def write_chunks(self, key: str, parts: Iterable[bytes]) -> None:
-        """Create or replace an object from parts, in several requests if it is large."""
+        """Create or replace an object from parts, in several requests if it is large.
+
+        If the parts fail, the object is not completed: nothing appears under its name.
+        """
         check_key(key)
-        self._ask("write", key, lambda: obstore.put(self._store, key, iter(parts)))
+        # Parts may be read from a store as well, which `obstore.put` cannot wait for.
+        writer = self._ask("write", key, lambda: obstore.open_writer(self._store, key))
+        for part in parts:
+            self._sent(key, partial(writer.write, part))
+        self._sent(key, writer.close)
+
+    def _sent(self, key: str, request: Callable[[], object]) -> None:
+        """A part of a request that was counted already."""
+        try:
+            request()
+            return
+        except Exception as error:
+            failure = from_store_error(error, "write", self._target(key))
+        raise failure
 
     def write(self, key: str, data: bytes) -> None:
         """Create or replace an object."""

@@ -184,6 +184,8 @@ class Graph(Handle):
     cleanup = upkeep.cleanup
     examine = upkeep.examine
     scrub = upkeep.scrub
+    create_backup = upkeep.create_backup
+    clone = upkeep.clone
     stats = upkeep.stats
     recover = upkeep.recover
     list_recoveries = upkeep.list_recoveries

@@ -1,6 +1,7 @@
-"""Upkeep of an open graph: indexes, compaction, repair, cleanup, recovery, statistics.
+"""Upkeep of an open graph: indexes, compaction, repair, cleanup, recovery, statistics, copies.
 
-No policy decides about these verbs: the operator of the storage runs them.
+No policy decides about these verbs: the operator of the storage runs them. Whoever may read all of
+the storage may copy it, with or without us.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from omnigraph import copies
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
 from omnigraph.commit.recovery.settling import Settlement
+from omnigraph.copies.receipts import BackupReceipt, CopyReceipt
 from omnigraph.errors import InputError
 from omnigraph.graph.opened import Handle, engine_name
 from omnigraph.model.load_options import SparkOptions, checked_options
@@ -188,6 +191,29 @@ def scrub_kernel(
     limit = None if max_mb_per_second is None else max(1, int(max_mb_per_second * 1_000_000))
     path = None if resume is None else Path(resume)
     return run_scrub(kernel, bytes_per_second=limit, resume=path, **chosen)
+
+
+def create_backup(
+    self: Handle, destination: str | os.PathLike[str], *, branch: str | None = None
+) -> BackupReceipt:
+    """Copy one moment of the graph to a folder or bucket, while writers go on.
+
+    All branches are copied, or main and the one that is named. Files that a former backup at the
+    same place has are not copied again. `omnigraph.copies` lists, verifies, restores and prunes
+    backups. Raises `DamagedFile` for a file that is not what was written.
+    """
+    return copies.create_backup(self._kernel, destination, branch=branch)
+
+
+def clone(
+    self: Handle, destination: str | os.PathLike[str], *, branch: str | None = None
+) -> CopyReceipt:
+    """Copy one moment of the graph to a place of its own, where it can be opened and written.
+
+    Commits, branches and ids are equal; with a ``branch``, main and that one are copied. Raises
+    `AlreadyExists` if something lies at the place.
+    """
+    return copies.clone(self._kernel, destination, branch=branch)
 
 
 def examine(self: Handle, *, deep: bool = False) -> Diagnosis:

@@ -104,6 +104,13 @@ def census_of(store: ObjectStore, lance: LanceStore, pinned: Mapping[str, Pinned
     return _CensusTaker(store, lance, None).take(pinned, {})
 
 
+def manifest_files(
+    store: ObjectStore, lance: LanceStore, pinned: Mapping[str, Pinned]
+) -> list[str]:
+    """The files of the pinned manifests alone: what has to be read before they are pruned."""
+    return _CensusTaker(store, lance, None, MANIFEST).manifests(pinned)
+
+
 def pin(manifest: Manifest, branch: str) -> Pinned:
     """A branch as it is now."""
     found = manifest.branch(branch)
@@ -123,12 +130,14 @@ def branch_names(manifest: Manifest) -> list[str]:
 
 
 class _CensusTaker:
-    def __init__(self, store: ObjectStore, lance: LanceStore, since: str | None) -> None:
+    def __init__(
+        self, store: ObjectStore, lance: LanceStore, since: str | None, prefix: str = ""
+    ) -> None:
         self._store = store
         self._lance = lance
         self._since = since
         self._root = store.root.uri
-        self._found = Census(store.sizes())
+        self._found = Census(store.sizes(prefix))
         self._files: dict[tuple[str, str | None, int], tuple[str, ...] | None] = {}
         """By location, ref and version: the files that the version lists; None if unreadable."""
         self._trees: dict[str, list[str]] = {}
@@ -156,6 +165,13 @@ class _CensusTaker:
             if name != MANIFEST and self._versions(name, None):
                 self._newest_of(name)
         return self._found
+
+    def manifests(self, pinned: Mapping[str, Pinned]) -> list[str]:
+        """The files of manifests."""
+        for name, (handle, state) in pinned.items():
+            self._need_ref(MANIFEST, MANIFEST, state.ref, name)
+            self._need_version(MANIFEST, (MANIFEST, state.ref, state.version), name, handle)
+        return sorted(self._found.needed)
 
     # --- what was recorded ------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ written on local disk only, best effort: a file that is not listed is unverified
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -65,13 +65,22 @@ def digest_of(content: bytes) -> FileDigest:
     return FileDigest(len(content), xxhash.xxh3_128_hexdigest(content))
 
 
-def digest_chunks(chunks: Iterable[bytes | memoryview]) -> FileDigest:
-    """The digest of a file that comes in parts."""
+def digesting(chunks: Iterable[bytes], ended: Callable[[FileDigest], object]) -> Iterator[bytes]:
+    """A file that is read for another purpose; at its end its digest is told."""
     state, size = xxhash.xxh3_128(), 0
     for chunk in chunks:
         state.update(chunk)
         size += len(chunk)
-    return FileDigest(size, state.hexdigest())
+        yield chunk
+    ended(FileDigest(size, state.hexdigest()))
+
+
+def digest_chunks(chunks: Iterable[bytes]) -> FileDigest:
+    """The digest of a file that comes in parts."""
+    found: list[FileDigest] = []
+    for _ in digesting(chunks, found.append):
+        pass
+    return found[0]
 
 
 def digest_file(path: Path) -> FileDigest:

@@ -23,6 +23,9 @@ LEASES = "__lease"
 INIT_CLAIM = "__init_claim.json"
 """Object: held while `init` runs."""
 
+RESTORING = "__restoring.json"
+"""Object: held while a clone or a restored backup is put here."""
+
 SCHEMA_SOURCE = "_schema.pg"
 SCHEMA_IR = "_schema.ir.json"
 SCHEMA_STATE = "__schema_state.json"

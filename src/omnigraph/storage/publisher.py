@@ -370,6 +370,29 @@ def unregister_tag(manifest: Manifest, row: TagRow, epoch: int) -> None:
     _publish_registry(manifest.main, [], row, change, epoch)
 
 
+def place_registry(manifest: Manifest, root_uri: str, kept: Collection[str]) -> None:
+    """Let the registry of a copied graph name its new root, and only branches that were copied.
+
+    Tags of commits that no copied branch has go as well. For the one who makes the copy, before
+    anybody else opens it; doing it again changes nothing.
+    """
+    main = manifest.main
+    main.refresh()
+    handle, state = main.current
+    branches = [row for row in state.branches.values() if row.name in kept]
+    gone = [branch_object_id(name) for name in state.branches if name not in kept]
+    commits = set(state.commits)
+    for row in branches:
+        commits.update(manifest.refreshed(row.name).state.commits)
+    gone += [tag_object_id(tag.name) for tag in state.tags.values() if tag.commit_id not in commits]
+    if not gone and all(row.root == root_uri for row in branches):
+        return
+    rows: list[ManifestRow] = [replace(row, root=root_uri) for row in branches]
+    rows += [RegistryRow(state.registry_changes + 1), state.head]
+    main.lance.commit(handle, stage_merge(handle, rows, without=gone))
+    main.refresh()
+
+
 def _require_free(name: str, taken: Collection[str], what: str) -> None:
     """Branches and tags share their names: a revision means one of them."""
     if name in taken:

@@ -47,6 +47,7 @@ from omnigraph.storage.layout import (
     PAST_SCHEMAS,
     RECOVERY,
     REFUSED_SIDECARS,
+    RESTORING,
     SCHEMA_OBJECTS,
     STAGING_SUFFIX,
     past_schema_name,
@@ -295,7 +296,12 @@ class _Scrub:
         for link in () if root is None else symbolic_links(root):
             name = link.relative_to(root or link).as_posix()
             yield ScrubFinding("foreign", name, GRAPH, "it is a symbolic link, and not followed")
-        own = {*SCHEMA_OBJECTS, INIT_CLAIM, *(f"{each}{STAGING_SUFFIX}" for each in SCHEMA_OBJECTS)}
+        own = {
+            *SCHEMA_OBJECTS,
+            INIT_CLAIM,
+            RESTORING,
+            *(f"{each}{STAGING_SUFFIX}" for each in SCHEMA_OBJECTS),
+        }
         datasets = {*census.datasets, *retired_datasets(self._store)}
         for name, size in census.sizes.items():
             top = name.partition("/")[0]

@@ -41,7 +41,7 @@ from omnigraph.graph import init, open_graph
 SEED = social.SEED
 EFFORT = {
     Scale.SMALL: Effort(parameters=3, rounds=5, seconds_max=8),
-    Scale.FULL: Effort(parameters=5, rounds=7, seconds_max=30),
+    Scale.FULL: Effort(parameters=3, rounds=7, seconds_max=12),
     Scale.LARGE: Effort(parameters=5, rounds=7, seconds_max=30),
 }
 SIZES = {

@@ -16,7 +16,7 @@ from omnigraph.engines.local.bindings import BindingTable, BindingValues
 from omnigraph.engines.local.grouping import Coded, Grouping, codes_of, totals
 from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.match import PatternMatcher, same_binding
-from omnigraph.engines.local.prepare import PreparedBlock
+from omnigraph.engines.local.prepared import PreparedBlock
 from omnigraph.engines.local.ranking import Key, Rows, ordered_rows
 from omnigraph.engines.local.rows import taken
 from omnigraph.engines.local.tables import Session

@@ -27,7 +27,8 @@ from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.last_hop import groups_of
 from omnigraph.engines.local.match import match
 from omnigraph.engines.local.order import Sizes
-from omnigraph.engines.local.prepare import PreparedRead, prepare
+from omnigraph.engines.local.prepare import prepare
+from omnigraph.engines.local.prepared import PreparedRead
 from omnigraph.engines.local.ranking import Key, RankedRows, Rows, TieBreaker, ordered_rows, rank
 from omnigraph.engines.local.rows import MemoryBudget, taken
 from omnigraph.engines.local.sorting import sorted_numbers

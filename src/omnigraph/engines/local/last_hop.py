@@ -22,7 +22,7 @@ from omnigraph.engines.local.grouping import Part, part_of, united
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.match import PatternMatcher
 from omnigraph.engines.local.order import expected_rows
-from omnigraph.engines.local.prepare import LastHop
+from omnigraph.engines.local.prepared import LastHop
 from omnigraph.engines.local.tables import Session
 from omnigraph.engines.local.trees import tree_groups
 from omnigraph.query import expressions as ex

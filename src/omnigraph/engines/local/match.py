@@ -26,7 +26,7 @@ from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.grouping import codes_of
 from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.nodes import NodeTable
-from omnigraph.engines.local.prepare import PreparedPattern, PreparedStep, single_test
+from omnigraph.engines.local.prepared import PreparedPattern, PreparedStep, single_test
 from omnigraph.engines.local.reach import Neighbours, PresentOnly, reach
 from omnigraph.engines.local.scan import masked_nodes, scanned
 from omnigraph.engines.local.sorting import stable_order

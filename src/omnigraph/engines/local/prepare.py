@@ -15,187 +15,24 @@ import pyarrow as pa
 
 from omnigraph.engines.local.inside import can_be_driven, driven, from_inside
 from omnigraph.engines.local.order import Sizes, is_open, ordered
+from omnigraph.engines.local.prepared import (
+    Anchor,
+    LastHop,
+    PreparedBlock,
+    PreparedInside,
+    PreparedPattern,
+    PreparedRead,
+    PreparedStep,
+    SearchCall,
+    Tree,
+    TreeHop,
+    VariableInfo,
+    single_test,
+)
 from omnigraph.model.arrow import DST, ID, SRC, arrow_type
 from omnigraph.model.references import END_TYPES
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
-
-SearchCall = ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf
-
-
-@dataclass(frozen=True, slots=True)
-class VariableInfo:
-    """The kind and type of a variable of the match."""
-
-    kind: str
-    """`node`, `edge`, `path` or `value`."""
-    type_name: str
-    """The node or edge type; of a path, the type of its nodes."""
-    optional: bool
-    typed_ends: Mapping[str, str] = field(default_factory=dict)
-    """Of an edge whose end is an interface: `src` and `src_type` to `src`, and so for `dst`."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedStep:
-    """A step, with its expressions rewritten, and the variables that are read after it."""
-
-    step: plan.Step
-    needed: frozenset[str]
-    patterns: tuple[PreparedPattern, ...] = ()
-    """The inner patterns of `not`, `any` and `optional`; those a scan is `among`."""
-    anchors: tuple[Anchor, ...] = ()
-    """Equalities that an index can look up."""
-    residual: tuple[ex.Expression, ...] = ()
-    """The predicates left to test when the id of the node is given."""
-    parts: tuple[PreparedStep, ...] = ()
-    """Of a scan of an interface: the scans of its node types."""
-    stage: PreparedRead | None = None
-    """Of a `Stage`: the read whose rows it binds."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedPattern:
-    """Steps in the order they run."""
-
-    steps: tuple[PreparedStep, ...]
-    reads: frozenset[str]
-    """Variables bound outside that the pattern reads."""
-    inside: PreparedInside | None = None
-    """Of a block: another way to solve it, if it may be cheaper."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedInside:
-    """A block as a match of its own, which binds the variables around it: see `from_inside`."""
-
-    start: PreparedPattern
-    """The scan it begins with."""
-    rest: PreparedPattern
-    each_start: float
-    """The expected cost for each node that the scan finds."""
-    each_row: float
-    """What solving the block costs for each row around it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedBlock:
-    """A block that gives rows a value."""
-
-    step: plan.Compute
-    pattern: PreparedPattern
-
-    @property
-    def reads(self) -> frozenset[str]:
-        """Variables bound outside: rows that bind them alike have the same value."""
-        return self.pattern.reads
-
-
-@dataclass(frozen=True, slots=True)
-class LastHop:
-    """A pattern whose solutions are grouped, split at its last hop."""
-
-    before: PreparedPattern
-    step: plan.Expand
-    after: PreparedPattern
-    """The tests after the hop."""
-    rest: PreparedPattern
-    """The hop and the tests after it."""
-    is_counted: bool
-    """Whether only the number of destinations is needed."""
-    unless: plan.Expand | None = None
-    """The only test after the hop: a link that destinations must not have."""
-
-
-@dataclass(frozen=True, slots=True)
-class TreeHop:
-    """A hop of a tree-shaped pattern, walked away from the root."""
-
-    step: plan.Expand
-    """With the conditions on its target alone."""
-    of_edge: tuple[ex.Expression, ...]
-    """The conditions on its edge."""
-    prepared: PreparedStep
-    """The hop with all of its conditions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """A pattern whose hops form a tree and whose solutions are grouped.
-
-    Rows are needed for the ``core`` alone: the variables that groups or conditions read together,
-    and those between them. The rest of the tree hangs at the core, and is counted.
-    """
-
-    root: PreparedStep
-    """The scan that binds the root."""
-    hops: Mapping[str, TreeHop]
-    """By target, in the order they run."""
-    tests: Mapping[str, PreparedPattern]
-    """The tests of a single variable outside the core, by variable."""
-    core: tuple[str, ...]
-    """In the order they are bound, so that the first is nearest to the root."""
-    core_pattern: PreparedPattern
-    """The hops and tests between variables of the core."""
-    carried: Mapping[str, str]
-    """The aggregates whose argument is outside the core: the variable it reads, by name. An edge
-    variable is outside if one of its ends is."""
-    splits: bool
-    """Whether aggregates can be merged from parts of the core's rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """`property = value` or `property in values`, where the value is the same for all rows."""
-
-    property: str
-    type: pa.DataType
-    value: ex.Expression
-    several: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedRead:
-    """A plan ready to be run many times."""
-
-    compiled: plan.ReadPlan
-    pattern: PreparedPattern
-    variables: dict[str, VariableInfo]
-    calls: dict[str, SearchCall]
-    """Search calls by the name their values are read under."""
-    searches: tuple[SearchCall, ...]
-    """All search calls, the one that ranks included."""
-    interfaces: dict[str, tuple[plan.TypeNumber, ...]]
-    """The node types of the interfaces that the plan names."""
-    references: dict[str, int]
-    """The node types that these mix, with their numbers."""
-    node_columns: dict[str, dict[str, pa.DataType]]
-    edge_columns: dict[str, dict[str, pa.DataType]]
-    group_by: plan.GroupBy | None
-    columns: tuple[plan.Column, ...]
-    having: tuple[ex.Expression, ...]
-    order: tuple[plan.SortKey, ...]
-    ties: tuple[plan.BoundVariable, ...]
-    """Variables whose ids break ties; none where output columns do, or nothing is ordered."""
-    followed: frozenset[str]
-    """The path variables whose nodes are read, not only their length."""
-    last_hop: LastHop | None
-    """The last hop of a match whose aggregates can be merged from parts."""
-    tree: Tree | None
-    """The shape of a match whose aggregates need no row for each solution."""
-    stage: tuple[plan.Stage, PreparedRead] | None
-    """The stage before, whose rows the match starts from."""
-    carried: dict[str, ex.CarriedNode]
-    """The columns that hand a node on to the next stage."""
-    blocks: dict[str, PreparedBlock]
-    """The blocks that give rows a value, by the variable of the value."""
-    per: plan.LimitPer | None
-    is_counted: bool
-    """Whether solutions are counted without rows: their steps keep their order."""
-    is_open: bool
-    """Whether the sizes of tables may change how it runs."""
-    edge_types: tuple[str, ...]
-    """The edge types of all hops."""
 
 
 def prepare(compiled: plan.ReadPlan, sizes: Sizes | None = None) -> PreparedRead:
@@ -740,17 +577,6 @@ def _excluded_link(steps: tuple[PreparedStep, ...], hop: plan.Expand) -> plan.Ex
     if test is None or not test.is_single:
         return None
     return test if {test.source, test.target} == {hop.source, hop.target} else None
-
-
-def single_test(pattern: PreparedPattern) -> plan.Expand | None:
-    """The step of a pattern that only tests whether two bound nodes are linked."""
-    if len(pattern.steps) != 1:
-        return None
-    step = pattern.steps[0].step
-    if not isinstance(step, plan.Expand) or not step.target_is_bound:
-        return None
-    plain = step.edge_variable is None and step.path_variable is None and not step.predicates
-    return step if plain and step.minimum <= step.maximum else None
 
 
 def _introduced(step: plan.Step) -> frozenset[str]:

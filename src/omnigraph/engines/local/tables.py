@@ -22,7 +22,7 @@ from omnigraph.engines.local.ids import AnySpace, IdSpace, TypeIds
 from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable, UnionNodes
 from omnigraph.engines.local.order import Sizes
 from omnigraph.engines.local.paths import PathStore
-from omnigraph.engines.local.prepare import PreparedRead
+from omnigraph.engines.local.prepared import PreparedRead
 from omnigraph.engines.local.rows import MemoryBudget, Positions, RowView, TableVersions
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import Governor, current

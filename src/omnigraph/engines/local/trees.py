@@ -46,7 +46,7 @@ from omnigraph.engines.local.node_numbers import (
 )
 from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.engines.local.order import expected_rows
-from omnigraph.engines.local.prepare import Tree, TreeHop
+from omnigraph.engines.local.prepared import Tree, TreeHop
 from omnigraph.engines.local.reach import expected_reach, reach
 from omnigraph.engines.local.rows import Mask
 from omnigraph.engines.local.scan import masked_nodes, scanned

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from omnigraph.engines.local.prepare import PreparedRead
+from omnigraph.engines.local.prepared import PreparedRead
 from omnigraph.engines.spark.types import INTEGERS, literal, spark_type
 from omnigraph.engines.spark.workers import Constants, Evaluation
 from omnigraph.errors import InternalError

@@ -17,7 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from omnigraph.engines.base import Execution, StepReport
-from omnigraph.engines.local.prepare import PreparedRead, prepare
+from omnigraph.engines.local.prepare import prepare
+from omnigraph.engines.local.prepared import PreparedRead
 from omnigraph.engines.spark.jobs import Jobs
 from omnigraph.engines.spark.match import PatternMatcher
 from omnigraph.engines.spark.tables import Tables

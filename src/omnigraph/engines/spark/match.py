@@ -21,12 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from omnigraph.engines.base import StepReport
 from omnigraph.engines.local.match import JoinKeys, join_keys
-from omnigraph.engines.local.prepare import (
-    PreparedPattern,
-    PreparedStep,
-    SearchCall,
-    single_test,
-)
+from omnigraph.engines.local.prepared import PreparedPattern, PreparedStep, SearchCall, single_test
 from omnigraph.engines.spark.bindings import (
     NODES,
     PATH_PARTS,

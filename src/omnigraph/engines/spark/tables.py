@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import StructField, StructType
 
 from omnigraph.engines.base import Execution
-from omnigraph.engines.local.prepare import PreparedRead, PreparedStep, SearchCall
+from omnigraph.engines.local.prepared import PreparedRead, PreparedStep, SearchCall
 from omnigraph.engines.local.search import SearchArguments
 from omnigraph.engines.local.text_index import WordStatistics
 from omnigraph.engines.spark.bindings import Key, Names, NodeIds

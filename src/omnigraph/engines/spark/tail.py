@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from omnigraph.engines.base import Execution
-from omnigraph.engines.local.prepare import PreparedRead
+from omnigraph.engines.local.prepared import PreparedRead
 from omnigraph.engines.spark.bindings import (
     NODES,
     Bindings,

@@ -4,8 +4,9 @@ import { tags } from "@lezer/highlight";
 
 const WORDS = new Set(
   (
-    "query match return distinct order limit offset having not any all optional insert update " +
-    "delete set where and or in is null as via desc asc contains starts_with " +
+    "query match with return distinct order limit per offset having not any all optional unnest " +
+    "insert update delete set where for and or in is null as via desc asc case else " +
+    "contains starts_with ends_with matches " +
     "interface node edge implements enum true false now"
   ).split(" "),
 );

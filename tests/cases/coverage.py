@@ -91,7 +91,7 @@ def _pattern(pattern: plan.Pattern, inside: str) -> Iterator[str]:
             case plan.Stage():
                 yield from (f"staged {form}" for form in forms(step.read))
                 yield from (f"{name} optional={node.optional}" for node in step.nodes)
-            case plan.FilterRows():
+            case plan.FilterRows() | plan.Unnest():
                 pass
             case _:
                 assert_never(step)

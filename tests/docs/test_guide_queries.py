@@ -19,7 +19,7 @@ SYNTAX = (
     *("is null", "is not null", " in [", " in $", " contains ", " starts_with ", ": null"),
     *("count(*)", "count(distinct ", "collect(distinct ", "limit $", "limit 10", "offset $"),
     *("insert ", "update ", " set {", "delete ", " where ", " and ", " or ", " from in "),
-    *("for $", "update $", ": [{ "),
+    *("for $", "update $", ": [{ ", "unnest $"),
     *("@description(", "@instruction(", "// ", "/* "),
 )
 

@@ -161,11 +161,13 @@ class Names:
     paths: set[str] = field(default_factory=set)
     values: dict[str, str] = field(default_factory=dict)
     """Names of values of the stage before: `number`, `text` or `other`."""
+    items: set[str] = field(default_factory=set)
+    """Variables of the items of lists of texts."""
 
     def inner(self) -> Names:
         """What a nested block sees."""
-        nodes = self.nodes | self.optional
-        return Names(nodes, {}, dict(self.edges), set(self.paths), dict(self.values))
+        nodes, values = self.nodes | self.optional, dict(self.values)
+        return Names(nodes, {}, dict(self.edges), set(self.paths), values, set(self.items))
 
     @property
     def readable(self) -> dict[str, str]:
@@ -173,7 +175,7 @@ class Names:
 
     @property
     def all(self) -> set[str]:
-        return {*self.nodes, *self.optional, *self.edges, *self.paths}
+        return {*self.nodes, *self.optional, *self.edges, *self.paths, *self.items}
 
 
 class MatchWriter:
@@ -226,7 +228,7 @@ class MatchWriter:
         return f" {{ {self._draw(st.sampled_from(kinds))} }}"
 
     def _clauses(self, names: Names, depth: int) -> list[Clause]:
-        kinds = ["hop", "hop", "hop", "hop", "binding", "filter", "filter", "text"]
+        kinds = ["hop", "hop", "hop", "hop", "binding", "filter", "filter", "text", "unnest"]
         if depth > 0:
             kinds += ["not", "any", "optional", "block"]
         kind = self._draw(st.sampled_from(kinds))
@@ -235,12 +237,37 @@ class MatchWriter:
                 return [self._binding(names)]
             case "hop":
                 return self._hop(names)
+            case "unnest":
+                return self._unnest(names)
             case "filter" | "text":
                 text = self._filter(names) if kind == "filter" else self._text(names)
                 return [Clause(text, needs=frozenset(names.all))] if text else []
         if kind == "block":
             return [Clause(self._block_test(names, depth), needs=frozenset(names.all))]
         return self._block(kind, names, depth)
+
+    def _unnest(self, names: Names) -> list[Clause]:
+        """A list as rows, and possibly a condition on its items."""
+        name = self._fresh()
+        lists = [f'split("x y {name}", " ")', '["x", "x", ""]']
+        lists += [f"${n}.tags" for n, of in names.readable.items() if of == "Person"] * 3
+        lists += [f"collect {{ ${n} near $_ return {{ ${n}.name }} }}" for n in sorted(names.nodes)]
+        found = self._draw(st.sampled_from(lists))
+        unnest = Clause(f"unnest ${name} in {found}", frozenset({name}), frozenset(names.all))
+        names.items.add(name)
+        if self._draw(st.booleans()):
+            return [unnest]
+        other = self._pick(names.readable)
+        tests = [
+            f'${name} >= "x"',
+            f'${name} != "y"',
+            f"${name} is not null",
+            f"${name} = ${other}.name",
+            f"length(${name}) < 2",
+            *(f"${name} = (${each})" for each in sorted(names.items)),
+        ]
+        test = self._draw(st.sampled_from(tests))
+        return [unnest, Clause(test, needs=frozenset({name, other} | names.items))]
 
     def _block_test(self, names: Names, depth: int) -> str:
         """A condition on the value of a block."""
@@ -296,6 +323,7 @@ class MatchWriter:
             names.optional |= {n: t for n, t in inner.readable.items() if n in introduced}
             names.edges |= {n: w for n, w in inner.edges.items() if n in introduced}
             names.paths |= inner.paths & introduced
+            names.items |= inner.items & introduced
         return [Clause(f"{kind} {{ {text} }}", frozenset(introduced), needs)]
 
     def inside(self, names: Names, depth: int) -> tuple[str, Names]:
@@ -487,8 +515,11 @@ class TreeWriter(MatchWriter):
         for _ in range(self._draw(st.integers(1, 4))):
             clauses += self._hop(names, may_close=False)
         for _ in range(self._draw(st.integers(0, 3))):
-            kind = self._draw(st.sampled_from(["filter", "filter", "filter", "not", "any", "hop"]))
-            if kind == "filter":
+            kinds = ["filter", "filter", "filter", "not", "any", "hop", "unnest"]
+            kind = self._draw(st.sampled_from(kinds))
+            if kind == "unnest":
+                clauses += self._unnest(names)
+            elif kind == "filter":
                 clauses.append(Clause(self._filter(names), needs=frozenset(names.all)))
             elif kind == "hop":
                 clauses += self._hop(names)

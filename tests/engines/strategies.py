@@ -120,6 +120,7 @@ class TailWriter:
         found += [f"${name}" for name in names.readable]
         found += [f"${e}.since" for e, word in names.edges.items() if word in EDGE_NUMBERS]
         found += [f"${name}.length" for name in names.paths]
+        found += [f"${name}" for name in names.items] * 2
         found += [name for name, kind in names.values.items() if kind != "other"]
         found += [f"${n}.{NUMBERS[t][0]} * 2 - 1" for n, t in names.readable.items()]
         for name, type_name in names.readable.items():
@@ -171,6 +172,8 @@ class TailWriter:
                 st.sampled_from(
                     [
                         *of_edges,
+                        *(f"count(distinct ${item})" for item in sorted(self._names.items)),
+                        *(f"max(${item})" for item in sorted(self._names.items)),
                         "count(*)",
                         f"count(${name})",
                         f"count(distinct ${name})",

@@ -125,6 +125,11 @@ def _clause(clause: ast.Clause, following: str) -> list[str]:
             return [f"${clause.variable.name} is {negated}{clause.type_name}"]
         case ast.NullTest():
             return [f"{_leading(clause.operand)} is {'not ' if clause.negated else ''}null"]
+        case ast.Unnest():
+            items = print_expression(clause.items)
+            if following.startswith("(") and isinstance(_last_operand(clause.items), ast.AliasRef):
+                items = f"({items})"
+            return [f"unnest ${clause.variable.name} in {items}"]
         case ast.Not():
             return ["not {", *_indented(_clauses(clause.clauses)), "}"]
         case ast.Optional():

@@ -240,8 +240,9 @@ filters = st.one_of(
 )
 
 
+unnests = st.builds(ast.Unnest, variables, expressions, NOWHERE)
 clauses = st.recursive(
-    st.one_of(bindings, hops, filters),
+    st.one_of(bindings, hops, filters, unnests),
     lambda inner: st.one_of(
         st.builds(ast.Not, some(inner), NOWHERE),
         st.builds(ast.Optional, some(inner), NOWHERE),
@@ -523,7 +524,7 @@ def reparsed(node: Any, piece: str) -> Any:
             conditional = read_of(item=f"if({piece}, 1)").items[0].expression
             assert isinstance(conditional, ast.Conditional)
             return conditional.cases[0][0]
-        case ast.Binding() | ast.Hop() | ast.Not() | ast.Optional() | ast.Any():
+        case ast.Binding() | ast.Hop() | ast.Not() | ast.Optional() | ast.Any() | ast.Unnest():
             return read_of(clause=piece).clauses[0]
         case _:
             return read_of(item=piece).items[0].expression

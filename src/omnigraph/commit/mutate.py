@@ -183,7 +183,7 @@ def run_mutation(
     return execution.outcome()
 
 
-STATEMENTS_MAX = 100_000
+STATEMENTS_MAX = 20_000
 """Most statements that the loops of one mutation may run."""
 
 

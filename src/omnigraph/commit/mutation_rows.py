@@ -263,6 +263,8 @@ def _spellings(values: pa.Array, type: ValueType) -> list[str]:
 
 _TEXT = ValueType(Scalar.STRING)
 
+_CHUNKS_MAX = 32
+
 
 class PendingTable:
     """Complete rows, one per id, the last write to each.
@@ -316,7 +318,10 @@ class PendingTable:
 
     def put(self, rows: pa.Table) -> None:
         """Write rows that have the columns of `rows`, over earlier ones with the same ids."""
-        self._rows = _last_of_each_id(pa.concat_tables([self._rows, rows]))
+        together = _last_of_each_id(pa.concat_tables([self._rows, rows]))
+        # A loop of updates adds a chunk with each of them, and every read pays for every chunk.
+        is_scattered = together[ID].num_chunks > _CHUNKS_MAX
+        self._rows = together.combine_chunks() if is_scattered else together
         self._charge(rows=self._rows.num_rows, bytes=self._rows.nbytes)
 
     def adopt(self, committed: pa.Table) -> pa.Table:

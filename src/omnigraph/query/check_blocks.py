@@ -6,7 +6,14 @@ from omnigraph.model.types import ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query.check_return import aggregate_type, output_key
 from omnigraph.query.lower import Block, ComputedBlock
-from omnigraph.query.operands import EdgeVariable, NodeVariable, Operands, VariableScope, node_id
+from omnigraph.query.operands import (
+    EdgeVariable,
+    NodeVariable,
+    Operands,
+    ValueVariable,
+    VariableScope,
+    node_id,
+)
 from omnigraph.query.plan import BoundVariable, Compute, Pattern, SortKey, value_variable
 from omnigraph.syntax import query_ast as ast
 
@@ -144,4 +151,6 @@ def _own_variables(scope: VariableScope) -> tuple[BoundVariable, ...]:
             found.append(BoundVariable(name, "node", bound.type.name))
         elif isinstance(bound, EdgeVariable):
             found.append(BoundVariable(name, "edge", bound.type.name))
+        elif isinstance(bound, ValueVariable):
+            found.append(BoundVariable(name, "value", "", bound.value.type))
     return tuple(found)

@@ -17,11 +17,13 @@ from omnigraph.query.operands import (
     NodeVariable,
     Operands,
     PathVariable,
+    ValueVariable,
     VariableScope,
+    describe,
     property_value,
     type_value,
 )
-from omnigraph.query.plan import HOPS_MAX, Direction, Expand, Stage, value_variable
+from omnigraph.query.plan import HOPS_MAX, Direction, Expand, Stage, Unnest, value_variable
 from omnigraph.query.predicates import check_filter, check_null_test, check_pair
 from omnigraph.schema.catalog import EdgeType, InterfaceType, NodeType
 from omnigraph.syntax import query_ast as ast
@@ -111,6 +113,8 @@ class _BlockChecker:
                     self._block.predicates.append(check_null_test(clause, self._operands))
                 case ast.TypeTest():
                     self._type_test(clause)
+                case ast.Unnest():
+                    self._unnest(clause)
                 case ast.Not():
                     self._not(clause)
                 case ast.Any():
@@ -149,6 +153,20 @@ class _BlockChecker:
                 "without one it would keep or drop every row alike",
             )
         self._block.exclusions.append(self._inner(clause.clauses)[0])
+
+    def _unnest(self, clause: ast.Unnest) -> None:
+        several = self._operands.value(clause.items)
+        if not several.type.is_list or several.type.is_blob:
+            raise self._context.error(
+                "T7", f"{describe(clause.items)} is a {several.type}, not a list", clause.items.span
+            )
+        if clause.variable.is_anonymous:
+            raise self._context.error(
+                "T23", "the item of a list needs a name", clause.variable.span
+            )
+        bound = ValueVariable(clause.variable.name, several.type.item)
+        self._bind_fresh(clause.variable, bound)
+        self._block.unnests.append(Unnest(bound.name, several, bound.value.type))
 
     # --- bindings ---------------------------------------------------------------------------------
 
@@ -244,6 +262,8 @@ class _BlockChecker:
         if variable.is_anonymous:
             return None
         bound = self._scope.lookup(variable.name)
+        if isinstance(bound, ValueVariable):
+            raise self._operands.no_entity(variable, "T23")
         if isinstance(bound, EdgeVariable | PathVariable):
             what = "an edge" if isinstance(bound, EdgeVariable) else "a path"
             raise self._context.error(
@@ -470,7 +490,7 @@ class _BlockChecker:
         if self._scope.lookup(name) is not None or name in self._context.parameters:
             raise self._context.error(
                 "T23",
-                f"`${name}` is already in use; an edge or path needs a fresh name",
+                f"`${name}` is already in use; an edge, path or item needs a fresh name",
                 variable.span,
             )
 
@@ -497,6 +517,8 @@ def _mentions(clause: ast.Clause, parameters: Set[str]) -> set[str]:
             return _read_by(clause.left, parameters) | _read_by(clause.right, parameters)
         case ast.NullTest():
             return _read_by(clause.operand, parameters)
+        case ast.Unnest():
+            return _read_by(clause.items, parameters)
         case ast.Optional():
             return {name for inner in clause.clauses for name in _mentions(inner, parameters)}
         case ast.Any():

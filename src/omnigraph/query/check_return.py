@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
@@ -15,6 +16,7 @@ from omnigraph.query.operands import (
     NodeVariable,
     Operands,
     PathVariable,
+    ValueVariable,
     VariableScope,
     edge_id,
     node_id,
@@ -139,6 +141,8 @@ class _ItemOperands(Operands):
             raise self.unbound(node.variable, "T6")
         if isinstance(bound, PathVariable):
             raise self.bare_binding(node.variable, bound)
+        if isinstance(bound, ValueVariable):
+            raise self.no_entity(node.variable, "T6")
         is_edge = isinstance(bound, EdgeVariable)
         structural: tuple[str, ...] = ("id",)
         if isinstance(bound, EdgeVariable):
@@ -216,7 +220,7 @@ class _StageOperands(_ItemOperands):
         if not self._inside_aggregate:
             if isinstance(node, ast.EntityRef):
                 raise self._refused("a whole entity", node, f"write `${node.variable.name}`")
-            if isinstance(node, ast.Variable) and node.name not in self.context.parameters:
+            if self._is_carried(node):
                 return self._carried(node)
         found = super().item(node)
         if isinstance(found, ex.RecordList) and not self._inside_aggregate:
@@ -225,13 +229,21 @@ class _StageOperands(_ItemOperands):
 
     def name(self, item: ast.ReturnItem) -> str:
         node = item.expression
-        if isinstance(node, ast.Variable) and node.name not in self.context.parameters:
+        if self._is_carried(node):
             if item.alias is not None:
                 raise self._refused("a variable under another name", item, "leave `as` out")
             return node.name
         if item.alias is None and not isinstance(node, ast.AliasRef):
             raise self._refused("a value without a name", item, "add `as name` to it")
         return super().name(item)
+
+    def _is_carried(self, node: ast.Expression) -> TypeGuard[ast.Variable]:
+        """Whether this is a variable that stays one: not a parameter, nor an item of a list."""
+        return (
+            isinstance(node, ast.Variable)
+            and node.name not in self.context.parameters
+            and not isinstance(self.scope.lookup(node.name), ValueVariable)
+        )
 
     def _carried(self, node: ast.Variable) -> ex.CarriedNode:
         bound = self.scope.lookup(node.name)
@@ -551,6 +563,8 @@ class _OrderChecker:
                     value = self._operands.property(key.expression)
                     self._require_orderable(value.type, key)
                     sort_keys.append(self._property_key(value, key))
+                case ast.Variable() if (item := self._item(key.expression)) is not None:
+                    sort_keys.append(self._property_key(item, key))
                 case ast.Variable() if self._is_blob_parameter(key.expression):
                     raise self._context.error(
                         "T24",
@@ -586,6 +600,8 @@ class _OrderChecker:
         """What tells the groups of a limit apart: a node, a property or an alias."""
         value: ex.OutputExpression | None = None
         match node:
+            case ast.Variable() if (item := self._item(node)) is not None:
+                value = item
             case ast.Variable() if node.name not in self._context.parameters:
                 return self._node_keys(node)
             case ast.PropertyRef():
@@ -605,12 +621,11 @@ class _OrderChecker:
 
     def _node_keys(self, node: ast.Variable) -> tuple[ex.Expression, ...]:
         bound = self._operands.scope.lookup(node.name)
-        if not isinstance(bound, NodeVariable):
-            raise (
-                self._operands.unbound(node, "T6")
-                if bound is None
-                else self._operands.bare_binding(node, bound)
-            )
+        if bound is None:
+            raise self._operands.unbound(node, "T6")
+        if isinstance(bound, EdgeVariable | PathVariable):
+            raise self._operands.bare_binding(node, bound)
+        assert isinstance(bound, NodeVariable)
         if not self._reads_output:
             return (ex.EntityId(node.name, ex.STRING.with_nullable(bound.optional)),)
         shown = node_id(node.name, bound)
@@ -730,6 +745,11 @@ class _OrderChecker:
             alias.span,
             suggest_alias(alias.name, self._output.row_values),
         )
+
+    def _item(self, node: ast.Variable) -> ex.Expression | None:
+        """The item of a list that a variable is bound to, if it is."""
+        bound = self._operands.scope.lookup(node.name)
+        return bound.value if isinstance(bound, ValueVariable) else None
 
     def _is_blob_parameter(self, node: ast.Variable) -> bool:
         declared = self._context.parameters.get(node.name)

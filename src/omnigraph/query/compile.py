@@ -18,7 +18,13 @@ from omnigraph.query.check_mutation import check_mutation, check_where
 from omnigraph.query.check_return import check_order, check_return
 from omnigraph.query.expressions import Expression
 from omnigraph.query.lower import keep_locals_apart, lower_block
-from omnigraph.query.operands import Context, EdgeVariable, NodeVariable, VariableScope
+from omnigraph.query.operands import (
+    Context,
+    EdgeVariable,
+    NodeVariable,
+    ValueVariable,
+    VariableScope,
+)
 from omnigraph.query.plan import QueryPlan, ReadPlan
 from omnigraph.schema.catalog import Catalog, TableType
 from omnigraph.syntax import query_ast as ast
@@ -252,7 +258,7 @@ def _type_names(pattern: plan.Pattern) -> Iterator[str]:
             case plan.Stage():
                 yield from (node.type_name for node in step.nodes)
                 yield from _type_names(step.read.pattern)
-            case plan.FilterRows():
+            case plan.FilterRows() | plan.Unnest():
                 pass
             case _:
                 assert_never(step)
@@ -273,7 +279,7 @@ def _is_bounded_by_parameters(pattern: plan.Pattern) -> bool:
             case plan.Stage():
                 if step.read.is_bounded_by_parameters:
                     return True
-            case plan.Scan() | plan.FilterRows():
+            case plan.Scan() | plan.FilterRows() | plan.Unnest():
                 pass
             case _:
                 assert_never(step)
@@ -307,6 +313,8 @@ def _bound_variables(scope: VariableScope, context: Context) -> tuple[plan.Bound
             found.append(plan.BoundVariable(name, "node", bound.type.name))
         elif isinstance(bound, EdgeVariable):
             found.append(plan.BoundVariable(name, "edge", bound.type.name))
+        elif isinstance(bound, ValueVariable):
+            found.append(plan.BoundVariable(name, "value", "", bound.value.type))
         elif bound.kind == "all":
             found.append(plan.BoundVariable(name, "path", ""))
     given = context.values.values()

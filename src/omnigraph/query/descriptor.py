@@ -171,7 +171,7 @@ def _pattern_reads(pattern: plan.Pattern) -> Iterator[TypeUse]:
                     yield from _pattern_reads(alternative)
             case plan.Stage():
                 yield from _pattern_reads(step.read.pattern)
-            case plan.FilterRows():
+            case plan.FilterRows() | plan.Unnest():
                 pass
             case _:
                 assert_never(step)

@@ -94,6 +94,8 @@ def explain_step(step: plan.Step) -> str:
             return f"Compute {step.variable.removeprefix('.')}{_computed(step)}"
         case plan.Stage():
             return f"With {', '.join(column.name for column in step.read.columns)}"
+        case plan.Unnest():
+            return f"Unnest ${step.variable} in {show(step.list)}"
 
 
 def _computed(step: plan.Compute) -> str:
@@ -198,7 +200,8 @@ def show(expression: ex.Expression) -> str:
         case ex.PathLength():
             return f"${expression.variable}.length"
         case ex.BoundValue():
-            return expression.variable.removeprefix(".")
+            name = expression.variable
+            return name[1:] if name.startswith(".") else f"${name}"
         case ex.CarriedNode():
             return f"${expression.variable}"
         case ex.PathEdges():

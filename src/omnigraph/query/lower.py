@@ -28,6 +28,7 @@ from omnigraph.query.plan import (
     Scan,
     Stage,
     Step,
+    Unnest,
 )
 from omnigraph.schema.catalog import Catalog
 
@@ -75,6 +76,7 @@ class Block:
     disjunctions: list[tuple[Block, ...]] = field(default_factory=list)
     optionals: list[tuple[Block, tuple[str, ...]]] = field(default_factory=list)
     computed: list[ComputedBlock] = field(default_factory=list)
+    unnests: list[Unnest] = field(default_factory=list)
     stage: Stage | None = None
     """The stage before, if this is the block of a later match."""
     _outer: frozenset[str] | None = None
@@ -90,6 +92,8 @@ class Block:
                 read |= inner.outer
             for each in self.computed:
                 read |= each.outer
+            for unnest in self.unnests:
+                read |= ex.variables_of(unnest.list)
             self._outer = frozenset(read - self.introduces)
         return self._outer
 
@@ -100,7 +104,8 @@ class Block:
         optional = (name for _, names in self.optionals for name in names)
         staged = self.stage.introduces if self.stage is not None else ()
         computed = (each.step.variable for each in self.computed)
-        every = chain(self.nodes, bound, optional, staged, computed)
+        items = (each.variable for each in self.unnests)
+        every = chain(self.nodes, bound, optional, staged, computed, items)
         return frozenset(name for name in every if name is not None)
 
     @property
@@ -162,6 +167,10 @@ def _rename(block: Block, names: dict[str, str]) -> None:
     ]
     block.predicates = [ex.renamed(predicate, names) for predicate in block.predicates]
     block.optionals = [(inner, tuple(map(new, bound))) for inner, bound in block.optionals]
+    block.unnests = [
+        replace(each, variable=new(each.variable), list=ex.renamed(each.list, names))
+        for each in block.unnests
+    ]
     for each in block.computed:
         _rename_shown(each, names)
     for inner in chain(block.local_blocks, block.optional_blocks):
@@ -186,6 +195,9 @@ def retype(block: Block, name: str, type_name: str) -> None:
         return None
 
     block.predicates = [ex.rewrite(predicate, replacement) for predicate in block.predicates]
+    block.unnests = [
+        replace(each, list=ex.rewrite(each.list, replacement)) for each in block.unnests
+    ]
     for each in block.computed:
         if name not in each.block.nodes:
             each.rewrite(lambda expression: ex.rewrite(expression, replacement))
@@ -289,6 +301,8 @@ class _Ordering:
         )
         self._computed = _Tests(block.computed)
         self._computed.enter((each.outer for each in block.computed), self._is_bound)
+        self._unnests = _Tests(block.unnests)
+        self._unnests.enter((ex.variables_of(each.list) for each in block.unnests), self._is_bound)
         self._later: list[ComputedBlock] = []
         """Blocks that no condition reads: they run last, on the fewest rows."""
         self._hops = _WaitingHops(block.hops, self._is_bound)
@@ -306,7 +320,7 @@ class _Ordering:
             hop = self._hops.next()
             if hop is not None:
                 self._expand(hop)
-            else:
+            elif not self._unnest():
                 start = next((name for name in starts if name not in self._bound), None)
                 if start is None:
                     break
@@ -317,6 +331,8 @@ class _Ordering:
             for name in introduced:
                 self._bind(name)
             self._test_what_is_ready()
+            while self._unnest():
+                self._test_what_is_ready()
         for each in self._later:
             self._compute(each)
         return Pattern(tuple(self._steps))
@@ -336,6 +352,7 @@ class _Ordering:
             self._exclusions.bind(name)
             self._disjunctions.bind(name)
             self._computed.bind(name)
+            self._unnests.bind(name)
             self._hops.bind(name)
 
     def _inner(self, block: Block) -> Pattern:
@@ -399,6 +416,18 @@ class _Ordering:
         self._steps.append(replace(computed.step, pattern=self._inner(computed.block)))
         self._bind(computed.step.variable)
 
+    def _unnest(self) -> bool:
+        """Unnest the lists that can be read now; whether there was one.
+
+        After the hops, whose results may read no list, and before the scan of another variable,
+        which may be joined by an item.
+        """
+        ready = self._unnests.take_ready()
+        for step in ready:
+            self._steps.append(step)
+            self._bind(step.variable)
+        return bool(ready)
+
     def _test_what_is_ready(self) -> None:
         ready = self._predicates.take_ready()
         if ready:
@@ -408,7 +437,8 @@ class _Ordering:
         for several in self._disjunctions.take_ready():
             self._steps.append(Exists(tuple(map(self._inner, several))))
         for computed in self._computed.take_ready():
-            if not self._predicates.is_awaited(computed.step.variable):
+            variable = computed.step.variable
+            if not (self._predicates.is_awaited(variable) or self._unnests.is_awaited(variable)):
                 self._later.append(computed)
                 continue
             self._compute(computed)

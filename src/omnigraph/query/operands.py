@@ -48,7 +48,21 @@ class PathVariable:
     kind: ast.PathKind = "one"
 
 
-BoundAs: TypeAlias = NodeVariable | EdgeVariable | PathVariable
+@dataclass(frozen=True, slots=True)
+class ValueVariable:
+    """A variable bound to the items of a list."""
+
+    name: str
+    item: ValueType
+    optional: bool = False
+
+    @property
+    def value(self) -> ex.BoundValue:
+        """What reads it; an item may be null."""
+        return ex.BoundValue(self.name, self.item.with_nullable(True))
+
+
+BoundAs: TypeAlias = NodeVariable | EdgeVariable | PathVariable | ValueVariable
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +253,8 @@ class Operands:
             raise self.unbound(node.variable, "T6")
         if isinstance(bound, PathVariable):
             return self._path_property(node, bound)
+        if isinstance(bound, ValueVariable):
+            raise self.no_entity(node.variable, "T6")
         if node.name == ast.TYPE and isinstance(bound, NodeVariable):
             return type_value(node.variable.name, bound)
         declared = bound.type.properties.get(node.name)
@@ -252,6 +268,15 @@ class Operands:
                 "fetch it with `omnigraph blob get`",
             )
         return property_value(node.variable.name, bound, declared)
+
+    def no_entity(self, variable: ast.Variable, code: str) -> Exception:
+        """The error for a value in the place of a node or an edge."""
+        return self.context.error(
+            code,
+            f"`${variable.name}` is an item of a list, not a node",
+            variable.span,
+            f"`${variable.name}` alone is its value",
+        )
 
     def unbound(
         self, variable: ast.Variable, code: str | None, also: Iterable[str] = ()
@@ -273,7 +298,7 @@ class Operands:
         self, code: str, bound: BoundAs, name: str, span: Span, variable: str | None = None
     ) -> Exception:
         """The error for a property its type does not have."""
-        assert not isinstance(bound, PathVariable)
+        assert not isinstance(bound, PathVariable | ValueVariable)
         kind = "edge type" if isinstance(bound, EdgeVariable) else "node type"
         hint = did_you_mean(name, bound.type.properties)
         if isinstance(bound.type, InterfaceType):
@@ -311,6 +336,8 @@ class Operands:
         bound = self.scope.lookup(node.name)
         if bound is None:
             raise self.unbound(node, None, also=self.context.parameters)
+        if isinstance(bound, ValueVariable):
+            return bound.value
         if isinstance(bound, EdgeVariable | PathVariable):
             raise self.bare_binding(node, bound)
         raise self.context.error(
@@ -392,7 +419,7 @@ class Operands:
 
 def property_value(variable: str, bound: BoundAs, declared: Property) -> ex.PropertyValue:
     """The typed read of a declared property; nullable if its variable is."""
-    assert not isinstance(bound, PathVariable)
+    assert not isinstance(bound, PathVariable | ValueVariable)
     return ex.PropertyValue(
         variable,
         "edge" if isinstance(bound, EdgeVariable) else "node",

@@ -234,7 +234,17 @@ class Compute:
     limit: RowCount | None = None
 
 
-Step: TypeAlias = Scan | Expand | FilterRows | Exclude | Exists | Extend | Stage | Compute
+@dataclass(frozen=True, slots=True)
+class Unnest:
+    """`unnest`: extend each row by every item of a list, null items included; a `BoundValue` reads
+    it. A row whose list is null or empty is extended by nothing, and gone."""
+
+    variable: str
+    list: Expression
+    type: ValueType
+
+
+Step: TypeAlias = Scan | Expand | FilterRows | Exclude | Exists | Extend | Stage | Compute | Unnest
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +410,7 @@ def _pattern_within(pattern: Pattern, parameters: Mapping[str, object]) -> Patte
                 steps.append(Exists(inner))
             case Stage():
                 steps.append(replace(step, read=step.read.within(parameters)))
-            case Scan() | FilterRows():
+            case Scan() | FilterRows() | Unnest():
                 steps.append(step)
             case _:
                 assert_never(step)

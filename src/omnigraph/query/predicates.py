@@ -14,7 +14,6 @@ from omnigraph.query.operands import (
     EdgeVariable,
     NodeVariable,
     Operands,
-    PathVariable,
     comparable,
     edge_id,
     is_empty_list,
@@ -399,7 +398,7 @@ def _searched_property(
     bound = operands.scope.lookup(field.variable.name)
     if bound is None:
         raise operands.unbound(field.variable, code)
-    if isinstance(bound, EdgeVariable | PathVariable):
+    if not isinstance(bound, NodeVariable):
         raise context.error(
             "T23",
             f"`{call.function}` searches nodes; `${field.variable.name}` is not a node",

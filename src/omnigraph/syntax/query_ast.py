@@ -349,7 +349,16 @@ class Any:
     span: Span
 
 
-Clause = Binding | Hop | Filter | NullTest | TypeTest | Not | Optional | Any
+@dataclass(frozen=True, slots=True)
+class Unnest:
+    """`unnest $variable in list`: a row for each item of the list."""
+
+    variable: Variable
+    items: Expression
+    span: Span
+
+
+Clause = Binding | Hop | Filter | NullTest | TypeTest | Not | Optional | Any | Unnest
 
 # --- reads ----------------------------------------------------------------------------------------
 

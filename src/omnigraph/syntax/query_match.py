@@ -7,6 +7,7 @@ Alternatives are ordered, and one token of lookahead behind the edge word decide
            | var [ var ":" ] ( word | "<" word ">" ) [ "{" bound "," [ bound ] "}" ] var
              [ "via" [ "all" ] var | "via" "cheapest" var "by" var "." name ]
            | var "is" [ "not" ] Type
+           | "unnest" var "in" expression
            | filter | text predicate | "exists" block
     bound  = int | var
 
@@ -25,6 +26,7 @@ from omnigraph.syntax.query_expressions import (
     FOREIGN_OPERATORS,
     U32_MAX,
     QueryStream,
+    parse_expression,
     parse_reference,
     parse_value,
 )
@@ -74,6 +76,8 @@ def parse_clause(stream: QueryStream) -> ast.Clause:
         return _variable_clause(stream)
     if token.kind is TokenKind.WORD:
         after = stream.peek()
+        if token.text == "unnest" and after.kind is TokenKind.VAR:
+            return _unnest(stream)
         if after.text == "{" and token.text not in ("case", *ast.BLOCK_FUNCTIONS):
             return _block_clause(stream, token)
         if after.text != "{" and not _starts_operand(after):
@@ -160,6 +164,15 @@ def _type_test(stream: QueryStream) -> ast.TypeTest:
     name = stream.type_name("after `is`")
     span = stream.span_from(variable.span.start)
     return ast.TypeTest(variable, name.text, name.span, negated, span)
+
+
+def _unnest(stream: QueryStream) -> ast.Unnest:
+    start = stream.advance().span.start
+    variable = stream.variable()
+    if not stream.take_word("in"):
+        hint = f"write `unnest ${variable.name} in $x.tags`"
+        stream.unexpected("`in`", f"after `unnest ${variable.name}`", hint=hint)
+    return ast.Unnest(variable, parse_expression(stream), stream.span_from(start))
 
 
 # --- bindings and hops ----------------------------------------------------------------------------

@@ -49,4 +49,8 @@ def _compare(step: plan.Compute, left: Row, right: Row) -> int:
             return -difference if key.descending else difference
     if not step.order or step.distinct:
         return compare(_shown(step, left), _shown(step, right))
-    return compare(*([shown_id(row.solution, t.name) for t in step.ties] for row in (left, right)))
+    return compare(*([_tie(row, tie) for tie in step.ties] for row in (left, right)))
+
+
+def _tie(row: Row, tie: plan.BoundVariable) -> Any:
+    return row.solution[tie.name] if tie.kind == "value" else shown_id(row.solution, tie.name)

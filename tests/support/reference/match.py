@@ -23,6 +23,7 @@ class Match:
     """What a stage hands on."""
     block: Callable[[plan.Compute, list[Solution]], Any]
     """The value of a block, given its solutions."""
+    value: Callable[[Solution, ex.Expression], Any]
 
     def solutions(self, pattern: plan.Pattern, start: Solution | None = None) -> list[Solution]:
         """Every way to extend ``start`` by what the pattern asks for."""
@@ -51,6 +52,9 @@ class Match:
             case plan.Compute():
                 found = self.solutions(step.pattern, solution)
                 return [{**solution, step.variable: self.block(step, found)}]
+            case plan.Unnest():
+                items = self.value(solution, step.list) or []
+                return [{**solution, step.variable: item} for item in items]
             case plan.Stage():
                 handed = self.rows(step.read)
                 variables = {value.name: value.variable for value in step.values}

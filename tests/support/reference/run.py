@@ -66,6 +66,7 @@ class Reference:
             lambda step, found: block_value(
                 step, list(map(row, found)), _row_count(step.limit, parameters)
             ),
+            lambda solution, expression: row(solution).value(expression),
         )
         solutions = match.solutions(read.pattern)
         ranked = None if read.rank is None else ranking(read.rank, solutions, search, limit)
@@ -111,6 +112,8 @@ def _conditions(pattern: plan.Pattern) -> Iterator[ex.Expression]:
             case plan.Compute():
                 yield from _conditions(step.pattern)
                 yield from (value for _, value in step.items)
+            case plan.Unnest():
+                yield step.list
             case plan.Stage():
                 yield from _expressions(step.read)
             case _:

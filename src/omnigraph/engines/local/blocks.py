@@ -104,7 +104,7 @@ def _lists(
     keys += [(taken(values.column(key.expression), rows), key.descending) for key in step.order]
     if not step.order or step.distinct:
         keys += [(taken(item, rows), False) for item in items]
-    keys += [(taken(column, rows), False) for column in _ids(session, step, values.frame)]
+    keys += [(taken(column, rows), False) for column in _ids(session, step, values)]
     rows = rows[ordered_rows(keys, (), len(rows), None)]
     sizes = np.bincount(tags[rows], minlength=bindings)
     limit = session.run.row_count(step.limit)
@@ -122,12 +122,16 @@ def _lists(
     return pa.ListArray.from_arrays(pa.array(offsets), inner)
 
 
-def _ids(session: Session, step: plan.Compute, frame: BindingTable) -> list[pa.Array]:
+def _ids(session: Session, step: plan.Compute, values: BindingValues) -> list[pa.Array]:
     """What orders the solutions of a binding that the keys leave equal."""
+    frame = values.frame
     found: list[pa.Array] = []
     for tie in step.ties:
         slots = frame.bound[tie.name]
-        if tie.kind == "edge":
+        if tie.kind == "value":
+            assert tie.value_type is not None
+            found.append(values.column(ex.BoundValue(tie.name, tie.value_type)))
+        elif tie.kind == "edge":
             found.append(
                 session.edge_values(tie.name, "id", pa.string(), slots)
                 if len(slots)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.engines.base import StepReport
 from omnigraph.engines.local import order
@@ -127,6 +128,8 @@ class PatternMatcher:
                 return self._stage(step), "rows of the stage before"
             case plan.Compute():
                 return frame, "where the value is read"
+            case plan.Unnest() as step:
+                return self._unnest(step, frame, needed), "items of lists"
             case _:
                 assert_never(one.step)
 
@@ -156,6 +159,26 @@ class PatternMatcher:
             self.session.values_of[value.variable] = columns[value.name]
             bound[value.variable] = numbers
         return BindingTable(rows.row_count, bound)
+
+    def _unnest(
+        self, step: plan.Unnest, frame: BindingTable, needed: frozenset[str]
+    ) -> BindingTable:
+        """A row for each item of a list; the items are values with numbers."""
+        lists = BindingValues(self.session, frame).column(step.list)
+        counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+        reserve_rows(int(counts.sum()), 4 * len(needed) + 8)
+        expanded = frame.only(needed).repeat(counts)
+        if step.variable not in needed:
+            return expanded
+        items = lists.flatten()
+        # The pattern of a block may run several times: rows of earlier runs keep their numbers.
+        known = self.session.values_of.get(step.variable)
+        start = 0 if known is None else len(known)
+        self.session.values_of[step.variable] = (
+            items if known is None else pa.concat_arrays([known, items])
+        )
+        numbers = np.arange(start, start + len(items), dtype=np.int32)
+        return expanded.binding(step.variable, numbers)
 
     def _scan(
         self, one: PreparedStep, step: plan.Scan, frame: BindingTable, needed: frozenset[str]
@@ -440,8 +463,8 @@ def join_keys(scan: PreparedStep, following: PreparedStep | None) -> JoinKeys | 
 
 
 def _joinable(expression: ex.Expression) -> bool:
-    """Whether equal values have equal codes: stored values other than floats."""
-    kinds = (ex.PropertyValue, ex.EntityId)
+    """Whether equal values have equal codes: values that rows have, other than floats."""
+    kinds = (ex.PropertyValue, ex.EntityId, ex.BoundValue)
     return (
         isinstance(expression, kinds)
         and expression.type.is_plain_scalar

@@ -279,6 +279,8 @@ class _Preparation:
                 case plan.Compute():
                     self.computed[step.variable] = step
                     self._learn_variables(step.pattern, optional=optional)
+                case plan.Unnest():
+                    self.variables[step.variable] = VariableInfo("value", "", optional)
                 case plan.FilterRows():
                     pass
                 case _:
@@ -376,6 +378,8 @@ class _Preparation:
             case plan.Compute():
                 block = self._block(step.variable)
                 return PreparedStep(block.step, needed, (block.pattern,))
+            case plan.Unnest():
+                return PreparedStep(replace(step, list=self.rewritten(step.list)), needed)
             case _:
                 assert_never(step)
 
@@ -395,6 +399,8 @@ class _Preparation:
             case plan.Exclude() | plan.Exists() | plan.Extend():
                 for pattern in one.patterns:
                     read |= pattern.reads
+            case plan.Unnest():
+                read |= self._reads(step.list)
             case plan.Stage() | plan.Compute():
                 pass  # what reads the value of a block reads what the block reads
             case _:
@@ -415,7 +421,7 @@ class _Preparation:
         required: set[str] = set()
         for one in steps[1:]:
             step = one.step
-            if isinstance(step, plan.Scan | plan.Extend):
+            if isinstance(step, plan.Scan | plan.Extend | plan.Unnest):
                 return None
             if not isinstance(step, plan.Expand):
                 tests.append((one, self._step_reads(one)))
@@ -564,7 +570,7 @@ def _last_hop(pattern: PreparedPattern, by: plan.GroupBy) -> LastHop | None:
                 unread and (not after.steps or unless is not None),
                 unless,
             )
-        if isinstance(step, plan.Scan | plan.Extend):
+        if isinstance(step, plan.Scan | plan.Extend | plan.Unnest):
             return None
     return None
 
@@ -581,7 +587,7 @@ def _excluded_link(steps: tuple[PreparedStep, ...], hop: plan.Expand) -> plan.Ex
 
 def _introduced(step: plan.Step) -> frozenset[str]:
     match step:
-        case plan.Scan():
+        case plan.Scan() | plan.Unnest():
             return frozenset([step.variable])
         case plan.Expand():
             names = {step.edge_variable, step.path_variable} - {None}

@@ -113,6 +113,8 @@ class PatternMatcher:
             case plan.Scan() | plan.FilterRows() as step:
                 for predicate in step.predicates:
                     found.update(keys_read(predicate, calls))
+            case plan.Unnest() as step:
+                found.update(keys_read(step.list, calls))
             case plan.Stage():
                 pass
             case _:
@@ -192,6 +194,8 @@ class PatternMatcher:
                 return self._stage(step), "rows of the stage before"
             case plan.Compute() as step:
                 return self._compute(one.patterns[0], step, bindings), "left join of values"
+            case plan.Unnest() as step:
+                return self._unnest(step, bindings), "items of lists"
             case _:
                 assert_never(one.step)
 
@@ -236,6 +240,14 @@ class PatternMatcher:
                 together = bindings.rows.join(nodes, same, how).drop(node_id)
                 bindings = bindings.joined(together, found)
         return bindings
+
+    def _unnest(self, step: plan.Unnest, bindings: Bindings) -> Bindings:
+        """A row for each item of a list."""
+        lists, made = self.tables.names.new(), self.tables.names.new()
+        # In a column of its own first: Spark refuses some functions inside a generator.
+        frame = bindings.rows.withColumn(lists, self.values(bindings).column(step.list))
+        frame = frame.withColumn(made, F.explode(F.col(lists))).drop(lists)
+        return bindings.joined(frame, {(step.variable, ID): made})
 
     def _scan(self, one: PreparedStep, step: plan.Scan, bindings: Bindings) -> tuple[Bindings, str]:
         frame, names, strategy = self._nodes(one, step)
@@ -472,8 +484,11 @@ class PatternMatcher:
             ]
             if not order or step.distinct:
                 sorting += [p for name, value in shown for p in sort_keys(F.col(name), value.type)]
-            for name, variable in ties:
-                sorting += self._tie_keys(variable, F.col(name))
+            for (name, variable), tie in zip(ties, step.ties, strict=True):
+                if tie.value_type is not None:
+                    sorting += sort_keys(F.col(name), tie.value_type)
+                else:
+                    sorting += self._tie_keys(variable, F.col(name))
             items = [name for name, _ in shown]
             found, value = self._listed(step, found, list(fresh.values()), items, sorting)
         elif step.function == "count" or step.function == "exists":  # noqa: PLR1714 - for types

@@ -66,6 +66,8 @@ class Needs:
                     needs._add(one.step.predicates, prepared)
                 case plan.Expand():
                     needs._add(tested_after(one.step), prepared)
+                case plan.Unnest():
+                    needs._add([one.step.list], prepared)
                 case plan.Compute():
                     needs._add([value for _, value in one.step.items], prepared)
                     needs._add([key.expression for key in one.step.order], prepared)

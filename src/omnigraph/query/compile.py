@@ -15,7 +15,8 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.check_match import check_match
 from omnigraph.query.check_mutation import check_mutation, check_where
-from omnigraph.query.check_return import check_order, check_return
+from omnigraph.query.check_order import check_order
+from omnigraph.query.check_return import check_return
 from omnigraph.query.expressions import Expression
 from omnigraph.query.lower import keep_locals_apart, lower_block
 from omnigraph.query.operands import (

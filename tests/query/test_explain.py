@@ -221,3 +221,45 @@ def test_c_qry_082_a_block_stands_where_its_condition_is_tested_or_else_last():
           Return c.name = $c.name, x = collect#2
         """
     )
+
+
+def test_c_qry_089_a_list_is_unnested_after_the_hops_and_before_another_scan():
+    text = """
+    query q() {
+        match {
+            $b: Book
+            unnest $tag in $b.tags
+            $tag != "new"
+            $s: Shop
+            $a wrote $b
+        }
+        return { $tag, $a.name, $s } order { $tag }
+    }
+    """
+    assert explained(text) == lines(
+        """
+        read q
+          Scan $b: Book
+          Expand $b <-Wrote- $a: Author
+          Unnest $tag in $b.tags
+          Filter where $tag != "new"
+          Scan $s: Shop
+          Order by $tag
+          Return tag = $tag, a.name = $a.name, s = $s
+        """
+    )
+
+
+def test_c_qry_090_the_statements_of_a_loop_are_inside_of_it():
+    text = """
+    query q($books: [{ isbn: String, pages: I32? }]) {
+        for $n in $books { update $b: Book set { pages: $b.pages + $n.pages } where isbn = $n.isbn }
+    }
+    """
+    assert explained(text) == lines(
+        """
+        mutation q($books: [{ isbn: String, pages: I32? }])
+          ForEach $n in $books
+            UpdateNodes Book {pages: $b.pages + $n.pages} where isbn = $n.isbn
+        """
+    )

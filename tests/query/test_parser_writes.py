@@ -204,6 +204,12 @@ def test_a_predicate_ends_where_the_next_statement_begins():
             None,
         ),
         ("insert A { x: 1 } inser A { x: 1 }", "expected `insert`, `update`", "`insert`"),
+        ("for x in $l { delete A where x = 1 }", "expected a variable after `for`", "`$x`"),
+        ("for $x of $l { delete A where x = 1 }", "expected `in` after `for $x`", None),
+        ("for $x in [1] { delete A where x = 1 }", "expected a list parameter after `in`", "pass"),
+        ("for $x in $l { }", "expected a statement in the loop, found '}'", None),
+        ("for $x in $l delete A where x = 1", "expected `{` in the loop, found 'delete'", None),
+        ("update $a A set { x: 1 } where y = 2", "expected `:` and a type after `update $a`", None),
     ],
 )
 def test_malformed_statements_are_refused(text, reason, hint):

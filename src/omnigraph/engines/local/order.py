@@ -34,6 +34,9 @@ _MOVES_MAX = 9
 _STAGE_ROWS = 100.0
 """What a stage is expected to hand on."""
 
+_LIST_ITEMS = 3.0
+"""How many items a list is expected to have."""
+
 _RANGE_SHARE = 0.3
 _TEST_SHARE = 0.5
 """What is expected to pass a comparison, and another condition."""
@@ -448,6 +451,8 @@ def expected_rows(step: plan.Step, rows: float, sizes: Sizes) -> float:
             return max(rows, _expected_of(step.pattern, rows, sizes))
         case plan.Compute():
             return rows
+        case plan.Unnest():
+            return rows * _LIST_ITEMS
         case _:
             assert_never(step)
 

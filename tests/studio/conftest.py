@@ -89,6 +89,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         GraphSpec("default", str(root), (SOCIAL / "queries.gq",)),
         GraphSpec("big", str(big_graph(root.with_name("big.omni")))),
         GraphSpec("crowd", str(crowd(root.with_name("crowd.omni")))),
+        GraphSpec("empty", og.init(root.with_name("empty.omni"), SOCIAL / "schema.pg").uri),
     )
     with serving(*specs, environment={}, studio=True, owner=OwnerSession(OWNER)) as live:
         yield live

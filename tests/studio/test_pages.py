@@ -438,6 +438,26 @@ def test_a_branch_is_compared_and_merged(studio: Studio):
     graph.mutate(change.replace("Oslo", "Porto"), actor=OWNER)
 
 
+def test_an_empty_graph_shows_how_to_load_a_file_and_what_a_review_is(
+    studio: Studio, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    page = studio.page
+    studio.go("reviews", graph="empty")
+    expect(studio.main()).to_contain_text("A change request asks to merge a branch into another")
+    studio.go("explore", graph="empty")
+    help = page.get_by_role("region", name="The graph is empty")
+    (tmp_path / "records.jsonl").write_text(help.get_by_label("A record").inner_text())
+    program, *words = shlex.split(help.get_by_label("The command").inner_text())
+    assert program == "omnigraph"
+    # What it says is done, and it says so no more.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMNIGRAPH_BEARER_TOKEN", token)
+    in_a_thread(lambda: main(words))
+    page.reload()
+    expect(page.get_by_role("link", name="Group 1")).to_be_visible()
+    expect(help).to_have_count(0)
+
+
 def test_an_entity_is_shown_as_it_was_at_an_older_commit(studio: Studio):
     page = studio.page
     studio.go("entity", type="Person", id="bruno")

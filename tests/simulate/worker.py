@@ -6,6 +6,7 @@ tells whether an owner lives, so no lock of the machine comes between the proces
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from dataclasses import replace
@@ -68,6 +69,7 @@ class Stage:
 
 def serve(scheduler: Connection, environment: dict[str, str], plant: str | None) -> None:
     """Perform one operation after the other until the scheduler closes the connection."""
+    logging.disable(logging.WARNING)
     enter({**environment, "OMNIGRAPH_MAINTENANCE_CONCURRENCY": "1"})
     stage = Stage(scheduler)
     for point in Failpoint:

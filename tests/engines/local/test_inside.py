@@ -113,3 +113,23 @@ def test_blocks_solved_from_the_inside_leave_the_same_rows(
     assert strategy in [step.strategy for step in steps]
     # The variable with the equality is scanned, and not tested row by row.
     assert any(step.step.startswith("Scan $") and " = " in step.step for step in steps)
+
+
+def test_a_block_of_two_variables_is_solved_once_for_the_one_with_few_nodes(graph: og.Graph):
+    text = """
+        query q() {
+            match {
+                $me: Person { name: "p007" }  $me knows{1,40} $near  $near livesIn $c
+                not { $me knows{1,9} $other  $other.age != 3  $other livesIn $c }
+            }
+            return { $c.name as c, count(*) as n } order { c }
+        }
+    """
+    found = with_engine(graph)[0].query(text, explain=True)
+    # Up to 120 steps ahead of 7 are the cities 0 to 12; 27 steps ahead those up to 3.
+    assert [row["c"] for row in found.to_pylist()] == [
+        f"c{no}" for no in (10, 11, 12, 4, 5, 6, 7, 8, 9)
+    ]
+    assert found.explain is not None and found.explain.run is not None
+    inner = [s for s in found.explain.run.steps if "Knows{1,9}" in s.step]
+    assert [step.rows for step in inner] == [27]

@@ -34,7 +34,7 @@ def block_values(session: Session, block: PreparedBlock, frame: BindingTable) ->
     """The value of a block for each row."""
     outer, binding = _distinct(frame.only(block.reads))
     matcher = PatternMatcher(session)
-    inside = matcher.from_inside(block.pattern, outer.count)
+    inside = matcher.from_inside(block.pattern, outer)
     if inside is not None:
         tags = same_binding(inside, outer, block.reads)
         found = np.flatnonzero(tags >= 0)

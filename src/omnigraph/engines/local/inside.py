@@ -64,6 +64,38 @@ def from_inside(block: plan.Pattern, around: Mapping[str, str], sizes: Sizes) ->
     return best
 
 
+@dataclass(frozen=True, slots=True)
+class FromOne:
+    """A block solved for the nodes of one of two variables around it: it binds the other."""
+
+    name: str
+    pattern: plan.Pattern
+    each_start: float
+    """The cost for each of these nodes."""
+    each_row: float
+    """What solving the block costs for each row around it."""
+
+
+def from_one(block: plan.Pattern, around: Mapping[str, str], sizes: Sizes) -> list[FromOne]:
+    """The ways to solve a block that reads two node variables from one of them.
+
+    Rows may bind few different nodes of one and many of the other.
+    """
+    if len(around) != READS_MAX or not _is_movable(block):
+        return []
+    outside = Parts.made(None, block.steps, frozenset(around))
+    each_row = None if outside is None else Orders(outside, sizes, 1.0).written()
+    found: list[FromOne] = []
+    for name in around:
+        parts = Parts.made(None, block.steps, frozenset([name]))
+        if parts is None or each_row is None:
+            continue
+        solved = _solved(parts, frozenset(around), sizes, max(each_row, 1.0))
+        if solved is not None:
+            found.append(FromOne(name, solved.pattern, solved.each_start, solved.each_row))
+    return found
+
+
 def _solved(
     parts: Parts, reads: frozenset[str], sizes: Sizes, each_row: float
 ) -> FromInside | None:

@@ -27,10 +27,15 @@ from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.grouping import codes_of
 from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.nodes import NodeTable
-from omnigraph.engines.local.prepared import PreparedPattern, PreparedStep, single_test
+from omnigraph.engines.local.prepared import (
+    PreparedFromOne,
+    PreparedPattern,
+    PreparedStep,
+    single_test,
+)
 from omnigraph.engines.local.reach import Neighbours, PresentOnly, reach
 from omnigraph.engines.local.scan import masked_nodes, scanned
-from omnigraph.engines.local.sorting import stable_order
+from omnigraph.engines.local.sorting import sorted_distinct, stable_order
 from omnigraph.engines.local.tables import Session
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
@@ -351,7 +356,7 @@ class PatternMatcher:
             edges = self.session.tables.edges(test, frame.count)
             targets = self.session.tables.nodes(test.target_type)
             return self._is_linked(test, frame, edges, targets)
-        inside = self.from_inside(pattern, frame.count)
+        inside = self.from_inside(pattern, frame)
         if inside is not None:
             return same_binding(frame, inside, pattern.reads) >= 0
         tagged = frame.only(pattern.reads).binding(_TAG, np.arange(frame.count, dtype=np.int32))
@@ -359,15 +364,28 @@ class PatternMatcher:
         mask[found.bound[_TAG]] = True
         return mask
 
-    def from_inside(self, pattern: PreparedPattern, rows: int) -> BindingTable | None:
-        """All solutions of a block, found from the inside if that costs less for so many rows."""
+    def from_inside(self, pattern: PreparedPattern, frame: BindingTable) -> BindingTable | None:
+        """Solutions of a block that are found without asking each row, if that costs less.
+
+        They are all solutions, or those of the nodes that rows bind one variable to.
+        """
+        rows = frame.count
         inside = pattern.inside
-        if inside is None or rows * inside.each_row < order.WORTH_INSIDE:
+        if inside is not None and rows * inside.each_row >= order.WORTH_INSIDE:
+            start = self.run(inside.start, BindingTable.unit())
+            if start.count * inside.each_start * order.GAIN_MIN <= rows * inside.each_row:
+                return self.run(inside.rest, start, pattern.reads) if inside.rest.steps else start
+        best: tuple[float, PreparedFromOne, Bound] | None = None
+        for one in pattern.from_one:
+            if rows * one.each_row >= order.WORTH_INSIDE:
+                nodes = sorted_distinct(frame.bound[one.name].copy())
+                cost = len(nodes) * one.each_start
+                if cost * order.GAIN_MIN <= rows * one.each_row and (not best or cost < best[0]):
+                    best = cost, one, nodes
+        if best is None:
             return None
-        start = self.run(inside.start, BindingTable.unit())
-        if start.count * inside.each_start * order.GAIN_MIN > rows * inside.each_row:
-            return None
-        return self.run(inside.rest, start, pattern.reads) if inside.rest.steps else start
+        _, one, nodes = best
+        return self.run(one.pattern, BindingTable(len(nodes), {one.name: nodes}), pattern.reads)
 
     def _reads_optional(self, step: plan.Expand) -> bool:
         variables = self.session.prepared.variables

@@ -13,12 +13,13 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from omnigraph.engines.local.inside import can_be_driven, driven, from_inside
+from omnigraph.engines.local.inside import can_be_driven, driven, from_inside, from_one
 from omnigraph.engines.local.order import Sizes, is_open, ordered
 from omnigraph.engines.local.prepared import (
     Anchor,
     LastHop,
     PreparedBlock,
+    PreparedFromOne,
     PreparedInside,
     PreparedPattern,
     PreparedRead,
@@ -321,10 +322,20 @@ class _Preparation:
         if self.sizes is None:
             self.has_choice |= bool(types)
             return prepared
+        self.has_choice = True
+        ways = tuple(
+            PreparedFromOne(
+                one.name,
+                self._pattern(one.pattern, needed | prepared.reads),
+                one.each_start,
+                one.each_row,
+            )
+            for one in from_one(pattern, types, self.sizes)
+        )
+        prepared = replace(prepared, from_one=ways)
         found = from_inside(pattern, types, self.sizes)
         if found is None:
             return prepared
-        self.has_choice = True
         whole = self._pattern(found.pattern, needed | prepared.reads)
         inside = PreparedInside(
             PreparedPattern(whole.steps[:1], frozenset()),

@@ -57,6 +57,18 @@ class PreparedPattern:
     """Variables bound outside that the pattern reads."""
     inside: PreparedInside | None = None
     """Of a block: another way to solve it, if it may be cheaper."""
+    from_one: tuple[PreparedFromOne, ...] = ()
+    """Of a block that reads two variables: the ways to solve it for the nodes of one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFromOne:
+    """A block that is solved for the nodes of one variable and binds the other: see `FromOne`."""
+
+    name: str
+    pattern: PreparedPattern
+    each_start: float
+    each_row: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 import omnigraph as og
+from bench.studio import new_graph as crowd
 from omnigraph.graph import Graph
 from omnigraph.server.auth import OwnerSession
 from omnigraph.server.config import GraphSpec
@@ -109,18 +110,6 @@ def big_graph(root: Path) -> Path:
     og.init(root, schema).load(
         frames={"Person": people, "Knows": knows}, mode="append", engine="local"
     )
-    return root
-
-
-def crowd(root: Path) -> Path:
-    """2,000 people of whom each knows two or three others."""
-    schema = "node Person { handle: String @key } edge Knows: Person -> Person"
-    sources = [number % 2000 for number in range(5000)]
-    targets = [(number * 7 + number // 2000 * 31 + 1) % 2000 for number in range(5000)]
-    knows = {name: [f"p{n}" for n in ns] for name, ns in (("src", sources), ("dst", targets))}
-    people = pa.table({"handle": [f"p{number}" for number in range(2000)]})
-    frames = {"Person": people, "Knows": pa.table(knows)}
-    og.init(root, schema).load(frames=frames, mode="append", engine="local")
     return root
 
 

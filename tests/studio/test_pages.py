@@ -12,6 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
+from bench.studio import EDGES, NODES
 from omnigraph.cli.main import main
 from omnigraph.server.auth import OwnerSession
 from omnigraph.server.config import GraphSpec
@@ -305,24 +306,21 @@ def test_c_stu_002_a_path_leads_over_edges_of_several_types_in_either_direction(
     expect(path).to_contain_text("No path of at most 8 steps")
 
 
-CROWD_NODES, CROWD_EDGES = 2000, 5000
-
-
 def test_c_stu_010_thousands_of_nodes_and_edges_are_drawn_in_slices_and_moved(studio: Studio):
     """How fast is measured by `make bench ARGS=studio`."""
     page = studio.page
-    everybody = ",".join(f"Person:p{number}" for number in range(CROWD_NODES))
+    everybody = ",".join(f"Person:p{number}" for number in range(NODES))
     studio.go("explore", graph="crowd", show=everybody)
     expect(page.get_by_text("2,000 nodes, 5,000 edges")).to_be_visible()
     wait_until(page, "window.studioCanvas?.scratch('layout')?.isSettled")
     counts = page.evaluate("[studioCanvas.nodes().length, studioCanvas.edges().length]")
-    assert counts == [CROWD_NODES, CROWD_EDGES]
+    assert counts == [NODES, EDGES]
     layout = page.evaluate("studioCanvas.scratch('layout')")
     assert layout["slices"] > 3, "the page answers while the nodes find their places"
     assert layout["ticks"] == 60
     # Every node has its own place, inside of what is shown.
     places = "studioCanvas.nodes().map((node) => Object.values(node.renderedPosition()).join())"
-    assert len(set(page.evaluate(places))) == CROWD_NODES
+    assert len(set(page.evaluate(places))) == NODES
     canvas = page.get_by_role("img", name="2,000 nodes and 5,000 edges")
     width, height = page.evaluate("[studioCanvas.width(), studioCanvas.height()]")
     box = page.evaluate("studioCanvas.elements().renderedBoundingBox({includeLabels: false})")

@@ -149,6 +149,20 @@ def test_c_qry_083_trees_below_many_sources_are_searched_apart_until_they_meet(
 
 
 @EXAMPLES
+@given(
+    st.dictionaries(st.integers(0, 10), st.integers(0, 10), max_size=10),
+    bounds,
+    st.lists(st.integers(0, 10), min_size=2, max_size=6),
+)
+def test_c_qry_083_ways_of_single_edges_end_or_come_back(
+    following: dict[int, int], bound: tuple[int, int], sources: list[int]
+):
+    graph = Multigraph(11, tuple(following.items()))
+    rows, found = reach(Known(graph.adjacency("out"), 11, False), slots_of(sources), *bound)
+    assert pairs_of(rows, found) == wanted_pairs(graph, sources, "out", bound)
+
+
+@EXAMPLES
 @given(multigraphs(), directions, bounds, st.integers(0, 8))
 def test_one_source_finds_what_it_finds_among_many(
     graph: Multigraph, direction: Direction, bound: tuple[int, int], source: int

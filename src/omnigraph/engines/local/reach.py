@@ -128,11 +128,22 @@ def reach(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) ->
     if len(distinct) == len(sources) and (distinct == sources).all():
         return rows, found
     # Several rows start at one node: each gets its destinations.
-    begin = np.searchsorted(rows, np.arange(len(distinct) + 1))
-    place = np.searchsorted(distinct, sources)
+    begin = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(distinct)))))
+    place = _places_of(sources, distinct)
     counts = begin[place + 1] - begin[place]
     reserve_rows(int(counts.sum()), 8)
     return np.repeat(np.arange(len(sources)), counts), spread_values(found, begin[place], counts)
+
+
+def _places_of(slots: Slots, distinct: Slots) -> Rows:
+    """Where each slot is among the ascending ones."""
+    size = int(distinct[-1]) + 1
+    if size > _DENSE_SHARE * len(slots):
+        return np.searchsorted(distinct, slots)
+    current().reserve(4 * size)
+    places = np.zeros(size, np.int32)
+    places[distinct] = np.arange(len(distinct), dtype=np.int32)
+    return places[slots]
 
 
 def expected_reach(degree: float, maximum: int) -> float:
@@ -324,6 +335,9 @@ def _from_block(
     trees of replies, no pair can have been seen before, and the pairs seen are not put in order.
     """
     place = np.arange(start, start + len(sources))
+    chains = _chains(neighbours, sources, place, maximum)
+    if chains is not None:
+        return Reached(start, start + len(sources), chains, chains[0][:0])
     frontier = sources
     levels: list[Keys] = [(place << 32) | frontier]
     seen = levels[0]
@@ -363,6 +377,38 @@ def _from_block(
                 seen = sorted_numbers(np.concatenate([seen, keys]))
             place, frontier = keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
     return Reached(start, start + len(sources), levels, loops)
+
+
+def _chains(neighbours: Neighbours, sources: Slots, place: Rows, maximum: int) -> list[Keys] | None:
+    """The levels of sources from which there is one way each, such as from a reply to its post.
+
+    Nothing has to be put in order or compared with what was met. None if some node has two
+    neighbours, if a way comes back to one of its nodes, or if the search ends before all ways do,
+    since then they may still come back.
+    """
+    levels: list[Keys] = [(place << 32) | sources]
+    frontier = marked = sources
+    met = 0
+    for hop in range(1, maximum + 1):
+        expected = neighbours.expected(frontier)
+        met += expected
+        if expected > len(frontier) or met > _SEEN_MAX:
+            return None
+        current().reserve(met * _PAIR_BYTES)
+        frontier, counts = neighbours.gather(frontier)
+        if not len(frontier):
+            return levels
+        if int(counts.max()) > 1:
+            return None
+        goes_on = counts > 0
+        place, marked = place[goes_on], marked[goes_on]
+        # A way into a cycle meets the mark, which moves on after 1, 2, 4, 8 … hops.
+        if (frontier == marked).any():
+            return None
+        if hop & (hop - 1) == 0:
+            marked = frontier
+        levels.append((place << 32) | frontier)
+    return None
 
 
 class _Apart:

@@ -203,9 +203,17 @@ def test_the_dimension_of_a_vector_is_left_to_the_checker():
         ("match { $a: A }", "expected `query` or the end of the input", "named query"),
         ("MATCH (a:Person) RETURN a", "expected `query` or the end of the input", "named query"),
         ("qeury q() {}", "expected `query` or the end of the input, found 'qeury'", "`query`"),
-        ("query q() { }", "expected `match`, `insert`, `update` or `delete` in `q`", None),
-        ("query q() { mtch { } }", "expected `match`, `insert`, `update` or `delete`", "`match`"),
-        ("query q() { MATCH { } }", "expected `match`, `insert`, `update` or `delete`", "`match`"),
+        ("query q() { }", "expected `match`, `insert`, `update`, `delete` or `for` in `q`", None),
+        (
+            "query q() { mtch { } }",
+            "expected `match`, `insert`, `update`, `delete` or `for`",
+            "`match`",
+        ),
+        (
+            "query q() { MATCH { } }",
+            "expected `match`, `insert`, `update`, `delete` or `for`",
+            "`match`",
+        ),
         (
             "query q() { match { $a: A } }",
             "expected `return` or `with` after the match, found '}'",
@@ -226,7 +234,11 @@ def test_the_dimension_of_a_vector_is_left_to_the_checker():
             "expected `having`, `order`, `limit`, `offset` or `}`",
             None,
         ),
-        ("query q() {", "expected `match`, `insert`, `update` or `delete` in `q`, found the", None),
+        (
+            "query q() {",
+            "expected `match`, `insert`, `update`, `delete` or `for` in `q`, found the",
+            None,
+        ),
         ("query q() { match { $a: A } return { $a } } }", "expected `query` or the end", None),
     ],
 )

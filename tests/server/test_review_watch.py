@@ -12,7 +12,15 @@ import pytest
 from omnigraph.graph import open_graph
 from omnigraph.model.reviews import CHECK_ROWS_MAX, Review, ReviewCheck
 from omnigraph.server.config import GraphSpec
-from tests.server.live import ADD, PATIENCE_SECONDS, Live, new_graph, serving
+from tests.server.live import (
+    ADD,
+    PATIENCE_SECONDS,
+    POLICY,
+    Live,
+    new_graph,
+    serving,
+    with_tokens,
+)
 
 QUERIES = """
 query without_age { match { $p: Person  $p.age is null } return { $p.name } order { $p.name } }
@@ -42,14 +50,16 @@ def checked(tmp_path: Path) -> Iterator[Live]:
         yield live
 
 
-def ran(live: Live, id: str, head: str | None = None) -> Review:
+def ran(live: Live, id: str, head: str | None = None, *, checks: int = 2) -> Review:
     """The request once its checks have run on its head."""
     reviews, until = live.graph().reviews, time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < until:
         live.loop.call_soon_threadsafe(live.server.services.reviews_touched.set)
         review = reviews.get(id)
         fresh = [each for each in review.checks if not each.stale]
-        if len(fresh) == 2 and (head is None or {each.graph_commit_id for each in fresh} == {head}):
+        if len(fresh) == checks and (
+            head is None or {each.graph_commit_id for each in fresh} == {head}
+        ):
             return review
     raise AssertionError(f"no checks ran: {reviews.get(id).checks}")
 
@@ -93,8 +103,18 @@ def test_c_rev_012_a_reopened_server_runs_what_is_missing_and_nothing_twice(
     graph = checked.graph()
     id = graph.reviews.open("side", actor="act-x").id
     ran(checked, id)
-    spec = GraphSpec("default", graph.uri, (tmp_path / "queries",))
-    with serving(spec, waits=False) as second:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)  # it grants the server nothing, and its own checks need nothing
+    ruled = GraphSpec("default", graph.uri, (tmp_path / "queries",), policy)
+    with serving(ruled, environment=with_tokens(), waits=False) as second:
         ran(second, id)
-        ran(second, id)
-    assert len(events(checked, id)) == 2
+        assert len(events(checked, id)) == 2
+        more = CHECKS + "  - { name: anybody, query: everybody, expect: nonempty }\n"
+        (tmp_path / "queries" / "checks.yaml").write_text(more)
+        assert second.call(second.server.reloader.reload)
+        assert {each.name for each in ran(second, id, checks=3).checks} == {
+            "ages",
+            "late",
+            "anybody",
+        }
+    assert len(events(checked, id)) == 3

@@ -50,8 +50,8 @@ class _Followed:
     open: dict[str, Standing] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     """Events behind `since` that were posted."""
-    checked: dict[str, str] = field(default_factory=dict)
-    """The head of each open request whose checks have run, or wait to."""
+    checked: dict[str, tuple[str, tuple[Check, ...]]] = field(default_factory=dict)
+    """The head of each open request whose checks have run, or wait to, and these checks."""
 
 
 class ReviewWatch:
@@ -76,16 +76,19 @@ class ReviewWatch:
         self._waiting: set[tuple[str, str]] = set()
         """What `_due` has: each at most once."""
         self._running: set[Governor] = set()
+        self._is_stopped = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Look once, so that nothing that follows is missed, and then until `stop`."""
         self._webhooks.start()
-        await self._look()
+        with suppress(TimeoutError):  # storage that does not answer keeps nobody from starting
+            await asyncio.wait_for(self._look(), LOOK_SECONDS)
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._check_due())]
 
     async def stop(self) -> None:
         """Stop; a check that runs is cancelled and leaves no result."""
+        self._is_stopped = True
         for task in self._tasks:
             task.cancel()
         for governor in tuple(self._running):
@@ -116,19 +119,20 @@ class ReviewWatch:
             for each in news:
                 self._webhooks.put(each)
             if served.checks:
-                self._plan_checks(graph_id, known)
+                self._plan_checks(served, known)
 
     # --- checks -----------------------------------------------------------------------------------
 
-    def _plan_checks(self, graph_id: str, known: _Followed) -> None:
+    def _plan_checks(self, served: Served, known: _Followed) -> None:
         for id, standing in known.open.items():
             assert standing.source is not None
-            head = standing.source.head.commit_id
-            if known.checked.get(id) != head:
-                known.checked[id] = head
-                if (graph_id, id) not in self._waiting:
-                    self._waiting.add((graph_id, id))
-                    self._due.put_nowait((graph_id, id))
+            wanted = (standing.source.head.commit_id, served.checks)
+            if known.checked.get(id) != wanted:
+                known.checked[id] = wanted
+                due = (served.graph_id, id)
+                if due not in self._waiting:
+                    self._waiting.add(due)
+                    self._due.put_nowait(due)
         for id in known.checked.keys() - known.open.keys():
             del known.checked[id]
 
@@ -158,6 +162,8 @@ class ReviewWatch:
     def _run(self, served: Served, check: Check, head: str) -> Result:
         governor = self._services.queries.of_check(check.timeout_seconds)
         self._running.add(governor)
+        if self._is_stopped:
+            governor.cancel("the server stops")
         try:
             return stored_check(served, check, head, governor)
         finally:

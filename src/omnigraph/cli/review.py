@@ -108,7 +108,7 @@ CommentArgument = Annotated[str, argument("COMMENT", "a comment, as `review show
 UnresolveFlag = Annotated[bool, flag("--reopen", "the thread is not resolved after all")]
 ChecksOption = Annotated[
     Path | None,
-    option("--checks", "FILE|DIR", "the checks.yaml, or the directory it lies in"),
+    option("--checks", "FILE|DIR", "the checks.yaml, the directory it lies in, or a pipeline file"),
 ]
 AgainFlag = Annotated[bool, flag("--again", "also what has run on this head already")]
 

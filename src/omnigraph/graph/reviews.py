@@ -204,7 +204,10 @@ class Reviews:
         return self._requests.follow(known, most)
 
     def check_head(self, id: str, checks: Iterable[Check], run: RunCheck) -> Review:
-        """Run the checks of a server by itself: once for a head, whichever process is first."""
+        """Run the checks of a server by itself, which no policy decides: once for a head.
+
+        If several processes do, the results of the first count.
+        """
         request = self._requests.find(id)
         head = self._requests.open_head(request)
         return self._run_checks(request, checks, run, Caller(None, f"{request.id}:{head}"))
@@ -362,9 +365,8 @@ class Reviews:
         """Run the checks of a ``checks.yaml`` on the head of the source, and keep how they went.
 
         ``checks`` is the file, or the directory it lies in, with the stored queries beside it; or
-        a pipeline file, whose checks are run. What
-        has run and is not stale is not run again, unless ``again``. A query that fails or takes too
-        long is a failed check with that reason.
+        a pipeline file. What has run and is not stale is not run again, unless ``again``. A query
+        that fails or takes too long is a failed check with that reason.
         """
         if checks is None:
             raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -68,6 +69,23 @@ def test_c_rev_017_listing_open_requests_is_flat_in_events(tmp_path: Path, crowd
     few, many = listing(quiet), listing(crowded)
     assert many.shape == few.shape, many.table()
     assert many.shape["scan __reviews"] == 2, many.table()
+
+
+def test_c_rev_012_looking_for_moved_heads_again_reads_one_listing_and_each_branch_once(
+    tmp_path: Path, crowded: Graph
+) -> None:
+    quiet = init(tmp_path / "quiet.omni", SCHEMA)
+    said(quiet, requests=1, comments=3)
+    shapes = []
+    for graph in (quiet, crowded):
+        graph.optimize()
+        known = graph.reviews.follow({}, 100)
+        assert len(known) == SHOWN
+        again = cost_of(graph, partial(graph.reviews.follow, known, 100))
+        assert graph.reviews.follow(known, 100) == known
+        shapes.append(again.shape)
+    assert shapes[0] == shapes[1]
+    assert shapes[0]["scan __reviews"] == 1
 
 
 def test_c_rev_017_listing_reads_the_pages_it_shows_and_no_other_event(crowded: Graph) -> None:

@@ -26,7 +26,7 @@ ARGS ?=
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check crash crash-load crash-stream simulate attack lint types audit studio pictures dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-spark docs clean
+.PHONY: help setup demo test test-long check crash crash-load crash-stream simulate attack lint types audit studio pictures dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-reviews bench-spark docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -156,6 +156,9 @@ bench-upkeep: $(STAMP) ## upkeep alone: a graph grown by many commits and one lo
 
 bench-server: $(STAMP) ## serving alone: HTTP and the embedded engine, and 50 clients at once
 	@$(BIN)/python -m bench server --scale $(or $(SCALE),full) $(ARGS)
+
+bench-reviews: $(STAMP) ## reviews alone: pages of diffs and plans over HTTP, lists beside many events
+	@$(BIN)/python -m bench reviews --scale $(or $(SCALE),full) $(ARGS)
 
 bench-spark: $(STAMP) ## work on Spark alone: queries, algorithms and pipelines beside the same by hand
 	@$(BIN)/python -m bench spark compute pipeline --scale $(or $(SCALE),full) $(ARGS)

@@ -32,6 +32,7 @@ SUITES = {
     "upkeep": "bench.upkeep",
     "server": "bench.server",
     "studio": "bench.studio",
+    "reviews": "bench.reviews",
     "spark": "bench.spark_queries",
     "compute": "bench.compute",
     "pipeline": "bench.pipeline_files",

@@ -93,7 +93,7 @@ def ldbc_times(files: object, reads: Sequence[Wording], effort: Effort) -> list[
 def test_every_suite_runs_and_says_what_it_compares(tiny):
     # Some start sessions of Spark, one counts what must not happen, one starts a browser: they are
     # tested apart.
-    apart = {"compute", "load", "pipeline", "server", "spark", "streams", "studio"}
+    apart = {"compute", "load", "pipeline", "reviews", "server", "spark", "streams", "studio"}
     for name in SUITES.keys() - apart:
         record = run_suite(name, Scale.SMALL)
         assert record.failure is None

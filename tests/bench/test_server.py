@@ -1,4 +1,4 @@
-"""The suite of the server, as small as it can be: its figures are right about what they count."""
+"""The suites of the server and of reviews, as small as they can be: they count what they say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import server
+from bench import reviews, server
 from bench.server_load import RawConnection, answers_per_second, request_bytes
 
 
@@ -24,6 +24,17 @@ def test_every_figure_is_measured():
         "mixed: 429 without Retry-After",
     ):
         assert found[name].is_met, found[name].note
+
+
+def test_the_suite_of_reviews_measures_pages_and_lists():
+    found = list(reviews.measure_all(reviews.Sizes(300, 52, 2, 1)))
+    assert [figure.name for figure in found] == [
+        "first page of a plan, served",
+        "first page of a diff, served",
+        "first page of a diff, embedded",
+        "list of open requests",
+    ]
+    assert all(figure.value > 0 for figure in found)
 
 
 def test_the_bare_client_reads_answers_and_notices_failures(tmp_path: Path):

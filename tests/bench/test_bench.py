@@ -66,7 +66,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(languages, "seconds_per_call", measure.best_seconds)
     monkeypatch.setattr(upkeep, "SMALL", upkeep.Sizes(12, 1, 2, 2))
     monkeypatch.setattr(upkeep, "INDEXED_AT", 6)
-    monkeypatch.setattr(kernel, "SMALL", kernel.Sizes(2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1))
+    monkeypatch.setattr(kernel, "SMALL", kernel.Sizes(2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1, 10))
     monkeypatch.setattr(export, "SMALL", export.Sizes(500, 1))
     monkeypatch.setattr(export, "NODES", 50)
     monkeypatch.setattr(infer, "SMALL", 100)

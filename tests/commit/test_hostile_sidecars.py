@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from omnigraph.commit import sidecars
 from omnigraph.errors import UncoveredDrift, UnreadableSidecar
 from omnigraph.graph import Graph, doctor, init, open_graph
 from omnigraph.storage.datasets import DatasetRef, transaction_uuid
@@ -264,3 +265,24 @@ def test_a_record_of_a_newer_version_stays_and_blocks_its_branch_alone(tmp_path:
     (root / NAME).write_bytes(b'{"schema_version": 3}')
     with pytest.raises(UnreadableSidecar):
         graph.mutate(ADD, {"n": "b"})
+
+
+def test_c_ver_013_links_and_huge_sidecars_are_set_aside_and_lead_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sidecars, "SIDECAR_BYTES_MAX", 1_000)
+    outside = tmp_path / "outside.json"
+    outside.write_text("{}")
+    root = tmp_path / "graph.omni"
+    graph = init(root, "node Person { name: String @key }")
+    folder = root / "__recovery"
+    folder.mkdir(exist_ok=True)
+    (folder / "01ARZ3NDEKTSV4RRFFQ69G5FAV.json").symlink_to(outside)
+    (folder / "01ARZ3NDEKTSV4RRFFQ69G5FAW.json").symlink_to("/dev/zero")
+    (folder / "01ARZ3NDEKTSV4RRFFQ69G5FAX.json").write_text("x" * 2_000)
+    with pytest.raises(UnreadableSidecar, match="is a symbolic link"):
+        graph._kernel.sidecars.read("__recovery/01ARZ3NDEKTSV4RRFFQ69G5FAW.json")
+    graph.mutate('query q { insert Person { name: "ada" } }')
+    problems = [each.problem for each in graph._kernel.sidecars.refused()]
+    assert problems == ["is a symbolic link", "is larger than 1000 bytes"]
+    assert outside.read_text() == "{}"

@@ -13,6 +13,7 @@ import orjson
 from omnigraph.commit.plan import CommitPlan, NewTable, SchemaDelta, TableEffects, sidecar_name
 from omnigraph.commit.sidecar_decoding import SIDECAR_VERSION, read_sidecar
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import UnreadableSidecar
 from omnigraph.storage.layout import RECOVERY, REFUSED_SIDECARS
@@ -99,6 +100,9 @@ def _named_table_json(table: NewTable | TableRow) -> dict[str, Any]:
 
 log = logging.getLogger(__name__)
 
+SIDECAR_BYTES_MAX = 16 << 20
+"""One of a write to thousands of tables has less than a tenth of it."""
+
 
 class Sidecars:
     """The sidecars of one graph."""
@@ -122,10 +126,30 @@ class Sidecars:
     def read(self, name: str) -> CommitPlan | None:
         """The sidecar behind a listed name; None if its writer has finished meanwhile."""
         hit(Failpoint.RECOVERY_POST_SIDECAR_LIST_PRE_READ)
-        content = self._store.read_if_exists(name)
+        content = self._content(name)
         if content is None:
             return None
         return replace(read_sidecar(name, content), sidecar_digest=_digest(content))
+
+    def _content(self, name: str) -> bytes | None:
+        """The bytes of a sidecar; None if it is gone.
+
+        Anybody who can write to the root can put something there: a link is not followed, and what
+        is larger than any sidecar is not read to its end.
+        """
+        found = bytearray()
+        try:
+            for chunk in self._store.chunks(name):
+                found += chunk
+                if len(found) > SIDECAR_BYTES_MAX:
+                    raise UnreadableSidecar(name, f"is larger than {SIDECAR_BYTES_MAX} bytes")
+        except StorageFailure as failure:
+            if failure.failure_class is FailureClass.NOT_FOUND:
+                return None
+            if failure.failure_class is FailureClass.CONFIGURATION and self._store.root.is_local:
+                raise UnreadableSidecar(name, "is a symbolic link") from failure
+            raise
+        return bytes(found)
 
     def delete(self, operation_id: str) -> None:
         """Phase D: the operation is settled."""
@@ -179,7 +203,10 @@ class Sidecars:
         The name has a digest of the content: repeating it after an interruption finds the same
         object, and another sidecar with the same id is kept beside it.
         """
-        content = self._store.read_if_exists(refused.name)
+        try:
+            content = self._content(refused.name)
+        except UnreadableSidecar as unread:
+            content = unread.problem.encode()
         if content is None:
             return refused.name
         place = _refused_name(refused.name, content)
@@ -195,12 +222,16 @@ class Sidecars:
         """What was set aside and not removed since."""
         found = []
         for place in self.refused_names():
-            content = self._store.read_if_exists(place)
-            if content is None:
-                continue
             stem = place.removeprefix(f"{REFUSED_SIDECARS}/").removesuffix(".json")
             operation_id = stem.rpartition(".")[0]
-            found.append(RefusedSidecar(place, operation_id, _problem_of(operation_id, content)))
+            try:
+                content = self._content(place)
+            except UnreadableSidecar as unread:
+                found.append(RefusedSidecar(place, operation_id, unread.problem))
+                continue
+            if content is not None:
+                problem = _problem_of(operation_id, content)
+                found.append(RefusedSidecar(place, operation_id, problem))
         return found
 
 

@@ -286,7 +286,14 @@ class LocalObjects(ObjectStore):
     def chunks(self, key: str) -> Iterator[bytes]:
         """The content of a file in parts; a symbolic link is not followed."""
         with self._request("read", key):
-            descriptor = os.open(self._file(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                descriptor = os.open(self._file(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                reason = "it is a symbolic link, which is not followed"
+                target = self.root.join(key)
+                raise StorageFailure(FailureClass.CONFIGURATION, "read", target, reason) from error
             with os.fdopen(descriptor, "rb", buffering=0) as file:
                 while chunk := file.read(CHUNK_BYTES):
                     yield chunk

@@ -21,6 +21,7 @@ from omnigraph.commit.schema.contract import (
     schema_digest_names,
     staged_objects,
 )
+from omnigraph.commit.sidecars import SIDECAR_BYTES_MAX
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.local_disk import symbolic_links
@@ -59,8 +60,6 @@ from omnigraph.upkeep.retention import Retention
 THREADS = 4
 ADOPTED = "adopted"
 """The listing of files that were there before digests were recorded."""
-
-SIDECAR_BYTES_MAX = 64 << 20
 
 _FOLDERS: dict[str, tuple[str, ...]] = {
     "data": (".lance", ".blob"),

@@ -312,6 +312,7 @@ def test_c_pip_024_a_query_on_spark_prints_the_same(run, full_graph: str, spark:
     here = query(run, full_graph, "-e", ALL)
     there = query(run, full_graph, "-e", ALL, "--engine", "spark")
     assert (there.code, there.out) == (0, here.out)
+    assert there.err == "starting Spark, which takes some seconds\n"
 
 
 def test_a_missing_parameter_is_named(run, full_graph: str, queries: Path):

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from omnigraph.cli.load import stages
+from omnigraph.cli.options import announce_spark
+from omnigraph.cli.output import Output
 from omnigraph.errors import InputError, StorageError
-from omnigraph.graph import Graph, LoadObserver
+from omnigraph.graph import Graph, LoadObserver, SparkOptions
 from omnigraph.loading.executors import StageProgress, TaskRunner
 
 
@@ -84,6 +86,24 @@ def test_c_pip_034_the_start_of_spark_is_told_before_it_takes_its_seconds():
     jobs.begin()
     assert seen[-1] == (True, {"event": "session", "ui": "http://x:4040"})
     assert not TaskRunner(None, "op", lambda _: pytest.fail("told")).begin()
+
+
+@pytest.mark.parametrize(
+    ("how", "is_told"),
+    [
+        ({}, False),
+        ({"engine": "local"}, False),
+        ({"engine": "spark"}, True),
+        ({"spark": SparkOptions(master="local[2]")}, True),
+        ({"spark": SparkOptions(conf={"spark.ui.enabled": "true"})}, False),
+    ],
+)
+def test_c_pip_034_a_command_that_names_spark_says_that_it_starts(how, is_told, capsys):
+    output = Output(sys.stdout, sys.stderr)
+    announce_spark(output, how, json=True)
+    assert not capsys.readouterr().err
+    announce_spark(output, how, json=False)
+    assert ("starting Spark" in capsys.readouterr().err) == is_told
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -35,6 +35,7 @@ from omnigraph.cli.options import (
     SparkConfOption,
     SparkMasterOption,
     UriOption,
+    announce_spark,
     argument,
     branch_name,
     choice,
@@ -204,8 +205,9 @@ def diff(
     """
     how = spark_arguments(engine, spark_master, spark_conf, default="auto")
     graph = graph_to_read(ctx, uri, only_stored=spark_flags(engine, spark_master, spark_conf))
-    found = graph.diff(target, source, direct=direct, **change_filter(kinds, types, ops), **how)
     output = output_of(ctx)
+    announce_spark(output, how, json=json)
+    found = graph.diff(target, source, direct=direct, **change_filter(kinds, types, ops), **how)
     if json:
         output.json(found.to_dict(images=images))
     else:
@@ -245,19 +247,18 @@ def merge(
     omnigraph branch merge fixes --into review --uri team.omni --on-conflict source
     omnigraph branch merge ingest --uri s3://lake/team.omni --engine spark
     """
-    options: Any = {
-        **merge_rules(on_conflict or []),
-        "granularity": granularity,
-        **spark_arguments(engine, spark_master, spark_conf, default="auto"),
-    }
+    how = spark_arguments(engine, spark_master, spark_conf, default="auto")
+    options: Any = {**merge_rules(on_conflict or []), "granularity": granularity, **how}
     only_stored = spark_flags(engine, spark_master, spark_conf)
     output = output_of(ctx)
     if dry_run:
         graph = graph_to_read(ctx, uri, only_stored=only_stored)
+        announce_spark(output, how, json=json)
         plan = partial(graph.plan_merge, source, into, **options)
         show_plan(output, plan, limit, page_token, json=json)
         return
     graph = graph_to_write(ctx, "branch merge", uri, only_stored=only_stored)
+    announce_spark(output, how, json=json)
     with conflicts_shown(output, json=json):
         receipt = graph.merge_branch(
             source, into, **options, delete_branch=delete_branch, message=message

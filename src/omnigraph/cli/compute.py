@@ -24,6 +24,7 @@ from omnigraph.cli.options import (
     SparkConfOption,
     SparkMasterOption,
     UriArgument,
+    announce_spark,
     argument,
     branch_name,
     one_of,
@@ -186,8 +187,7 @@ def compute(
         "message": message,
     }
     options |= (how := spark_arguments(engine, spark_master, spark_conf))
-    if (engine == "spark" or "spark" in how) and not (json or output.quiet):
-        output.note(Styled("starting Spark, which takes some seconds", "dim"))
+    announce_spark(output, how, json=json)
     with output.progress("computing", None, "rounds", unless=json) as advance:
         found = verb(**options, on_round=lambda _round, _changed: advance(1))
     if out is not None:

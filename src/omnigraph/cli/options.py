@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import typer
 
 from omnigraph.cli.failures import UsageError
+from omnigraph.cli.output import Output
 from omnigraph.errors import InputError
 from omnigraph.model.ids import MAIN_BRANCH, check_branch_name, normalize_commit_id
 from omnigraph.syntax.suggest import did_you_mean
@@ -261,3 +262,10 @@ def spark_arguments(
 
         given["spark"] = SparkOptions(master=master, conf=parse_conf(conf or ()))
     return given
+
+
+def announce_spark(output: Output, how: Mapping[str, Any], *, json: bool) -> None:
+    """Say that Spark is started, if the `spark_arguments` of a verb name it."""
+    spark = how.get("spark")
+    if how.get("engine") == "spark" or (spark is not None and spark.master is not None):
+        output.starting_spark(json=json)

@@ -125,6 +125,11 @@ class Output:
         for line in lines:
             self.note(*line)
 
+    def starting_spark(self, *, json: bool) -> None:
+        """Say that the next thing to wait for is Spark, which takes seconds to start."""
+        if not (json or self.quiet):
+            self.note(Styled("starting Spark, which takes some seconds", "dim"))
+
     def json_note(self, document: Mapping[str, Any]) -> None:
         """Write something for machines that is not a result."""
         self.stderr.write(_json_text(document))

@@ -135,7 +135,7 @@ def validate(
     """
     output = output_of(ctx)
     pipeline = _pipeline(ctx, file)
-    _report_spark(output, json=json)
+    output.starting_spark(json=json)
     report = pipeline.validate(**_on(spark_master, spark_conf))
     output.show({"ok": True, **report.to_dict()}, _report_lines(report), json=json)
 
@@ -161,7 +161,7 @@ def plan(
     """
     output = output_of(ctx)
     pipeline = _pipeline(ctx, file)
-    _report_spark(output, json=json)
+    output.starting_spark(json=json)
     planned = pipeline.plan(full=full, sample_rows=sample, **_on(spark_master, spark_conf))
     output.show(planned, _plan_lines(planned), json=json)
 
@@ -247,11 +247,6 @@ _on = partial(spark_arguments, None, default="spark")
 
 
 # --- output ---------------------------------------------------------------------------------------
-
-
-def _report_spark(output: Output, *, json: bool) -> None:
-    if not (output.quiet or json):
-        output.note(Styled("Spark is started, which takes some seconds", "dim"))
 
 
 def _report_stage(output: Output, stage: PipelineStage, *, json: bool) -> None:

@@ -31,6 +31,7 @@ from omnigraph.cli.options import (
     SnapshotOption,
     SparkConfOption,
     SparkMasterOption,
+    announce_spark,
     exclusive,
     flag,
     one_of,
@@ -148,6 +149,7 @@ def query(
         assert isinstance(result, Result)
     else:
         how = spark_arguments(engine, spark_master, spark_conf)
+        announce_spark(output_of(ctx), how, json=json)
         result = graph.query(source, values, name=name, **place, **how, explain=explain)
     write_result(output_of(ctx), result, shown_as, layout)
 

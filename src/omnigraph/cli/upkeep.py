@@ -21,6 +21,7 @@ from omnigraph.cli.options import (
     SparkConfOption,
     SparkMasterOption,
     UriArgument,
+    announce_spark,
     flag,
     one_of,
     option,
@@ -137,6 +138,7 @@ def optimize(
     output = output_of(ctx)
     how = spark_arguments(engine, spark_master, spark_conf)
     graph = open_to_write(ctx, "optimize", uri)
+    announce_spark(output, how, json=json)
     with tables_of(output, "optimizing") as progress:
         receipt = graph.optimize(progress=progress, **how)
     document = {"uri": graph.uri, **receipt.to_dict()}

@@ -19,7 +19,7 @@ RECORDS = ROOT / "bench" / "records"
 README = ROOT / "README.md"
 README_SCALE = Scale.SMALL
 """The README shows what everybody can measure again in some minutes."""
-ASKED_IN_PART = (["queries"], ["ldbc"])
+ASKED_IN_PART = (["queries"], ["ldbc"], ["spark"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.only:
         suite = options.suites or ["queries"]
         if suite not in ASKED_IN_PART:
-            parser.error("--only is for one of the suites queries and ldbc")
+            parser.error("--only is for one of the suites queries, ldbc and spark")
         return look(suite[0], options.scale, options.only)
     record = Record.kept_in(options.into, options.scale).in_order(SUITES)
     asked = [] if options.render else options.suites or list(SUITES)
@@ -89,7 +89,8 @@ def _parser() -> argparse.ArgumentParser:
         "--only",
         nargs="+",
         metavar="QUESTION",
-        help="ask some questions of the suite queries or ldbc, and keep no record",
+        help="ask some questions of the suite queries or ldbc, or measure some parts of spark"
+        " (frames, cores, memory), and keep no record",
     )
     parser.add_argument("--json", action="store_true", help="print the record")
     parser.add_argument("--check", action="store_true", help="exit 1 if a target is missed")

@@ -2,30 +2,37 @@
 
 The question is a group-by over two hops. Every measurement is a process of its own, with a session
 that was started before the clock; within it, the query and the frames take turns. The largest graph
-is asked once, within a bound of memory for all processes together.
+is asked once, within a bound of memory for all processes together. Graphs are made once and kept.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from bench import child, trips
 from bench.figure import Figure, Target, Versus
 from bench.progress import note
 from bench.scale import Scale
+from bench.social_files import CACHE, KeptFiles
 
 SEED = trips.SEED
 EDGES_PER_NODE = 10
+LAYOUT = 1
+"""Raised when the generator or the storage of graphs changes: older graphs are then left alone."""
+TWO_CORES = "local[2,4]"
 MASTERS = {
     "one core": "local[1,4]",
-    "two cores": "local[2,4]",
+    "two cores": TWO_CORES,
     "two executors": "local-cluster[2,1,2048]",
 }
+FRAMES_RATIO = Target(1.3, "at most")
+FORMS = {"joins": "joins of rows", "counted": "joins of counts"}
+"""How the question is asked by hand."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +40,11 @@ class Sizes:
     """How much is asked."""
 
     edges: int
-    """Of the graph that all configurations are asked about."""
+    """Of the graph that the target is for."""
     steps: tuple[int, ...]
-    """Edges of the smaller graphs on which both engines are compared."""
+    """Edges of the smaller ones. Only they are asked by joins of rows, ten for each trip."""
     largest: int
-    """Edges of the graph that has to be answered within `MEMORY`."""
+    """Of the graph that has to be answered within `MEMORY`."""
     rounds: int
 
 
@@ -48,77 +55,76 @@ MEMORY = Target(4096, "at most")
 """Megabytes of the driver, its JVM with the executors, and their Python workers."""
 
 
-def run(scale: Scale) -> Iterator[Figure]:
-    """All figures, in the order of the table."""
-    return measure_all(SMALL if scale == Scale.SMALL else FULL)
+def run(scale: Scale, only: Sequence[str] = ()) -> Iterator[Figure]:
+    """All figures in the order of the table, or those of some `PARTS`."""
+    unknown = [name for name in only if name not in PARTS]
+    if unknown:
+        raise ValueError(f"there is no part '{unknown[0]}'; there is {', '.join(PARTS)}")
+    for name in only or PARTS:
+        yield from PARTS[name](SMALL if scale == Scale.SMALL else FULL)
 
 
-def measure_all(sizes: Sizes) -> Iterator[Figure]:
-    """Every figure of the suite, at some sizes."""
-    with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as directory:
-        place = Path(directory)
-        small = _graph(place, sizes.steps[0])
-        graph = _graph(place, sizes.edges)
-        by_master = {}
-        for name, master in MASTERS.items():
-            note(f"{sizes.edges:,} edges on {name}")
-            by_hand = name == "two cores"
-            rounds = sizes.rounds if by_hand else 1
-            by_master[name] = _ask_spark(graph, small, master, rounds, by_hand=by_hand)
-        yield from _beside_frames(by_master["two cores"], sizes)
-        yield from _scaling(by_master)
-        yield from _beside_local(place, sizes, by_master["two cores"])
-        yield from _within_memory(place, sizes)
+def _by_size(sizes: Sizes) -> Iterator[Figure]:
+    """The query beside frames by hand and beside the engine in process, the target first."""
+    small = kept_graph(sizes.steps[0])
+    for edges in (sizes.edges, *sizes.steps):
+        graph = kept_graph(edges)
+        note(f"{edges:,} edges on Spark")
+        is_largest = edges == sizes.edges
+        by_hand = ["counted"] if is_largest else ["joins", "counted"]
+        spark = ask_spark(graph, small, TWO_CORES, sizes.rounds, by_hand)
+        yield beside_frames(spark, edges, FRAMES_RATIO if is_largest else None)
+        note(f"{edges:,} edges in process")
+        local = child.ask("bench.spark_child", "ask_locally", graph=graph, rounds=sizes.rounds)
+        yield _beside_local(spark, local, edges)
 
 
-def _beside_frames(found: dict[str, Any], sizes: Sizes) -> Iterator[Figure]:
-    forms = {"joins": found["joins"], "joins of counts": found["counted"]}
-    best = min(forms, key=lambda name: forms[name])
-    shown = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in forms.items())
-    yield Figure(
-        f"2-hop group-by on Spark, {sizes.edges:,} edges",
+def beside_frames(found: dict[str, float], edges: int, target: Target | None) -> Figure:
+    """The query beside the better form by hand."""
+    forms = {name: seconds for name, seconds in found.items() if name != "query"}
+    shown = ", ".join(f"{FORMS[name]} {seconds:.1f} s" for name, seconds in forms.items())
+    return Figure(
+        f"2-hop group-by on Spark, {edges:,} edges",
         found["query"],
         "s",
-        Target(1.3, "at most"),
+        target,
         f"by hand: {shown}",
-        Versus("frames by hand", forms[best]),
+        Versus("frames by hand", min(forms.values())),
     )
 
 
-def _scaling(by_master: dict[str, dict[str, Any]]) -> Iterator[Figure]:
-    one = by_master["one core"]["query"]
-    for name in ("two cores", "two executors"):
-        yield Figure(
-            f"the same on {name}",
-            by_master[name]["query"],
-            "s",
-            versus=Versus("one core", one, "theirs to ours"),
-        )
-
-
-def _beside_local(place: Path, sizes: Sizes, largest: dict[str, Any]) -> Iterator[Figure]:
+def _beside_local(spark: dict[str, float], local: dict[str, float], edges: int) -> Figure:
     """Where Spark overtakes the engine in process, if it does."""
-    small = _graph(place, sizes.steps[0])
-    for edges in (*sizes.steps, sizes.edges):
-        note(f"{edges:,} edges on both engines")
-        graph = _graph(place, edges)
-        spark = largest
-        if edges != sizes.edges:
-            spark = _ask_spark(graph, small, MASTERS["two cores"], sizes.rounds)
-        local = child.ask("bench.spark_child", "ask_locally", graph=graph, rounds=sizes.rounds)
-        yield Figure(
-            f"the same on both engines, {edges:,} edges",
-            spark["query"],
-            "s",
-            note=f"in process, tables in memory: {local['seconds']:.3f} s",
-            versus=Versus("first answer in process", local["first"]),
-        )
+    return Figure(
+        f"the same beside the engine in process, {edges:,} edges",
+        spark["query"],
+        "s",
+        note=f"in process, tables in memory: {local['seconds']:.3f} s",
+        versus=Versus("first answer in process", local["first"]),
+    )
 
 
-def _within_memory(place: Path, sizes: Sizes) -> Iterator[Figure]:
+def _by_cores(sizes: Sizes) -> Iterator[Figure]:
+    """More cores and more executors beside one core."""
+    small, graph = kept_graph(sizes.steps[0]), kept_graph(sizes.edges)
+    found = {}
+    for name, master in MASTERS.items():
+        note(f"{sizes.edges:,} edges on {name}")
+        found[name] = ask_spark(graph, small, master, sizes.rounds)["query"]
+    yield from scaling(found, sizes.edges)
+
+
+def scaling(seconds: dict[str, float], edges: int) -> Iterator[Figure]:
+    """Each configuration beside one core."""
+    for name in ("two cores", "two executors"):
+        versus = Versus("one core", seconds["one core"], "theirs to ours")
+        yield Figure(f"the same on {name}, {edges:,} edges", seconds[name], "s", versus=versus)
+
+
+def _within_memory(sizes: Sizes) -> Iterator[Figure]:
     """The largest graph, on Spark in little memory and in process as it likes."""
     note(f"{sizes.largest:,} edges in little memory")
-    graph = _graph(place, sizes.largest)
+    graph = kept_graph(sizes.largest)
     spark = child.ask("bench.spark_child", "ask_within_memory", graph=graph)
     local = child.ask("bench.spark_child", "ask_locally", graph=graph, rounds=1)
     assert spark["rows"] == local["rows"], f"Spark answers {spark['rows']}"
@@ -131,19 +137,27 @@ def _within_memory(place: Path, sizes: Sizes) -> Iterator[Figure]:
     )
 
 
-def _graph(place: Path, edges: int) -> str:
+PARTS = {"frames": _by_size, "cores": _by_cores, "memory": _within_memory}
+"""What can be measured alone: each takes some minutes at full scale."""
+
+
+def kept_graph(edges: int) -> str:
     """The graph of a size, made when it is first asked for."""
-    graph, source = place / f"{edges}.omni", place / f"{edges}"
-    if not graph.exists():
-        note(f"making a graph of {edges:,} edges")
-        trips.write_parquet(source, max(edges // EDGES_PER_NODE, 10), edges)
-        child.ask("bench.spark_child", "build", source=str(source), graph=str(graph))
-    return str(graph)
+    kept = KeptFiles(CACHE / f"trips-seed{SEED}-v{LAYOUT}")
+    return str(kept.made(f"{edges}.omni", partial(_make_graph, edges)))
 
 
-def _ask_spark(
-    graph: str, small: str, master: str, rounds: int, *, by_hand: bool = False
-) -> dict[str, Any]:
+def _make_graph(edges: int, graph: Path) -> None:
+    note(f"making a graph of {edges:,} edges")
+    with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as source:
+        trips.write_parquet(Path(source), max(edges // EDGES_PER_NODE, 10), edges)
+        child.ask("bench.spark_child", "build", source=source, graph=str(graph))
+
+
+def ask_spark(
+    graph: str, small: str, master: str, rounds: int, by_hand: Sequence[str] = ()
+) -> dict[str, float]:
+    """The best seconds of the query, and of some of the `FORMS` by hand, on a fresh session."""
     return child.ask(
         "bench.spark_child",
         "ask_spark",
@@ -151,5 +165,5 @@ def _ask_spark(
         small=small,
         master=master,
         rounds=rounds,
-        by_hand=by_hand,
+        by_hand=list(by_hand),
     )

@@ -227,7 +227,7 @@ def test_an_unknown_suite_is_refused(capsys: pytest.CaptureFixture[str]):
     assert "there is no suite 'nothing'" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         bench.main(["kernel", "--only", "point"])
-    assert "--only is for one of the suites queries and ldbc" in capsys.readouterr().err
+    assert "--only is for one of the suites queries, ldbc and spark" in capsys.readouterr().err
 
 
 # --- taking the time ------------------------------------------------------------------------------

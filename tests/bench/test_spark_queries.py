@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import omnigraph as og
-from bench import spark_child
-from bench.spark_queries import SMALL, _beside_frames, _scaling
+from bench import spark_child, spark_queries
+from bench.scale import Scale
 from bench.trips import write_parquet
 
 PLACES, TRIPS = 30, 400
@@ -33,15 +33,21 @@ def test_frames_by_hand_answer_the_question(graph: og.Graph, spark: object):
 
 
 def test_the_better_form_by_hand_is_the_other_side():
-    (figure,) = _beside_frames({"query": 2.0, "joins": 9.0, "counted": 1.6}, SMALL)
+    found = {"query": 2.0, "joins": 9.0, "counted": 1.6}
+    figure = spark_queries.beside_frames(found, 100, spark_queries.FRAMES_RATIO)
     assert figure.ratio == pytest.approx(1.25)
     assert figure.is_met
 
 
 def test_scaling_is_against_one_core():
-    found = {
-        "one core": {"query": 4.0},
-        "two cores": {"query": 2.5},
-        "two executors": {"query": 5.0},
-    }
-    assert [figure.ratio for figure in _scaling(found)] == [1.6, 0.8]
+    found = {"one core": 4.0, "two cores": 2.5, "two executors": 5.0}
+    figures = spark_queries.scaling(found, 100)
+    assert [figure.ratio for figure in figures] == [1.6, 0.8]
+
+
+def test_a_part_of_the_suite_is_measured_alone(monkeypatch: pytest.MonkeyPatch):
+    figure = spark_queries.beside_frames({"query": 2.0, "counted": 1.0}, 100, None)
+    monkeypatch.setattr(spark_queries, "PARTS", {"frames": lambda _: [figure], "cores": None})
+    assert list(spark_queries.run(Scale.SMALL, ["frames"])) == [figure]
+    with pytest.raises(ValueError, match="no part 'core'; there is frames, cores"):
+        list(spark_queries.run(Scale.SMALL, ["core"]))

@@ -142,7 +142,10 @@ WRITES = [
     ),
 ]
 
-UPKEEP = {"cleanup", "close", "ensure_indices", "optimize", "recover", "repair"}
+UPKEEP = {
+    *("cleanup", "clone", "close", "create_backup", "ensure_indices", "optimize", "recover"),
+    *("repair", "scrub"),
+}
 """Done by whoever runs the storage: there is no actor, and no action to allow."""
 
 READS = {

@@ -392,7 +392,11 @@ def _pin_or_tombstone(
         return TombstoneRow(identity, version, seq)
     if record["row_count"] is None:
         raise StorageError(f"row {record['object_id']!r} of the manifest has no row count")
-    return VersionRow(identity, version, None if ref == MAIN else ref, record["row_count"], seq)
+    # A manifest that was folded before may have digests; other metadata means nothing here.
+    metadata = record.get("metadata") or ""
+    digests = metadata if '"files"' in metadata else None
+    rows, physical = record["row_count"], None if ref == MAIN else ref
+    return VersionRow(identity, version, physical, rows, seq, digests)
 
 
 def _heads(branch: str, known_rows: list[HeadRow], last: CommitRow) -> list[HeadRow]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import omnigraph as og
+from omnigraph.engines.local.bindings import flags_of
 from omnigraph.engines.local.tables import Mode
 from tests.engines.local.graphs import (
     city,
@@ -87,3 +89,12 @@ def test_a_node_added_after_the_edges_were_sorted_stands_for_no_other(tmp_path: 
     assert rows(handle, some) == [("b", "c"), ("c", "a")]
     two = "match { $p: Person $p.age != 1 $p knows{1,2} $o } return { $p.name, $o.name as o }"
     assert rows(handle, two) == [("a", "b"), ("a", "c"), ("c", "a"), ("c", "b")]
+
+
+@pytest.mark.parametrize("start", [0, 1, 7, 8, 13])
+def test_truth_values_of_many_rows_are_those_of_arrow(start: int):
+    wanted = [number % 3 == 0 or number % 7 == 1 for number in range(10_000)]
+    array = pa.array([None if number == 9_000 else each for number, each in enumerate(wanted)])
+    for some in (array.slice(start), array.slice(start, 8_500)):
+        assert flags_of(some).tolist() == [bool(each) for each in some.to_pylist()]
+    assert flags_of(array.slice(start, 20)).tolist() == wanted[start : start + 20]

@@ -144,6 +144,19 @@ class _Held:
         self._governor.release(self._nbytes)
 
 
+def flags_of(answer: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Truth values of rows; unpacking the bits is much faster than Arrow's own conversion."""
+    if len(answer) <= UNCOUNTED_ROWS or not isinstance(answer, pa.BooleanArray):
+        found: npt.NDArray[np.bool_] = answer.to_numpy(zero_copy_only=False)
+        return found
+    if answer.null_count:
+        return flags_of(answer.fill_null(False))
+    first, spare = divmod(answer.offset, 8)
+    packed = np.frombuffer(answer.buffers()[1], np.uint8)[first:]
+    bits = np.unpackbits(packed, count=spare + len(answer), bitorder="little")
+    return bits[spare:].view(np.bool_)
+
+
 class BindingValues:
     """Evaluates expressions over the rows of a binding table; each leaf is read once."""
 
@@ -256,7 +269,7 @@ class BindingValues:
                 if answer.as_py():
                     continue
                 return np.zeros(self.frame.count, np.bool_)
-            one = answer.to_numpy(zero_copy_only=False)
+            one = flags_of(answer)
             mask = one if mask is None else mask & one
         return mask
 

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, str] = {
     "storage": "errors model syntax effects",
     "commit": "errors model syntax effects schema query storage",
     "branching": "errors model syntax effects schema storage commit",
-    "upkeep": "errors model effects schema storage commit",
+    "upkeep": "errors model effects schema storage commit copies",
     "copies": "errors model effects storage commit",
     "review": "errors model effects strict_yaml storage commit branching",
     "engines": "errors model schema query storage",

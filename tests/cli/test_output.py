@@ -190,6 +190,8 @@ WORKING = {
     "optimize": ["{graph}"],
     "cleanup": ["{graph}", "--keep", "10", "--confirm"],
     "doctor": ["{graph}"],
+    "scrub": ["{graph}"],
+    "clone": ["{graph}", "{folder}/new.omni"],
     "repair": ["{graph}"],
     "stats": ["{graph}"],
     "policy explain": ["--file", POLICY, "--actor", "act-bo", "--action", "read"],
@@ -243,6 +245,8 @@ FAILING = {
     "optimize": ["missing"],
     "cleanup": ["missing", "--keep", "1"],
     "doctor": ["missing"],
+    "scrub": ["missing"],
+    "clone": ["missing", "{folder}/new.omni"],
     "repair": ["missing"],
     "stats": ["missing"],
     "policy explain": ["--file", "missing.yaml", "--actor", "act-bo", "--action", "read"],
@@ -267,7 +271,9 @@ REVIEWS = {
         *("request-changes", "check", "merge", "close", "reopen", "export"),
     )
 }
+BACKUPS = {f"backup {verb}" for verb in ("create", "verify", "restore", "list", "prune")}
 ELSEWHERE = {
+    *BACKUPS,
     "graphs list",
     "login",
     "logout",
@@ -279,8 +285,8 @@ ELSEWHERE = {
     *REVIEWS,
 }
 """Those about servers are tested with servers, in `tests/client`, `tests/mcp`, `tests/server`,
-`tests/studio`, those about reviews in `tests/review/test_faces.py`, and those about pipelines
-with Spark, in `tests/pipeline/test_pipeline_files.py`."""
+`tests/studio`, those about reviews in `tests/review/test_faces.py`, backups one after another in
+`tests/cli/test_copies.py`, and pipelines with Spark, in `tests/pipeline/test_pipeline_files.py`."""
 
 
 @pytest.fixture

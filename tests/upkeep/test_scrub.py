@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.copies.census import take_census
 from omnigraph.errors import DamagedFile, InputError, NotFound, OmnigraphError
 from omnigraph.graph import Graph, doctor, init, open_graph, scrub
 from omnigraph.model.upkeep import ScrubReport
-from omnigraph.storage.census import take_census
 from tests.support.budgets import budget
 
 SCHEMA = """

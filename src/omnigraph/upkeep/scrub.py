@@ -22,13 +22,13 @@ from omnigraph.commit.schema.contract import (
     staged_objects,
 )
 from omnigraph.commit.sidecars import SIDECAR_BYTES_MAX
+from omnigraph.copies.census import GRAPH, Census, Needed, take_census, version_name
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.local_disk import symbolic_links
 from omnigraph.errors import DamagedFile, InputError, NotFound, OmnigraphError
 from omnigraph.model.ids import normalize_commit_id
 from omnigraph.model.upkeep import ScrubFinding, ScrubKind, ScrubReport
-from omnigraph.storage.census import GRAPH, Census, Needed, take_census, version_name
 from omnigraph.storage.damage import problem_of
 from omnigraph.storage.digests import (
     ETAG,

@@ -19,6 +19,8 @@ from tempfile import TemporaryDirectory
 
 from tests.simulate.schedule import Company, Coverage, Deck, Outcome, Schedule, alone
 
+PROGRESS_EVERY = 100
+
 NOT_SIMULATED = {
     "lease.before_renew": "leases are renewed when the scheduler says so; tests/crash/test_owners",
     "init.*": "a graph is made before its schedules; tests/crash/test_many_processes",
@@ -49,6 +51,8 @@ def main() -> int:
         limit = None if arguments.seconds is None else began + arguments.seconds
         for outcome in _outcomes(deck, seeds, Path(folder), arguments.at_once, limit):
             coverage.add(outcome)
+            if coverage.schedules % PROGRESS_EVERY == 0:
+                print(f"{coverage.schedules:,} schedules", file=sys.stderr, flush=True)
             if outcome.faults:
                 findings.append(outcome.setting.seed)
             if outcome.faults or len(seeds) == 1:

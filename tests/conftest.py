@@ -24,6 +24,10 @@ from tests.support.forked import GARBAGE_THRESHOLDS
 # every file would be most of the suite's time. Tests of durability itself set it explicitly.
 os.environ.setdefault("OMNIGRAPH_DURABILITY", "process")
 
+# Of every JVM, also those that commands, clusters and executors start. Most end before a second
+# compiler and threads that collect garbage pay off: a start takes half the processor time.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # Almost all that collecting tests makes is kept: see `pytest_collection_finish`.
 gc.disable()
 
@@ -32,11 +36,9 @@ setattr(ssl, "create_default_context", cache(ssl.create_default_context))  # noq
 
 SPARK_PYTHON = Path(__file__).parent / "support" / "spark_python"
 
-# Only the quick compiler, and no collection of garbage, no check of bytecode while Spark starts.
+# No collection of garbage, no check of bytecode while Spark starts.
 SPARK_JAVA = " ".join(
     [
-        "-XX:TieredStopAtLevel=1",
-        "-XX:+UseSerialGC",
         "-Xms512m",
         # The room that Java gives this compiler is too small for Spark: it would throw code away.
         "-XX:ReservedCodeCacheSize=240m",

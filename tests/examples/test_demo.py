@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -33,10 +34,11 @@ def anywhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tour(anywhere: Path) -> subprocess.CompletedProcess[bytes]:
     """The demo on a small library, run from anywhere, on a terminal that knows only ASCII."""
+    settings = {name: os.environ[name] for name in ("OMNIGRAPH_DURABILITY", "JDK_JAVA_OPTIONS")}
     return subprocess.run(
         [sys.executable, str(ROOT / "examples" / "demo.py"), "--papers", "1500"],
         cwd=anywhere,
-        env={"PYTHONIOENCODING": "ascii", "OMNIGRAPH_DURABILITY": "process"},
+        env={"PYTHONIOENCODING": "ascii", **settings},
         capture_output=True,
         timeout=240,
         check=True,

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import AlreadyExists, InputError
 from omnigraph.model.ids import (
+    BRANCH_NAME_CHARACTERS_MAX,
     SCHEMA_APPLY_LOCK,
     TableKey,
     check_branch_name,
@@ -61,7 +62,7 @@ def test_c_bra_002_malformed_branch_names_are_refused_with_a_hint(name: str) -> 
     with pytest.raises(InputError, match="branch name") as caught:
         check_branch_name(name)
     assert caught.value.hint
-    assert caught.value.details == {"branch": name}
+    assert caught.value.details == {"branch": name[:BRANCH_NAME_CHARACTERS_MAX]}
     with pytest.raises(InputError):
         check_new_branch_name(name)
 

@@ -158,7 +158,10 @@ def test_c_ver_009_deleted_truncated_and_swapped_files_are_found(
             report = scrub(root)
             # Of the manifest, only files of the newest version are needed.
             spare = is_spare(name) or (name.startswith("__manifest/") and name not in needed)
-            assert name in named(report) or (how == "deleted" and spare), name
+            spare = how == "deleted" and spare
+            # A list of digests that lost whole lines leaves files unverified.
+            spare = spare or (how == "truncated" and name.startswith("__digests/"))
+            assert name in named(report) or spare, name
             read_everything(root)
 
 

@@ -25,7 +25,7 @@ import orjson
 from omnigraph.effects.local_disk import replace_unflushed
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import DamagedFile, InputError
-from omnigraph.storage.layout import DIGESTS, MANIFEST, RECOVERY_AUDIT, REVIEWS
+from omnigraph.storage.layout import DIGESTS, MANIFEST, PAST_SCHEMAS, RECOVERY_AUDIT, REVIEWS
 
 try:
     import xxhash
@@ -42,8 +42,8 @@ ETAG = "etag:"
 _CHUNK_BYTES = 1 << 20
 _THREADS_FROM_BYTES = 32 << 20
 """Below that, starting threads costs more than they save."""
-_LISTED_MAX = 512
-"""Entries of a listing above which those of removed files go."""
+_LISTING_BYTES_MAX = 96 << 10
+"""From this size on, entries of removed files go; what a manifest needs is a third of it."""
 
 LISTED = (MANIFEST, RECOVERY_AUDIT, REVIEWS)
 """Datasets whose files are listed below `__digests`."""
@@ -185,49 +185,70 @@ def listing_name(subject: str) -> str:
 
 
 def encode_listing(files: Digests) -> bytes:
-    """A listing as it is stored, with a digest of itself."""
+    """A line of a listing, with a digest of itself."""
     content = {name: [*files[name]] for name in sorted(files)}
-    return orjson.dumps({"files": content, "self": digest_of(orjson.dumps(content)).digest})
+    line = orjson.dumps({"files": content, "self": digest_of(orjson.dumps(content)).digest})
+    return b"\n" + line
 
 
 def decode_listing(name: str, content: bytes) -> dict[str, FileDigest]:
-    """The entries of a listing; raises `DamagedFile` if it is not what was written."""
-    try:
-        record = orjson.loads(content)
-        files = _decoded(record["files"])
-        own = digest_of(orjson.dumps(record["files"])).digest
-        if record["self"] != own:
-            raise ValueError("it does not have the digest it names")
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedFile(
-            name, "delete it and run `omnigraph scrub --adopt`", f"{error}"
-        ) from error
+    """The entries of a listing; raises `DamagedFile` if a line is not what was written."""
+    found: dict[str, FileDigest] = {}
+    for line in content.split(b"\n"):
+        if not line:
+            continue
+        try:
+            found.update(_decoded_line(line))
+        except (KeyError, TypeError, ValueError) as error:
+            advice = "delete it and run `omnigraph scrub --adopt`"
+            raise DamagedFile(name, advice, f"{error}") from error
+    if not found:
+        raise DamagedFile(name, "run `omnigraph scrub --adopt`", "it is empty")
+    return found
+
+
+def _decoded_line(line: bytes) -> dict[str, FileDigest]:
+    record = orjson.loads(line)
+    files = _decoded(record["files"])
+    if record["self"] != digest_of(orjson.dumps(record["files"])).digest:
+        raise ValueError("it does not have the digest it names")
     return files
 
 
 def update_listing(root: Path, subject: str, new: Digests) -> None:
     """Add files to a listing on local disk, best effort and unflushed.
 
-    The write it follows is published and acknowledged whatever happens here.
+    One line is appended, so that the cost does not grow with the listing. The write it follows is
+    published and acknowledged whatever happens here.
     """
     if not new:
         return
-    known = read_listing(root, subject)
-    known.update(new)
-    if len(known) > _LISTED_MAX:
-        known = {file: each for file, each in known.items() if (root / file).exists()}
+    path = root / listing_name(subject)
     with suppress(OSError):
-        replace_unflushed(root / listing_name(subject), encode_listing(known))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab", buffering=0) as file:
+            file.write(encode_listing(new))
+            size = file.tell()
+        if size > _LISTING_BYTES_MAX:
+            known = read_listing(root, subject)
+            # An accepted schema is listed by the name it gets when it is replaced.
+            kept = {
+                name: each
+                for name, each in known.items()
+                if name.startswith(PAST_SCHEMAS) or (root / name).exists()
+            }
+            replace_unflushed(path, encode_listing(kept))
 
 
 def read_listing(root: Path, subject: str) -> dict[str, FileDigest]:
-    """A listing on local disk; empty if there is none, or none that can be believed."""
-    name = listing_name(subject)
-    with suppress(OSError, DamagedFile):
-        if not CAN_DIGEST:
-            return {}
-        return decode_listing(name, (root / name).read_bytes())
-    return {}
+    """A listing on local disk, without lines that cannot be believed; empty if there is none."""
+    found: dict[str, FileDigest] = {}
+    with suppress(OSError):
+        content = (root / listing_name(subject)).read_bytes() if CAN_DIGEST else b""
+        for line in content.split(b"\n"):
+            with suppress(KeyError, TypeError, ValueError):
+                found.update(_decoded_line(line) if line else {})
+    return found
 
 
 def forget_listing(root: Path, subject: str) -> None:

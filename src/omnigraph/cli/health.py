@@ -14,7 +14,6 @@ from omnigraph.cli.help import Commands, GraphCommand, ReadCommand
 from omnigraph.cli.opening import graph_to_read, open_to_read, open_to_write
 from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument, flag, option
 from omnigraph.cli.output import Line, Styled, counted, moment, output_of, table
-from omnigraph.cli.progress import bytes_of
 from omnigraph.model.upkeep import (
     Diagnosis,
     GraphStats,
@@ -143,6 +142,7 @@ def scrub(  # noqa: PLR0917 - what a command takes, typer takes by position
     omnigraph scrub team.omni --max-mb-per-second 50 --resume scrub.txt
     omnigraph scrub team.omni --adopt --json
     """
+    from omnigraph.cli.progress import bytes_of
     from omnigraph.graph import scrub as run
 
     output = output_of(ctx)

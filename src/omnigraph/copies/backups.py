@@ -32,7 +32,7 @@ from omnigraph.effects.requests import concurrently
 from omnigraph.effects.uri import Root
 from omnigraph.errors import Busy, DamagedFile, InputError, NotFound, StorageError
 from omnigraph.model.upkeep import ScrubFinding
-from omnigraph.storage.digests import FileDigest, digest_chunks, digest_of, require_digests
+from omnigraph.storage.digests import FileDigest, digest_chunks, digest_of
 
 CATALOGS = "backups"
 FILES = "files"
@@ -72,7 +72,6 @@ def create_backup(
     continued by the next. Raises `DamagedFile` for a file that is not what was written, and
     `InputError` if other things than backups lie at the destination.
     """
-    require_digests()
     store = open_store(Root.parse(destination))
     known = _catalogs(store)
     _require_backups(store, known)

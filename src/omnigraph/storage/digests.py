@@ -21,18 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
+import xxhash
 
 from omnigraph.effects.local_disk import replace_unflushed
 from omnigraph.effects.objects import ObjectStore
-from omnigraph.errors import DamagedFile, InputError
+from omnigraph.errors import DamagedFile
 from omnigraph.storage.layout import DIGESTS, MANIFEST, PAST_SCHEMAS, RECOVERY_AUDIT, REVIEWS
-
-try:
-    import xxhash
-except ImportError:  # an environment from before digests: nothing is recorded, and scrub says why
-    CAN_DIGEST = False
-else:
-    CAN_DIGEST = True
 
 FETCHED_BYTES_MAX = 8 << 20
 """On an object store: the largest file that is fetched again for its digest."""
@@ -95,15 +89,9 @@ def digest_file(path: Path) -> FileDigest:
     return FileDigest(size, state.hexdigest())
 
 
-def require_digests() -> None:
-    """Raise `InputError` where the library that computes digests is not installed."""
-    if not CAN_DIGEST:
-        raise InputError("digests need the package xxhash", hint="run `pip install xxhash`")
-
-
 def digest_files(files: Iterable[Path]) -> dict[Path, FileDigest]:
     """The digests of files that were just written; one that is gone already is left out."""
-    wanted = list(dict.fromkeys(files)) if CAN_DIGEST else []
+    wanted = list(dict.fromkeys(files))
 
     def attempt(path: Path) -> FileDigest | None:
         try:
@@ -139,8 +127,6 @@ def digest_object(store: ObjectStore, name: str, size: int | None = None) -> Fil
 
     One request, if its size is known.
     """
-    if not CAN_DIGEST:
-        return None
     if size is None or size > FETCHED_BYTES_MAX:
         found = store.attributes(name)
         if found is None:
@@ -244,7 +230,7 @@ def read_listing(root: Path, subject: str) -> dict[str, FileDigest]:
     """A listing on local disk, without lines that cannot be believed; empty if there is none."""
     found: dict[str, FileDigest] = {}
     with suppress(OSError):
-        content = (root / listing_name(subject)).read_bytes() if CAN_DIGEST else b""
+        content = (root / listing_name(subject)).read_bytes()
         for line in content.split(b"\n"):
             with suppress(KeyError, TypeError, ValueError):
                 found.update(_decoded_line(line) if line else {})

@@ -37,7 +37,6 @@ from omnigraph.storage.digests import (
     digest_chunks,
     encode_listing,
     listing_name,
-    require_digests,
 )
 from omnigraph.storage.layout import (
     DIGESTS,
@@ -93,7 +92,6 @@ def scrub(
     was checked: a run with the same file continues there. ``progress`` gets the bytes that are
     done, and all of them.
     """
-    require_digests()
     started = monotonic_seconds()
     run = _Scrub(kernel, branch, None if since is None else normalize_commit_id(since))
     census = run.census()

@@ -21,7 +21,7 @@ from omnigraph.schema.contract import (
     open_contract,
 )
 from omnigraph.schema.encoding import read_ir
-from omnigraph.storage.digests import CAN_DIGEST, digest_of, update_listing
+from omnigraph.storage.digests import digest_of, update_listing
 from omnigraph.storage.layout import (
     SCHEMA_OBJECTS,
     STAGING_SUFFIX,
@@ -149,7 +149,7 @@ def list_contract(store: ObjectStore, contract: SchemaContract, schema_hash: str
     Hashes of the contract itself say nothing of comments and layout. On local disk only, like all
     listings.
     """
-    if store.root.path is not None and CAN_DIGEST:
+    if store.root.path is not None:
         texts = zip(schema_digest_names(schema_hash), contract.objects().values(), strict=True)
         digests = {name: digest_of(text.encode()) for name, text in texts}
         update_listing(store.root.path, "schema", digests)

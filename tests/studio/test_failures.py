@@ -48,7 +48,7 @@ def test_c_stu_013_a_lost_connection_and_an_unknown_page(studio: Studio):
     expect(alert).to_contain_text("There is no Person 'nobody' on branch main")
 
 
-def test_c_stu_013_and_007_tokens_of_a_policy_end_and_actions_are_offered_by_it(
+def test_c_stu_013_tokens_of_a_policy_end_and_actions_are_offered_by_it(
     browser: Browser, tmp_path: Path
 ):
     """A server with a policy: what a reader is offered, and what becomes of a token that ended."""

@@ -132,7 +132,7 @@ def test_c_stu_008_the_page_is_sent_with_a_strict_policy_and_no_token_is_in_a_lo
         assert any('"/studio/"' in line for line in live.events)
 
 
-def test_c_stu_007_permissions_follow_the_policy_of_the_branch(tmp_path: Path):
+def test_permissions_follow_the_policy_of_the_branch(tmp_path: Path):
     root = tmp_path / "team.omni"
     new_graph(root).create_branch("side")
     policy = tmp_path / "policy.yaml"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph as og
-from omnigraph.effects.clock import MINT
+from omnigraph.effects.clock import MINT, ulid_at
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import (
     InputError,
@@ -25,7 +25,7 @@ from omnigraph.errors import (
     ReviewBlocked,
 )
 from omnigraph.model.reviews import Review, ReviewEvent
-from omnigraph.review.events import Caller, fold
+from omnigraph.review.events import Caller, Events, fold
 from tests.support.forked import Command
 from tests.support.templates import copy_of, place_in
 
@@ -607,6 +607,20 @@ def test_c_rev_013_reviewers_and_a_writer_at_once_as_processes_lose_no_event(gra
         shuffled = [*events, events[seed]]
         random.Random(seed).shuffle(shuffled)
         assert fold(shuffled) == expected
+
+
+def test_c_rev_013_events_that_follow_one_of_a_clock_ahead_have_ids_of_their_own(graph: og.Graph):
+    ahead = ulid_at(5_000_000_000_000)
+    events = Events(graph._kernel)
+    followers = [
+        events.append("commented", "cr-1", Caller("act-bo"), {"text": str(n)}, ahead)
+        for n in range(3)
+    ]
+    assert all(each.event_id > ahead for each in followers)
+    assert {each.event_id for each in events.of_request("cr-1")} == {
+        each.event_id for each in followers
+    }
+    assert len({each.event_id for each in followers}) == 3
 
 
 def test_c_rev_013_threads_that_append_and_compact_lose_no_event(graph: og.Graph):

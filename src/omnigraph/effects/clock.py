@@ -56,16 +56,18 @@ def ulid_at(milliseconds: int) -> str:
     return encode_ulid(milliseconds << _RANDOM_BITS)
 
 
-def next_ulid(ulid: str) -> str:
-    """The ULID that follows one.
+def later_ulid(after: str, fresh: str) -> str:
+    """A ULID a millisecond later than ``after``, with the random part of a ``fresh`` one.
 
-    >>> next_ulid("01K3Z7M0Q8W4R6T2Y5V9B1N3XZ")
-    '01K3Z7M0Q8W4R6T2Y5V9B1N3Y0'
+    Two processes that follow the same ULID get different ones.
+
+    >>> later_ulid("01K3Z7M0Q8W4R6T2Y5V9B1N3XZ", "01K3Z00000AAAAAABBBBBBCCCC")
+    '01K3Z7M0Q9AAAAAABBBBBBCCCC'
     """
-    value = 0
-    for character in ulid:
-        value = value << 5 | _ALPHABET.index(character)
-    return encode_ulid(value + 1)
+    milliseconds = 0
+    for character in after[:10]:
+        milliseconds = milliseconds << 5 | _ALPHABET.index(character)
+    return ulid_at(milliseconds + 1)[:10] + fresh[10:]
 
 
 class IdMint:

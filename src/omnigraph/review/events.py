@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.commit.kernel import Kernel
-from omnigraph.effects.clock import next_ulid
+from omnigraph.effects.clock import later_ulid
 from omnigraph.errors import NotFound, OmnigraphError, StorageError
 from omnigraph.model.reviews import (
     ID_PREFIX,
@@ -102,7 +102,8 @@ class Events:
         """
         event_id = self._kernel.ids.ulid()
         if event_id <= after:
-            event_id = next_ulid(after)
+            # Others may follow the same event now: an id of theirs must not be this one's.
+            event_id = later_ulid(after, event_id)
         event = ReviewEvent(
             event_id,
             request_id or f"{ID_PREFIX}{event_id}",

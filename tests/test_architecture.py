@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, str] = {
     "query": "errors model syntax schema",
     # the database
     "storage": "errors model syntax effects",
+    "views": "errors model schema query storage",
     "commit": "errors model syntax effects schema query storage",
     "branching": "errors model syntax effects schema storage commit",
     "upkeep": "errors model effects schema storage commit copies",
@@ -45,7 +46,7 @@ MAY_IMPORT: dict[str, str] = {
     "computing": "errors model syntax schema storage engines engines.local",
     "embedding": "errors model",
     "strict_yaml": "errors syntax",
-    "policy": "errors model syntax strict_yaml",
+    "policy": "errors model syntax strict_yaml schema query views",
     "pipeline.spark": "errors model effects",
     "loading": "errors model effects schema query storage commit pipeline.spark",
     "pipeline": "errors model effects schema embedding storage commit branching computing loading"

@@ -13,6 +13,7 @@ from omnigraph.policy.bundle import (
     Bundle,
     PolicyKind,
     PolicyRule,
+    TypeGrant,
     parse_bundle,
 )
 from omnigraph.policy.decide import (
@@ -24,18 +25,25 @@ from omnigraph.policy.decide import (
     parse_cases,
     run_cases,
 )
+from omnigraph.policy.identity import Actor, ClaimTest, ClaimValue, Identity, identity_of
 
 __all__ = [
     "Action",
+    "Actor",
     "BranchProtection",
     "BranchRequirements",
     "Bundle",
     "CaseFailure",
+    "ClaimTest",
+    "ClaimValue",
     "Decision",
+    "Identity",
     "Policy",
     "PolicyCase",
     "PolicyKind",
     "PolicyRule",
+    "TypeGrant",
+    "identity_of",
     "load_policy",
     "parse_bundle",
     "parse_cases",

@@ -8,8 +8,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from omnigraph.errors import PolicyInvalid
+from omnigraph.errors import CompileError, PolicyInvalid
+from omnigraph.policy.identity import ClaimTest, Identity
 from omnigraph.strict_yaml import Node, Plain, read_document
+from omnigraph.syntax.query_parser import parse_condition
 from omnigraph.syntax.suggest import did_you_mean
 
 # --- actions --------------------------------------------------------------------------------------
@@ -38,6 +40,8 @@ class Action(StrEnum):
     """Reserved: bundles may grant it, but no operation requires it yet."""
     CHECK_REPORT = "check_report"
     """Version 2: telling how a check of a change request went."""
+    MAINTAIN = "maintain"
+    """Version 2: upkeep of the storage."""
     GRAPH_LIST = "graph_list"
 
     @property
@@ -61,6 +65,9 @@ SCOPE_KEYS: dict[str, frozenset[Action]] = {
 }
 """Keys that limit a rule to some branches → the actions they apply to."""
 
+TYPED_ACTIONS = frozenset({Action.READ, Action.EXPORT, Action.CHANGE, Action.BRANCH_MERGE})
+"""Actions that a rule may limit to some types, properties and rows."""
+
 
 class BranchProtection(StrEnum):
     """The branches a rule is limited to."""
@@ -75,9 +82,10 @@ class BranchProtection(StrEnum):
 
 VERSION = 1
 VERSION_WITH_REQUIREMENTS = 2
-"""Adds `require` to protected branches, `bypass` to rules, and the action `check_report`."""
+"""Adds `require` of protected branches, groups by claims, `bypass`, `branches` and `types` of
+rules, the actions `check_report` and `maintain`."""
 
-NEW_ACTIONS = frozenset({Action.CHECK_REPORT})
+NEW_ACTIONS = frozenset({Action.CHECK_REPORT, Action.MAINTAIN})
 """Of version 2."""
 
 APPROVALS_MAX = 100
@@ -96,6 +104,19 @@ class BranchRequirements:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeGrant:
+    """What a rule grants of one type."""
+
+    type_name: str
+    properties: tuple[str, ...] | None
+    """None for all."""
+    where: str | None
+    """A condition over `$row` and `$actor`; None for all rows."""
+    places: Mapping[str, str] = field(compare=False)
+    """In the file, by what messages are about: `type`, `where`, and each property."""
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyRule:
     """Grants actions to a group, on all branches or on some."""
 
@@ -108,6 +129,15 @@ class PolicyRule:
     """Its place in the file, for messages."""
     bypass: bool = False
     """Whether it also allows what the requirements on a branch forbid."""
+    branches: tuple[str, ...] = ()
+    """Names, and prefixes with `/*` behind them, that limit it like a scope; none for all."""
+    types: tuple[TypeGrant, ...] | None = None
+    """None for all types, with all properties and rows."""
+
+    @property
+    def is_about_target(self) -> bool:
+        """Whether its `branches` are those that its actions write to, not those they read."""
+        return self.actions[0] in SCOPE_KEYS["target_branch_scope"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +151,14 @@ class Bundle:
     rules: tuple[PolicyRule, ...]
     requirements: Mapping[str, BranchRequirements] = field(default_factory=dict)
     """By branch: with them, only change requests are merged into it."""
+    claim_groups: Mapping[str, ClaimTest] = field(default_factory=dict)
+    """The groups whose members are known by a claim; they are in ``groups`` without members."""
+
+    def groups_of(self, identity: Identity) -> frozenset[str]:
+        """The groups of an actor."""
+        listed = {name for name, members in self.groups.items() if identity.id in members}
+        claimed = {name for name, test in self.claim_groups.items() if test.holds(identity)}
+        return frozenset(listed | claimed)
 
     @property
     def actors(self) -> frozenset[str]:
@@ -140,10 +178,11 @@ def parse_bundle(source: str | Path, *, kind: PolicyKind | None = None) -> Bundl
         required=("version",), optional=("kind", "groups", "protected_branches", "rules")
     )
     version = check_version(fields["version"], VERSION, VERSION_WITH_REQUIREMENTS)
-    groups = _groups(fields["groups"]) if "groups" in fields else {}
+    groups, claim_groups = _groups(fields["groups"], version) if "groups" in fields else ({}, {})
     branches = fields["protected_branches"].items() if "protected_branches" in fields else []
     rules = _rules(fields["rules"], groups, version) if "rules" in fields else ()
-    protected, requirements = _protected(branches, groups, version)
+    listed = {name: members for name, members in groups.items() if members}
+    protected, requirements = _protected(branches, listed, version)
     return Bundle(
         str(source) if isinstance(source, Path) else "policy",
         _kind(fields.get("kind"), rules, kind),
@@ -151,6 +190,7 @@ def parse_bundle(source: str | Path, *, kind: PolicyKind | None = None) -> Bundl
         protected,
         rules,
         requirements,
+        claim_groups,
     )
 
 
@@ -222,15 +262,21 @@ def _flag(node: Node | None) -> bool:
     return node.value.spelling == "true"
 
 
-def _groups(node: Node) -> dict[str, tuple[str, ...]]:
-    groups = {}
+def _groups(node: Node, version: int) -> tuple[dict[str, tuple[str, ...]], dict[str, ClaimTest]]:
+    groups: dict[str, tuple[str, ...]] = {}
+    claims: dict[str, ClaimTest] = {}
     for name, members in node.mapping().items():
         if not name.strip():
             members.fail("a group has a blank name")
+        if version > VERSION and isinstance(members.value, dict):
+            fields = members.fields(required=("claim", "value"))
+            claims[name] = ClaimTest(fields["claim"].text(), fields["value"].text())
+            groups[name] = ()
+            continue
         groups[name] = tuple(member.text() for member in members.items())
         if not groups[name]:
             members.fail(f"group `{name}` has no members", hint="name an actor, or drop the group")
-    return groups
+    return groups, claims
 
 
 def _rules(
@@ -249,11 +295,11 @@ def _rules(
 
 
 def _rule(node: Node, groups: Mapping[str, tuple[str, ...]], version: int) -> PolicyRule:
-    fields = node.fields(
-        required=("id", "allow"), optional=("bypass",) if version > VERSION else ()
-    )
+    is_newer = version > VERSION
+    fields = node.fields(required=("id", "allow"), optional=("bypass", "types") if is_newer else ())
     rule_id = fields["id"].text()
-    allow = fields["allow"].fields(required=("actors", "actions"), optional=tuple(SCOPE_KEYS))
+    limits = (*SCOPE_KEYS, "branches") if is_newer else tuple(SCOPE_KEYS)
+    allow = fields["allow"].fields(required=("actors", "actions"), optional=limits)
     group = allow["actors"].fields(required=("group",))["group"]
     if group.text() not in groups:
         _fail(
@@ -281,10 +327,10 @@ def _rule(node: Node, groups: Mapping[str, tuple[str, ...]], version: int) -> Po
             f"`{Action.GRAPH_LIST}` cannot stand beside actions on a graph",
             hint="it belongs in the bundle of the server",
         )
-    given = [key for key in SCOPE_KEYS if key in allow]
+    given = [key for key in limits if key in allow]
     if len(given) > 1:
         _fail(node, rule_id, f"{' and '.join(f'`{key}`' for key in given)} exclude each other")
-    scopes = {key: _scope(allow[key], rule_id, key, actions) for key in given}
+    scopes = {key: _scope(allow[key], rule_id, key, actions) for key in given if key in SCOPE_KEYS}
     return PolicyRule(
         rule_id,
         group.text(),
@@ -293,6 +339,74 @@ def _rule(node: Node, groups: Mapping[str, tuple[str, ...]], version: int) -> Po
         scopes.get("target_branch_scope"),
         node.place,
         _flag(fields.get("bypass")),
+        _branches(allow["branches"], rule_id, actions) if "branches" in allow else (),
+        _types(fields["types"], rule_id, actions) if "types" in fields else None,
+    )
+
+
+def _branches(node: Node, rule_id: str, actions: tuple[Action, ...]) -> tuple[str, ...]:
+    fitting = [key for key, suited in SCOPE_KEYS.items() if suited.issuperset(actions)]
+    if not fitting:
+        _fail(
+            node,
+            rule_id,
+            f"`branches` does not go with {' and '.join(f'`{each}`' for each in actions)}",
+            hint="it limits actions that all read or change a branch, or all write to one",
+        )
+    names = tuple(each.text() for each in node.items())
+    if not names:
+        _fail(node, rule_id, "`branches` is empty")
+    for each, name in zip(node.items(), names, strict=True):
+        if "*" in name.removesuffix("/*") or name == "/*":
+            _fail(
+                each,
+                rule_id,
+                f"`{name}` is no branch",
+                hint="a `*` stands at the end, behind a slash: `agent/*`",
+            )
+    return names
+
+
+def _types(node: Node, rule_id: str, actions: tuple[Action, ...]) -> tuple[TypeGrant, ...]:
+    for action in actions:
+        if action not in TYPED_ACTIONS:
+            _fail(
+                node,
+                rule_id,
+                f"`types` does not go with `{action}`",
+                hint=f"it limits {', '.join(sorted(TYPED_ACTIONS))}",
+            )
+    return tuple(_grant(each, name, rule_id) for name, each in node.mapping().items())
+
+
+def _grant(node: Node, name: str, rule_id: str) -> TypeGrant:
+    places = {"type": node.place}
+    if isinstance(node.value, str):
+        if node.value != "all":
+            _fail(node, rule_id, f"{node.label} must be `all` or a mapping, not `{node.value}`")
+        return TypeGrant(name, None, None, places)
+    fields = node.fields(optional=("properties", "where"))
+    properties, where = None, None
+    if "properties" in fields:
+        listed = fields["properties"].items()
+        properties = tuple(dict.fromkeys(each.text() for each in listed))
+        places |= {f"property {each.text()}": each.place for each in listed}
+    if "where" in fields:
+        where = fields["where"].text()
+        places["where"] = fields["where"].place
+        try:
+            parse_condition(where)
+        except CompileError as problem:
+            fail_condition(places["where"], rule_id, problem)
+    return TypeGrant(name, properties, where, places)
+
+
+def fail_condition(place: str, rule_id: str, problem: CompileError) -> NoReturn:
+    """Raise `PolicyInvalid` for a condition, with the place in the file and in the condition."""
+    at = problem.position
+    inside = "" if at is None else f" at {at.line}:{at.column}"
+    Node("", place, "", PolicyInvalid).fail(
+        f"rule `{rule_id}`: in `where`{inside}: {problem.reason}", hint=problem.hint
     )
 
 

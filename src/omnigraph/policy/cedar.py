@@ -10,11 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, cast
 
 from omnigraph.errors import InputError, InternalError, PolicyEvaluationFailed
-from omnigraph.policy.bundle import Action, BranchProtection, Bundle, PolicyRule
+from omnigraph.policy.bundle import (
+    TYPED_ACTIONS,
+    Action,
+    BranchProtection,
+    Bundle,
+    PolicyRule,
+)
+from omnigraph.policy.identity import Identity
 
 if TYPE_CHECKING:
     import cedarpy
@@ -22,7 +29,10 @@ if TYPE_CHECKING:
 NAMESPACE = "Omnigraph"
 SERVER_ID = "root"
 
-_GRAPH_ACTIONS = ", ".join(action for action in Action if action.kind == "graph")
+_GRAPH_ACTIONS = ", ".join(
+    action for action in Action if action.kind == "graph" and action not in TYPED_ACTIONS
+)
+_TYPED_ACTIONS = ", ".join(sorted(TYPED_ACTIONS))
 _SERVER_ACTIONS = ", ".join(action for action in Action if action.kind == "server")
 
 SCHEMA = f"""
@@ -39,6 +49,11 @@ namespace {NAMESPACE} {{
   entity Actor in [Group];
   entity Graph;
   entity Server;
+  entity Type in [Graph];
+  entity Property in [Type];
+  action {_TYPED_ACTIONS} appliesTo {{
+    principal: Actor, resource: [Graph, Type, Property], context: RequestContext
+  }};
   action {_GRAPH_ACTIONS} appliesTo {{
     principal: Actor, resource: Graph, context: RequestContext
   }};
@@ -86,35 +101,49 @@ class CedarPolicies:
         is_server = bundle.kind == "server"
         self.resource = Uid("Server", SERVER_ID) if is_server else Uid("Graph", graph)
         text = "\n".join(_permits(bundle.rules, self.resource))
+        self._bundle = bundle
+        self._entities = lru_cache(ENTITIES_KEPT_MAX)(self._make_entities)
         try:
             self._schema = _schema()
             self._policies = cedar.PolicySet.from_str(text)
-            entities = json.dumps(list(_entities(bundle, self.resource)))
-            self._entities = cedar.Entities.from_json_str(entities, self._schema)
             findings = cedar.validate_policies(text, self._schema).errors
         except ValueError as problem:
             raise _not_compiled(bundle, str(problem)) from problem
         if findings:
             raise _not_compiled(bundle, str(findings[0]))
 
-    def matching_rules(self, actor: str, action: str, context: Mapping[str, Any]) -> list[str]:
+    def matching_rules(
+        self,
+        actor: str,
+        action: str,
+        context: Mapping[str, Any],
+        *,
+        groups: frozenset[str] | None = None,
+        on: TypeResource | None = None,
+    ) -> list[str]:
         """The ids of the rules that allow it, sorted; none if it is denied.
 
-        Raises `PolicyEvaluationFailed` when Cedar fails or does not decide.
+        ``groups`` are those of the actor, without them those that list its id. ``on`` is a type or
+        a property of one; without it, the graph or the server is meant. Raises
+        `PolicyEvaluationFailed` when Cedar fails or does not decide.
         """
+        if groups is None:
+            groups = self._bundle.groups_of(Identity(actor))
+        resource = self.resource if on is None else on.uid
         request = {
             "principal": Uid("Actor", actor).to_json(),
             "action": Uid("Action", action).to_json(),
-            "resource": self.resource.to_json(),
+            "resource": resource.to_json(),
             "context": context,
         }
         cedar = _cedar()
         try:
-            answer = cedar.is_authorized(request, self._policies, self._entities, self._schema)
+            entities = self._entities(actor, groups, on)
+            answer = cedar.is_authorized(request, self._policies, entities, self._schema)
             decision, errors = answer.decision, answer.diagnostics.errors
             names = answer.diagnostics.id_annotations_by_reason
             rules = sorted(
-                names[reason].rpartition(":")[0] for reason in answer.diagnostics.reasons
+                {names[reason].rpartition(":")[0] for reason in answer.diagnostics.reasons}
             )
         except Exception as problem:  # any failure means no decision, not a denial
             raise _no_answer(actor, action, repr(problem)) from problem
@@ -123,6 +152,45 @@ class CedarPolicies:
         if (decision is cedar.Decision.Allow) != bool(rules):
             raise _no_answer(actor, action, f"{decision.value} by {len(rules)} rules")
         return rules
+
+    def _make_entities(
+        self, actor: str, groups: frozenset[str], on: TypeResource | None
+    ) -> cedarpy.Entities:
+        known = [_entity(Uid("Group", group)) for group in self._bundle.groups]
+        known.append(
+            _entity(Uid("Actor", actor), [Uid("Group", group) for group in sorted(groups)])
+        )
+        known.append(_entity(self.resource))
+        if on is not None:
+            known.append(_entity(on.type_uid, [self.resource]))
+            if on.property_name is not None:
+                known.append(_entity(on.uid, [on.type_uid]))
+        entities = _cedar().Entities.from_json_str(json.dumps(known), self._schema)
+        return cast("cedarpy.Entities", entities)
+
+
+ENTITIES_KEPT_MAX = 1024
+"""Actors whose entities are kept parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeResource:
+    """A type of a graph, or a property of one, as Cedar decides about it."""
+
+    type_name: str
+    property_name: str | None = None
+
+    @property
+    def type_uid(self) -> Uid:
+        """The id of the type."""
+        return Uid("Type", self.type_name)
+
+    @property
+    def uid(self) -> Uid:
+        """The id of what is meant."""
+        if self.property_name is None:
+            return self.type_uid
+        return Uid("Property", f"{self.type_name}.{self.property_name}")
 
 
 def literal(text: str) -> str:
@@ -146,17 +214,38 @@ def _permits(rules: tuple[PolicyRule, ...], resource: Uid) -> Iterator[str]:
         for action in rule.actions:
             condition = _condition(rule)
             when = f" when {{ {condition} }}" if condition is not None else ""
-            yield (
-                f"@id({literal(f'{rule.id}:{action}')})\n"
-                f"permit (\n"
-                f"  principal in {Uid('Group', rule.group).to_text()},\n"
-                f"  action == {Uid('Action', action).to_text()},\n"
-                f"  resource == {resource.to_text()}\n"
-                f"){when};\n"
-            )
+            for scope in _resources(rule, action, resource):
+                yield (
+                    f"@id({literal(f'{rule.id}:{action}')})\n"
+                    f"permit (\n"
+                    f"  principal in {Uid('Group', rule.group).to_text()},\n"
+                    f"  action == {Uid('Action', action).to_text()},\n"
+                    f"  resource {scope}\n"
+                    f"){when};\n"
+                )
+
+
+def _resources(rule: PolicyRule, action: Action, resource: Uid) -> Iterator[str]:
+    """What a rule is about: the graph with all types in it, or the graph and some types."""
+    if rule.types is None:
+        yield f"{'in' if action in TYPED_ACTIONS else '=='} {resource.to_text()}"
+        return
+    yield f"== {resource.to_text()}"
+    for grant in rule.types:
+        named = TypeResource(grant.type_name)
+        if grant.properties is None:
+            yield f"in {named.uid.to_text()}"
+            continue
+        yield f"== {named.uid.to_text()}"
+        for name in grant.properties:
+            yield f"== {TypeResource(grant.type_name, name).uid.to_text()}"
 
 
 def _condition(rule: PolicyRule) -> str | None:
+    if rule.branches:
+        branch = "target_branch" if rule.is_about_target else "branch"
+        tests = [_branch_test(f"context.{branch}", name) for name in rule.branches]
+        return f"context.has_{branch} && ({' || '.join(tests)})"
     if rule.branch_scope is not None:
         scope, branch = rule.branch_scope, "branch"
     elif rule.target_branch_scope is not None:
@@ -172,15 +261,12 @@ def _condition(rule: PolicyRule) -> str | None:
             return f"context.has_{branch} && context.{branch}_is_protected == false"
 
 
-def _entities(bundle: Bundle, resource: Uid) -> Iterator[dict[str, Any]]:
-    parents: dict[str, list[Uid]] = {}
-    for group, members in bundle.groups.items():
-        yield _entity(Uid("Group", group))
-        for actor in dict.fromkeys(members):
-            parents.setdefault(actor, []).append(Uid("Group", group))
-    for actor, groups in parents.items():
-        yield _entity(Uid("Actor", actor), groups)
-    yield _entity(resource)
+def _branch_test(branch: str, name: str) -> str:
+    if not name.endswith("/*"):
+        return f"{branch} == {literal(name)}"
+    # In a pattern of Cedar a star is any text; one of the name itself is written with a backslash.
+    pattern = literal(name.removesuffix("*"))[1:-1].replace("*", "\\*")
+    return f'{branch} like "{pattern}*"'
 
 
 def _entity(uid: Uid, parents: list[Uid] | None = None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.errors import InputError, PolicyDenied, PolicyEvaluationFailed, PolicyInvalid
 from omnigraph.policy.bundle import (
@@ -19,8 +19,14 @@ from omnigraph.policy.bundle import (
     read_action,
 )
 from omnigraph.policy.cedar import CedarPolicies
+from omnigraph.policy.identity import Actor, identity_of
+from omnigraph.policy.views import Views
 from omnigraph.strict_yaml import Node, read_document
 from omnigraph.syntax.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.views import View
 
 DEFAULT_GRAPH = "default"
 """The id of a graph that was opened by its address and has no other name."""
@@ -59,9 +65,9 @@ class Policy:
 
     def __init__(self, bundle: Bundle, *, graph: str = DEFAULT_GRAPH) -> None:
         self.bundle = bundle
-        self._actors = bundle.actors
         self._bypassing = frozenset(rule.id for rule in bundle.rules if rule.bypass)
         self._cedar = CedarPolicies(bundle, graph)
+        self._views = Views(bundle, self._cedar)
 
     def __repr__(self) -> str:
         return f"Policy({self.bundle.name!r}, {self.kind} {self._cedar.resource.id!r})"
@@ -78,7 +84,7 @@ class Policy:
 
     def decide(
         self,
-        actor: str,
+        actor: Actor,
         action: Action | str,
         *,
         branch: str | None = None,
@@ -96,24 +102,16 @@ class Policy:
         asked = self._asked(action)
         branch = _branch_name(branch)
         target_branch = _branch_name(target_branch)
+        identity = identity_of(actor)
+        actor = identity.id
         what = _described(asked, branch, target_branch)
-        if actor not in self._actors:
-            rules = []
+        rules: list[str] = []
+        groups = self.bundle.groups_of(identity)
+        if not groups:
             message = f"actor `{actor}` is unknown to the policy, and may not do {what}"
         else:
-            protected = self.bundle.protected_branches
-            rules = self._cedar.matching_rules(
-                actor,
-                asked.value,
-                {
-                    "has_branch": branch is not None,
-                    "has_target_branch": target_branch is not None,
-                    "branch_is_protected": branch in protected,
-                    "target_branch_is_protected": target_branch in protected,
-                    "branch": branch or "",
-                    "target_branch": target_branch or "",
-                },
-            )
+            context = self._context(branch, target_branch)
+            rules = self._cedar.matching_rules(actor, asked.value, context, groups=groups)
             message = (
                 f"rule `{rules[0]}` lets actor `{actor}` do {what}"
                 if rules
@@ -140,6 +138,48 @@ class Policy:
             message,
             bool(bypasses),
         )
+
+    def _context(self, branch: str | None, target_branch: str | None) -> dict[str, Any]:
+        protected = self.bundle.protected_branches
+        return {
+            "has_branch": branch is not None,
+            "has_target_branch": target_branch is not None,
+            "branch_is_protected": branch in protected,
+            "target_branch_is_protected": target_branch in protected,
+            "branch": branch or "",
+            "target_branch": target_branch or "",
+        }
+
+    def view(
+        self,
+        actor: Actor,
+        catalog: Catalog,
+        *,
+        action: Action = Action.READ,
+        branch: str | None = None,
+        target_branch: str | None = None,
+    ) -> View | None:
+        """What an actor sees by an action that is allowed to it; None for all of the graph.
+
+        It is decided once for each actor with its claims, schema, and rules that hold on the
+        branches. Where no rule holds, the view is empty. Raises what `decide` raises.
+        """
+        asked = self._asked(action)
+        branch, target_branch = _branch_name(branch), _branch_name(target_branch)
+        context = self._context(branch, target_branch)
+        return self._views.of(identity_of(actor), asked, context, catalog)
+
+    def check_names(self, catalog: Catalog) -> None:
+        """Check the types, properties and conditions of all rules against a schema.
+
+        Raises `PolicyInvalid` with the place and a suggestion.
+        """
+        self._views.check_names(catalog)
+
+    @property
+    def has_views(self) -> bool:
+        """Whether some rule is limited to types, so that some actor may not see everything."""
+        return any(rule.types is not None for rule in self.bundle.rules)
 
     def requirements_on(self, branch: str) -> BranchRequirements | None:
         """What a change request needs before it may be merged into a branch; None for nothing."""

@@ -122,7 +122,7 @@ def _shifted(
 
 
 def _conditional(node: ast.Conditional, operands: Operands) -> ex.Expression:
-    conditions = tuple(_condition(condition, operands) for condition, _ in node.cases)
+    conditions = tuple(check_condition(condition, operands) for condition, _ in node.cases)
     nodes = [value for _, value in node.cases]
     if node.otherwise is not None:
         nodes.append(node.otherwise)
@@ -135,10 +135,11 @@ def _conditional(node: ast.Conditional, operands: Operands) -> ex.Expression:
     )
 
 
-def _condition(node: ast.Condition, operands: Operands) -> ex.Expression:
+def check_condition(node: ast.Condition, operands: Operands) -> ex.Expression:
+    """A condition with `and` and `or`."""
     match node:
         case ast.BooleanCondition():
-            inner = tuple(_condition(each, operands) for each in node.operands)
+            inner = tuple(check_condition(each, operands) for each in node.operands)
             return ex.Combine(node.operator, inner)
         case ast.NullTest():
             return check_null_test(node, operands)

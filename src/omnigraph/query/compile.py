@@ -13,6 +13,7 @@ from omnigraph.errors import QueryParseError
 from omnigraph.model.types import VECTOR_DIMENSION_MAX, RecordsType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
+from omnigraph.query.check_functions import check_condition
 from omnigraph.query.check_match import check_match
 from omnigraph.query.check_mutation import check_mutation, check_where
 from omnigraph.query.check_order import check_order
@@ -23,13 +24,19 @@ from omnigraph.query.operands import (
     Context,
     EdgeVariable,
     NodeVariable,
+    Operands,
     ValueVariable,
     VariableScope,
 )
 from omnigraph.query.plan import QueryPlan, ReadPlan
-from omnigraph.schema.catalog import Catalog, TableType
+from omnigraph.schema.catalog import Catalog, EdgeType, TableType
 from omnigraph.syntax import query_ast as ast
-from omnigraph.syntax.query_parser import parse_query_file, parse_where, select_query
+from omnigraph.syntax.query_parser import (
+    parse_condition,
+    parse_query_file,
+    parse_where,
+    select_query,
+)
 from omnigraph.syntax.tokens import Source
 
 PLANS_BYTES_MAX = 64 << 20
@@ -62,6 +69,34 @@ def compile_where(text: str, target: TableType, catalog: Catalog) -> Expression:
     """
     source, predicate = parse_where(text)
     return check_where(predicate, target, Context(source, catalog, {}))
+
+
+ROW = "row"
+ACTOR = "actor"
+"""The variables of a condition on rows."""
+
+
+def compile_condition(
+    text: str, target: TableType, catalog: Catalog, actor: RecordsType
+) -> Expression:
+    """A condition on `$row`, an entity of one type, and `$actor`, whose fields are parameters.
+
+    It depends on the row and the actor alone, so it holds as long as the row does: `now()`, text
+    search and blocks are refused. Raises `QueryParseError` or `QueryTypeError` with the position.
+    """
+    source, condition = parse_condition(text)
+    context = Context(source, catalog, {}, records={ACTOR: actor})
+    bound = EdgeVariable(target) if isinstance(target, EdgeType) else NodeVariable(target)
+    found = check_condition(condition, Operands(context, VariableScope(own={ROW: bound})))
+    for part in ex.walk(found):
+        if isinstance(part, ex.CurrentTime | ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf):
+            what = "`now()`" if isinstance(part, ex.CurrentTime) else "a search"
+            raise context.error(
+                "T7", f"{what} cannot decide which rows an actor sees", condition.span
+            )
+        if isinstance(part, ex.AggregateValue):
+            raise context.error("T7", "an aggregate is no property of a row", condition.span)
+    return found
 
 
 class QueryCompiler:

@@ -37,7 +37,7 @@ def _if(stream: QueryStream) -> ast.Conditional:
     stream.enter()
     start = stream.advance().span.start
     stream.advance()
-    condition = _condition(stream)
+    condition = parse_combined(stream)
     stream.expect_punct(",", "after the condition of `if`")
     value = parse_operand(stream)
     otherwise = parse_operand(stream) if stream.take_punct(",") else None
@@ -61,7 +61,7 @@ def _case(stream: QueryStream) -> ast.Conditional:
             stream.advance()
             otherwise = parse_operand(stream)
         else:
-            condition = _condition(stream)
+            condition = parse_combined(stream)
             stream.expect_punct(":", "after the condition of a case")
             cases.append((condition, parse_operand(stream)))
         if not stream.take_punct(",") and stream.current.text != "}":
@@ -73,8 +73,8 @@ def _case(stream: QueryStream) -> ast.Conditional:
     return ast.Conditional(tuple(cases), otherwise, span)
 
 
-def _condition(stream: QueryStream) -> ast.Condition:
-    """Read a condition inside a conditional."""
+def parse_combined(stream: QueryStream) -> ast.Condition:
+    """Read a condition with `and` and `or`, as inside a conditional."""
     return _joined(stream, "or", lambda inner: _joined(inner, "and", _tested))
 
 
@@ -98,7 +98,7 @@ def _tested(stream: QueryStream) -> ast.Condition:
     if stream.current.text == "(" and _holds_test(stream):
         stream.enter()
         stream.advance()
-        inner = _condition(stream)
+        inner = parse_combined(stream)
         stream.expect_punct(")", "after the condition")
         stream.leave()
         return inner

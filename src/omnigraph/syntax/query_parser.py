@@ -28,7 +28,7 @@ from typing import Literal, NoReturn
 from omnigraph.errors import InputError, NotFound, QueryParseError
 from omnigraph.model.types import SCALAR_NAMES, ParameterType, RecordsType, Scalar, ValueType
 from omnigraph.syntax import query_ast as ast
-from omnigraph.syntax.query_conditions import COMPARISONS, parse_null_test
+from omnigraph.syntax.query_conditions import COMPARISONS, parse_combined, parse_null_test
 from omnigraph.syntax.query_expressions import (
     I64_MAX,
     TEXT_BYTES_MAX,
@@ -83,6 +83,21 @@ def parse_where(origin: str | Source) -> tuple[Source, ast.Predicate]:
     if stream.current.kind is not TokenKind.END:
         stream.unexpected("`and`, `or` or the end", "in `where`", ("and", "or"))
     return source, predicate
+
+
+def parse_condition(origin: str | Source) -> tuple[Source, ast.Condition]:
+    """The condition over variables that a text is; raises `QueryParseError`.
+
+    >>> parse_condition("$row.city = $actor.city or $row.is_open")[1].operator
+    'or'
+    """
+    source = Source.of(origin, QueryParseError)
+    require_within(len(source.text.encode()), TEXT_BYTES_MAX, "the size of a query text in bytes")
+    stream = QueryStream(source)
+    condition = parse_combined(stream)
+    if stream.current.kind is not TokenKind.END:
+        stream.unexpected("`and`, `or` or the end", "in a condition", ("and", "or"))
+    return source, condition
 
 
 def select_query(file: ast.QueryFile, name: str | None) -> ast.Query:

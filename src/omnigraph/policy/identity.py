@@ -1,0 +1,68 @@
+"""Who acts: an id, and the claims that a token says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+ClaimValue: TypeAlias = str | int | float | bool | tuple[str, ...]
+"""What a claim may be. Others of a token, such as objects, are left out of an identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """An actor as rules see it. Equal ones see the same, so it is a key of caches.
+
+    >>> Identity.of("act-ana", {"region": "eu", "roles": ["agent"], "other": {}}).claims
+    (('region', 'eu'), ('roles', ('agent',)))
+    """
+
+    id: str
+    claims: tuple[tuple[str, ClaimValue], ...] = ()
+    """By name, in the order of the names."""
+
+    @classmethod
+    def of(cls, actor: str, claims: Mapping[str, Any]) -> Identity:
+        """The identity of an actor with the claims of a token; what no rule can read is left out.
+
+        Lists keep their texts.
+        """
+        known = {name: _claim(value) for name, value in sorted(claims.items())}
+        return cls(
+            actor, tuple((name, value) for name, value in known.items() if value is not None)
+        )
+
+    def claim(self, name: str) -> ClaimValue | None:
+        """The value of a claim; None without it."""
+        return next((value for known, value in self.claims if known == name), None)
+
+
+Actor: TypeAlias = str | Identity
+"""Who acts: an id alone has no claims."""
+
+
+def identity_of(actor: Actor) -> Identity:
+    """The identity of an actor."""
+    return Identity(actor) if isinstance(actor, str) else actor
+
+
+def _claim(value: Any) -> ClaimValue | None:
+    if isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return tuple(each for each in value if isinstance(each, str))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTest:
+    """Members of a group by a claim of their token, instead of a list of ids."""
+
+    claim: str
+    value: str
+
+    def holds(self, identity: Identity) -> bool:
+        """Whether the claim is the value, or a list with it."""
+        found = identity.claim(self.claim)
+        return self.value in found if isinstance(found, tuple) else found == self.value

@@ -1,0 +1,12 @@
+"""What an actor sees: a part of the schema, and conditions on rows, for every road to data.
+
+A policy decides a `View` once for an actor and a schema. Names are hidden by giving the reduced
+catalog to whatever names things; rows are hidden where a table is read, so that everything above
+works on what remains. This room knows nothing of rules, requests and branches.
+"""
+
+from __future__ import annotations
+
+from omnigraph.views.view import RowGrant, TypeRights, TypeView, View
+
+__all__ = ["RowGrant", "TypeRights", "TypeView", "View"]

@@ -1,0 +1,236 @@
+"""What one actor sees of a schema: types, properties, and conditions on rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from omnigraph.query.expressions import Expression, PropertyValue, walk
+from omnigraph.schema.catalog import (
+    Catalog,
+    EdgeType,
+    InterfaceType,
+    NodeType,
+    Property,
+    TableType,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGrant:
+    """A condition on the rows of a type, of one rule and for one actor."""
+
+    rule_id: str
+    text: str
+    """As the rule has it."""
+    predicate: Expression
+    parameters: Mapping[str, object]
+    """The fields of the actor that it reads, as `actor.name`."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The properties that it reads, by name."""
+        found = {part.property for part in walk(self.predicate) if isinstance(part, PropertyValue)}
+        return tuple(sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
+class TypeView:
+    """What an actor sees of one type."""
+
+    type: TableType
+    """With the visible properties only."""
+    rules: tuple[str, ...]
+    """The rules that it comes from."""
+    rows: tuple[RowGrant, ...] | None
+    """A row is visible if one of them holds; None for all rows."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, for `policy explain`."""
+        where = None if self.rows is None else [each.text for each in self.rows]
+        return {
+            "type": self.type.name,
+            "properties": list(self.type.properties),
+            "where": where,
+            "rules": list(self.rules),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRights:
+    """What rules grant of a type: the properties, None for all, and the rows, None for all."""
+
+    rules: tuple[str, ...]
+    properties: frozenset[str] | None
+    rows: tuple[RowGrant, ...] | None
+
+
+@dataclass(frozen=True)
+class View:
+    """The part of a graph that one actor sees. Equal keys see the same rows.
+
+    ``catalog`` has nothing that is hidden: what is compiled with it cannot name it, and what is
+    listed from it does not show it. Rows are filtered where tables are read (`views.rows`).
+    """
+
+    catalog: Catalog
+    whole: Catalog
+    """All types of the schema."""
+    types: Mapping[str, TypeView]
+    """By table key."""
+    key: str
+    _restricted: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        own = {key for key, view in self.types.items() if view.rows is not None}
+        found = frozenset(own | {key for key in self.types if self._has_hidden_ends(key, own)})
+        object.__setattr__(self, "_restricted", found)
+
+    @classmethod
+    def of(cls, whole: Catalog, rights: Mapping[str, TypeRights]) -> View:
+        """The view that rights, by the names of types, give of a schema."""
+        facts = [
+            (name, each.properties and sorted(each.properties), each.rows)
+            for name, each in sorted(rights.items())
+        ]
+        key = hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
+        shown = {name: each.properties for name, each in rights.items()}
+        catalog = reduced(whole, shown, f"{whole.schema_hash}/{key}")
+        types = {
+            str(each.table_key): TypeView(each, rights[each.name].rules, rights[each.name].rows)
+            for each in catalog.types
+        }
+        return cls(catalog, whole, MappingProxyType(types), f"{whole.schema_hash}/{key}")
+
+    def shows(self, table_key: str) -> bool:
+        """Whether a type is visible."""
+        return table_key in self.types
+
+    def restricts(self, table_key: str) -> bool:
+        """Whether rows of a visible type may be hidden, or those at the ends of its edges."""
+        return table_key in self._restricted
+
+    @property
+    def restricts_rows(self) -> bool:
+        """Whether any row of a visible type may be hidden."""
+        return bool(self._restricted)
+
+    def conditions(self, table_key: str) -> tuple[RowGrant, ...] | None:
+        """Conditions on the rows of a visible type, one of which has to hold; None for no such."""
+        return self.types[table_key].rows
+
+    def ends(self, table_key: str) -> Mapping[str, tuple[NodeType, ...]]:
+        """The visible node types at `src` and `dst` of an edge type; empty for a node type."""
+        edge = self.types[table_key].type
+        if not isinstance(edge, EdgeType):
+            return {}
+        named = {"src": edge.source, "dst": edge.target}
+        return {end: self.catalog.node_types(name) for end, name in named.items()}
+
+    def _has_hidden_ends(self, table_key: str, own: set[str]) -> bool:
+        edge = self.types[table_key].type
+        if not isinstance(edge, EdgeType):
+            return False
+        named = {"src": edge.source, "dst": edge.target}
+        return any(
+            len(nodes) < len(self.whole.node_types(named[end]))
+            or any(str(node.table_key) in own for node in nodes)
+            for end, nodes in self.ends(table_key).items()
+        )
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The JSON form, for `policy explain`."""
+        return [each.to_dict() for each in self.types.values()]
+
+
+# --- a schema without what is hidden --------------------------------------------------------------
+
+
+def reduced(
+    catalog: Catalog, shown: Mapping[str, frozenset[str] | None], schema_hash: str
+) -> Catalog:
+    """A catalog with some types by name, and of each some properties, None for all.
+
+    An edge type needs its ends, and a node type implements an interface if it has all of its
+    properties. Constraints that name a hidden property are left out.
+    """
+    nodes = {
+        name: _reduced_node(node, shown[name], catalog.interfaces)
+        for name, node in catalog.nodes.items()
+        if name in shown
+    }
+    implemented = {name for node in nodes.values() for name in node.implements}
+    interfaces = {name: each for name, each in catalog.interfaces.items() if name in implemented}
+    ends = {*nodes, *interfaces}
+    edges = {
+        name: _reduced_edge(edge, shown[name], nodes)
+        for name, edge in catalog.edges.items()
+        if name in shown and edge.source in ends and edge.target in ends
+    }
+    return Catalog(schema_hash, interfaces, nodes, edges)
+
+
+def _reduced_node(
+    node: NodeType, shown: frozenset[str] | None, interfaces: Mapping[str, InterfaceType]
+) -> NodeType:
+    if shown is None:
+        return node
+    properties = _properties(node.properties, shown)
+    return replace(
+        node,
+        properties=properties,
+        unique=_within(node.unique, properties),
+        indexes=_within(node.indexes, properties),
+        ranges=tuple(each for each in node.ranges if each.property in properties),
+        checks=tuple(each for each in node.checks if each.property in properties),
+        implements=tuple(
+            name
+            for name in node.implements
+            if properties.keys() >= interfaces[name].properties.keys()
+        ),
+    )
+
+
+def _reduced_edge(
+    edge: EdgeType, shown: frozenset[str] | None, nodes: Mapping[str, NodeType]
+) -> EdgeType:
+    named = {"src": edge.source, "dst": edge.target}
+    ends = {
+        end: MappingProxyType(
+            {
+                name: prefix
+                for name, prefix in types.items()
+                if name in nodes and named[end] in nodes[name].implements
+            }
+        )
+        for end, types in edge.end_types.items()
+    }
+    properties = edge.properties if shown is None else _properties(edge.properties, shown)
+    columns = {*properties, "src", "dst"}
+    return replace(
+        edge,
+        properties=properties,
+        end_types=MappingProxyType(ends),
+        key_columns=edge.key_columns if columns.issuperset(edge.key_columns) else (),
+        unique=_within(edge.unique, columns),
+        indexes=_within(edge.indexes, columns),
+    )
+
+
+def _properties(
+    properties: Mapping[str, Property], shown: frozenset[str]
+) -> Mapping[str, Property]:
+    kept = {name: each for name, each in properties.items() if name in shown}
+    for name, each in kept.items():
+        if each.embed is not None and each.embed.source not in shown:
+            kept[name] = replace(each, embed=None)
+    return MappingProxyType(kept)
+
+
+def _within(
+    groups: Sequence[tuple[str, ...]], known: Mapping[str, Any] | set[str]
+) -> tuple[tuple[str, ...], ...]:
+    return tuple(group for group in groups if all(name in known for name in group))

@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, str] = {
     "copies": "errors model effects storage commit",
     "review": "errors model effects strict_yaml storage commit branching",
     "engines": "errors model schema query storage",
-    "engines.local": "errors model syntax schema query storage engines",
+    "engines.local": "errors model syntax schema query storage views engines",
     # it runs the kernels of the local engine in workers, and cancels its jobs as loads do
     "engines.spark": "errors model syntax query storage engines engines.local pipeline.spark",
     "computing": "errors model syntax schema storage engines engines.local",
@@ -51,8 +51,8 @@ MAY_IMPORT: dict[str, str] = {
     "loading": "errors model effects schema query storage commit pipeline.spark",
     "pipeline": "errors model effects schema embedding storage commit branching computing loading"
     " pipeline.spark",
-    "graph": "errors model syntax effects schema query embedding policy storage commit branching"
-    " review upkeep copies engines engines.local engines.spark computing loading pipeline"
+    "graph": "errors model syntax effects schema query embedding policy views storage commit"
+    " branching review upkeep copies engines engines.local engines.spark computing loading pipeline"
     " pipeline.spark",
     "inference": "errors model effects schema commit loading graph",
     "pipeline.files": "errors model syntax effects schema strict_yaml embedding loading review"

@@ -42,8 +42,8 @@ class Sizes:
     """Batches that are not counted: Spark compiles and starts workers with them."""
 
 
-FULL = Sizes(10_000, 60, 10)
-SMALL = Sizes(10_000, 30, 10)
+FULL = Sizes(10_000, 90, 40)
+SMALL = Sizes(10_000, 50, 30)
 
 
 def run(scale: Scale) -> Iterator[Figure]:

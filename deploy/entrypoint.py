@@ -50,6 +50,8 @@ FLAGS = {
 }
 """What the server takes as a flag only."""
 
+JWT_ISSUER = "OMNIGRAPH_JWT_ISSUER"
+
 TOKEN_SOURCES = (
     TOKENS_FILE,
     "OMNIGRAPH_SERVER_BEARER_TOKEN",
@@ -77,6 +79,11 @@ SETTINGS = frozenset(
         "OMNIGRAPH_ALLOWED_HOSTS",
         "OMNIGRAPH_CONNECTIONS_MAX",
         "OMNIGRAPH_CORS_ORIGINS",
+        "OMNIGRAPH_JWT_ACTOR_CLAIM",
+        "OMNIGRAPH_JWT_ALGORITHMS",
+        "OMNIGRAPH_JWT_AUDIENCE",
+        JWT_ISSUER,
+        "OMNIGRAPH_JWT_KEYS",
         "OMNIGRAPH_MCP",
         "OMNIGRAPH_MCP_ADHOC",
         "OMNIGRAPH_MCP_REVIEW_WRITE",
@@ -87,10 +94,13 @@ SETTINGS = frozenset(
         "OMNIGRAPH_QUERY_TIMEOUT",
         "OMNIGRAPH_RELOAD_INTERVAL",
         "OMNIGRAPH_REQUIRE_ALL_GRAPHS",
+        "OMNIGRAPH_REVOCATIONS",
         "OMNIGRAPH_SERVER_QUERY_BYTES",
         "OMNIGRAPH_SERVER_SETTINGS",
         "OMNIGRAPH_SHUTDOWN_TIMEOUT",
         "OMNIGRAPH_STUDIO",
+        "OMNIGRAPH_TLS_CERT",
+        "OMNIGRAPH_TLS_KEY",
         # Read by the engine below it.
         "OMNIGRAPH_AUTO_OPTIMIZE",
         "OMNIGRAPH_CACHE_BYTES",
@@ -288,7 +298,7 @@ def _misspelt(environment: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _network_problems(environment: Mapping[str, str], accepted: Sequence[str]) -> Iterator[Problem]:
-    has_tokens = any(name in environment for name in TOKEN_SOURCES)
+    has_tokens = any(name in environment for name in (*TOKEN_SOURCES, JWT_ISSUER))
     is_open = environment.get(UNAUTHENTICATED, "").strip().lower() not in ("", "0", "false")
     bind = environment.get(BIND, DEFAULT_BIND)
     if not has_tokens and not is_open:

@@ -80,6 +80,7 @@ CONFINED: dict[str, str] = {
     "cedarpy": "policy",
     "starlette": "server",
     "uvicorn": "server",
+    "jwt": "server",
     "mcp": "mcp",
     "mcp_types": "mcp",
     "pygls": "lsp",

@@ -20,7 +20,7 @@ from omnigraph.graph import opened
 from omnigraph.loading import inputs
 from omnigraph.model import governor
 from omnigraph.pipeline.spark import session
-from omnigraph.server import admission, auth
+from omnigraph.server import admission, auth, identity
 from omnigraph.upkeep import automatic, optimize
 
 INTRODUCTION = """\
@@ -322,6 +322,28 @@ SECTIONS = (
                 "bytes that these may have together",
                 size(admission.BYTES_MAX),
             ),
+            Setting(
+                identity.ISSUER_VARIABLE,
+                "the identity provider whose signed tokens (JWT) are accepted; needs the next two",
+            ),
+            Setting(identity.AUDIENCE_VARIABLE, "the audience that signed tokens have to name"),
+            Setting(identity.KEYS_VARIABLE, "a file or a URL of the public keys, a JWKS"),
+            Setting(
+                identity.ALGORITHMS_VARIABLE,
+                "how tokens may be signed, with commas",
+                f"`{','.join(identity.DEFAULT_ALGORITHMS)}`",
+            ),
+            Setting(
+                identity.ACTOR_CLAIM_VARIABLE,
+                "the claim that names the actor",
+                f"`{identity.DEFAULT_ACTOR_CLAIM}`",
+            ),
+            Setting(
+                "OMNIGRAPH_REVOCATIONS",
+                "a JSON file of actors and ids of tokens that are refused, read when it changes",
+            ),
+            Setting("OMNIGRAPH_TLS_CERT", "a certificate chain to serve TLS with, PEM"),
+            Setting("OMNIGRAPH_TLS_KEY", "its private key, PEM"),
             Setting(
                 "OMNIGRAPH_RELOAD_INTERVAL",
                 "seconds between looks for changed queries, policies and tokens",

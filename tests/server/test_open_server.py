@@ -38,7 +38,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     "host",
     ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "localhost.evil", ""],
 )
-def test_a_host_that_is_not_this_machine_is_refused_on_every_route(live: Live, host: str):
+def test_c_acc_011_a_host_that_is_not_this_machine_is_refused_on_every_route(live: Live, host: str):
     for method, path in ROUTES:
         answer = httpx.request(method, live.url + path, headers={**JSON, "Host": host})
         assert answer.status_code == 403, (method, path)
@@ -53,7 +53,7 @@ def test_every_name_of_this_machine_is_a_host(live: Live, host: str):
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:3000", ""])
-def test_an_origin_that_is_not_listed_is_refused_on_every_route(live: Live, origin: str):
+def test_c_acc_011_an_origin_that_is_not_listed_is_refused_on_every_route(live: Live, origin: str):
     for method, path in ROUTES:
         answer = httpx.request(method, live.url + path, headers={**JSON, "Origin": origin})
         assert answer.status_code == 403, (method, path)

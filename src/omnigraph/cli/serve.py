@@ -65,6 +65,39 @@ ExternalBlobsOption = Annotated[
         "a folder of a bucket, s3://, whose objects loads may name; repeatable",
     ),
 ]
+JwtIssuerOption = Annotated[
+    str | None,
+    option("--jwt-issuer", "URL", "accept tokens that this identity provider signed (JWT)"),
+]
+JwtAudienceOption = Annotated[
+    str | None, option("--jwt-audience", "TEXT", "the audience that signed tokens have to name")
+]
+JwtKeysOption = Annotated[
+    str | None,
+    option("--jwt-keys", "FILE|URL", "the public keys of the identity provider, a JWKS"),
+]
+JwtAlgorithmOption = Annotated[
+    list[str] | None,
+    option(
+        "--jwt-algorithm",
+        "NAME",
+        "how tokens may be signed, RS256 and ES256 by default; repeatable",
+    ),
+]
+JwtActorOption = Annotated[
+    str | None,
+    option("--jwt-actor-claim", "NAME", "the claim that names the actor; `sub` by default"),
+]
+RevocationsOption = Annotated[
+    Path | None,
+    option(
+        "--revocations", "FILE", "actors and ids of tokens to refuse, as JSON; read when it changes"
+    ),
+]
+TlsCertOption = Annotated[
+    Path | None, option("--tls-cert", "FILE", "serve TLS with this certificate chain, PEM")
+]
+TlsKeyOption = Annotated[Path | None, option("--tls-key", "FILE", "its private key, PEM")]
 OpenFlag = Annotated[
     bool, flag("--unauthenticated", "serve without tokens: every client may do everything")
 ]
@@ -154,6 +187,14 @@ def serve(
     policy: PolicyOption = None,
     server_policy: ServerPolicyOption = None,
     external_blobs: ExternalBlobsOption = None,
+    jwt_issuer: JwtIssuerOption = None,
+    jwt_audience: JwtAudienceOption = None,
+    jwt_keys: JwtKeysOption = None,
+    jwt_algorithm: JwtAlgorithmOption = None,
+    jwt_actor_claim: JwtActorOption = None,
+    revocations: RevocationsOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     unauthenticated: OpenFlag = False,
     require_all_graphs: AllGraphsFlag = False,
     reload_interval: ReloadOption = None,
@@ -176,7 +217,8 @@ def serve(
     """Serve a graph over HTTP, at /graphs/ID.
 
     Tokens come from `OMNIGRAPH_SERVER_BEARER_TOKEN`, or from the file that
-    `OMNIGRAPH_SERVER_BEARER_TOKENS_FILE` names: a JSON object of actors and tokens. Once it
+    `OMNIGRAPH_SERVER_BEARER_TOKENS_FILE` names: a JSON object of actors and tokens. With
+    `--jwt-issuer`, tokens that an identity provider signed are accepted as well. Once it
     listens, stdout has one line with the address; logs go to stderr. SIGTERM lets requests end and
     exits with 0. `--json` shapes the error of a server that does not start.
 
@@ -196,6 +238,7 @@ def serve(
         flag_of,
         seconds_of,
     )
+    from omnigraph.server.identity import JwtSettings
     from omnigraph.server.run import serve as run_server
 
     output = output_of(ctx)
@@ -213,6 +256,17 @@ def serve(
         graphs=(spec,),
         bind=bind or given.get("OMNIGRAPH_BIND") or DEFAULT_BIND,
         server_policy=server_policy,
+        jwt=JwtSettings.given(
+            given,
+            issuer=jwt_issuer,
+            audience=jwt_audience,
+            keys=jwt_keys,
+            algorithms=jwt_algorithm,
+            actor_claim=jwt_actor_claim,
+        ),
+        revocations=revocations or _path_of(given, "OMNIGRAPH_REVOCATIONS"),
+        tls_cert=tls_cert or _path_of(given, "OMNIGRAPH_TLS_CERT"),
+        tls_key=tls_key or _path_of(given, "OMNIGRAPH_TLS_KEY"),
         unauthenticated=unauthenticated or flag_of(given, "OMNIGRAPH_UNAUTHENTICATED"),
         require_all_graphs=require_all_graphs or flag_of(given, "OMNIGRAPH_REQUIRE_ALL_GRAPHS"),
         reload_seconds=_seconds(

@@ -232,7 +232,7 @@ class OperationEndpoint:
                     "the server has no room for more connections",
                     hint="try again soon, and use one connection for many requests",
                 )
-            call.authenticate()
+            await call.authenticate()
             if operation.has_graph:
                 call.find_graph()
             call.read_parameters()

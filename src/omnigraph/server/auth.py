@@ -1,4 +1,4 @@
-"""Who calls, and whether they may: bearer tokens, the state of a server, and its gate.
+"""Bearer tokens, the state of a server, and whether a caller may: its gate.
 
 Tokens are hashed as soon as they are read and never kept, logged or shown.
 """
@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -37,24 +37,27 @@ _OTHERS = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 class TokenTable:
     """Digests of tokens with their actors."""
 
-    def __init__(self, pairs: Iterable[tuple[str, str]] = (), source: str = "none") -> None:
+    def __init__(
+        self, pairs: Iterable[tuple[str, str | Sequence[str]]] = (), source: str = "none"
+    ) -> None:
+        """An actor with several tokens may use each: a new one before the old one is removed."""
         self.source = source
         """The names of the variables that the tokens came from; safe to log."""
-        entries: dict[str, bytes] = {}
-        for given_actor, given_token in pairs:
-            actor, token = given_actor.strip(), given_token.strip()
+        entries: list[tuple[str, bytes]] = []
+        actors: set[str] = set()
+        for given_actor, given in pairs:
+            actor = given_actor.strip()
             check_declared_actor(actor, where=f"an actor of {source}")
-            if not token:
+            if actor in actors:
+                raise InputError(f"actor '{actor}' stands more than once in {source}")
+            actors.add(actor)
+            tokens = [given] if isinstance(given, str) else given
+            if not tokens or not all(token.strip() for token in tokens):
                 raise InputError(f"the token of actor '{actor}' in {source} is blank")
-            digest = _digest(token)
-            if actor in entries:
-                raise InputError(f"actor '{actor}' has more than one token in {source}")
-            if digest in entries.values():
-                raise InputError(
-                    f"two actors of {source} have the same token", hint="give each its own"
-                )
-            entries[actor] = digest
-        self._entries = tuple(entries.items())
+            entries += ((actor, _digest(token.strip())) for token in tokens)
+        if len({digest for _, digest in entries}) < len(entries):
+            raise InputError(f"two tokens of {source} are the same", hint="give each actor its own")
+        self._entries = tuple(entries)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -111,7 +114,7 @@ def read_tokens(environment: Mapping[str, str]) -> TokenTable:
         return TokenTable(
             _pairs(_aws_secret(secret, environment), TOKENS_AWS_SECRET), TOKENS_AWS_SECRET
         )
-    pairs: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str | Sequence[str]]] = []
     sources: list[str] = []
     if one := environment.get(ONE_TOKEN, "").strip():
         pairs.append((DEFAULT_ACTOR, one))
@@ -154,20 +157,25 @@ def _file_text(path: Path) -> bytes:
         raise InputError(f"the file of `{TOKENS_FILE}` cannot be read: {reason}") from None
 
 
-def _pairs(text: bytes | str, source: str) -> list[tuple[str, str]]:
+def _pairs(text: bytes | str, source: str) -> list[tuple[str, str | Sequence[str]]]:
     """The pairs of one JSON object; the error must not repeat the text, which holds secrets."""
     wrong = InputError(
         f"`{source}` does not hold one JSON object of actors and tokens",
-        hint='write it as {"actor": "token"}',
+        hint='write it as {"actor": "token"}, or {"actor": ["new token", "old token"]}',
     )
     try:
         # The standard library shows repeated keys, which would hide one token behind another.
         found = json.loads(text, object_pairs_hook=tuple)
     except ValueError:
         raise wrong from None
-    if not isinstance(found, tuple) or not all(isinstance(token, str) for _, token in found):
+    if not isinstance(found, tuple) or not all(_are_tokens(each) for _, each in found):
         raise wrong
     return list(found)
+
+
+def _are_tokens(value: object) -> bool:
+    several = value if isinstance(value, list) else [value]
+    return all(isinstance(token, str) for token in several)
 
 
 def _aws_secret(secret_id: str, environment: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 import orjson
@@ -39,6 +39,7 @@ from omnigraph.server.auth import Gate, Question, RuntimeState, Verdict, bearer_
 from omnigraph.server.config import ServerConfig, is_graph_id
 from omnigraph.server.disclosure import shown_error, without_rows
 from omnigraph.server.generation import Generation, Served
+from omnigraph.server.identity import Identities
 from omnigraph.server.logs import EventLog
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.pool import EnginePool
@@ -68,6 +69,7 @@ class Services:
     streams: StreamBudget
     metrics: Metrics
     events: EventLog
+    identities: Identities
     reviews_touched: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when something was said about a change request: `ReviewWatch` looks at them."""
 
@@ -92,6 +94,8 @@ class Call:
         self.request_id = request_id
         self.values: Mapping[str, str] = request.path_params
         self.actor: str | None = None
+        self.claims: Mapping[str, Any] = {}
+        """What a signed token says about the actor."""
         self.key: str | None = None
         """The caller's name for the write, if it has one."""
         self.has_written = False
@@ -133,7 +137,7 @@ class Call:
             request_id=self.request_id,
             headers=headers,
         )
-        call.actor = self.actor
+        call.actor, call.claims = self.actor, self.claims
         call._served = self._served
         call._governor = self.governor
         return call
@@ -345,17 +349,16 @@ class Call:
 
     # --- who may ----------------------------------------------------------------------------------
 
-    def authenticate(self) -> None:
-        """Set the actor by the token alone; raises `Unauthenticated`."""
-        if not self.is_known:
+    async def authenticate(self) -> None:
+        """Set the caller by the token alone; raises `Unauthenticated`, or `TooManyRequests`."""
+        if not await self.identify():
             self.services.metrics.rejected("unauthenticated")
             raise Unauthenticated(
                 "no valid bearer token", hint="send the header `Authorization: Bearer TOKEN`"
             )
 
-    @property
-    def is_known(self) -> bool:
-        """Set the actor from the token; whether there is one, or the server asks for none."""
+    async def identify(self) -> bool:
+        """Set the caller from the token; whether there is one, or the server asks for none."""
         if self.generation.state is RuntimeState.OPEN:
             return True
         given = [value for name, value in self.request.headers.raw if name == b"authorization"]
@@ -364,8 +367,18 @@ class Call:
         if owner is not None:
             self.actor = owner.actor
             return token is not None and owner.has(token)
-        self.actor = None if token is None else self.generation.tokens.actor_of(token)
-        return self.actor is not None
+        if token is None:
+            return False
+        found = await self.services.identities.caller(token, self.generation.tokens, self.address)
+        if found is not None:
+            self.actor, self.claims = found.actor, found.claims
+        return found is not None
+
+    @property
+    def address(self) -> str:
+        """Where the request came from; a proxy in front is meant, since no header is believed."""
+        client = self.request.client
+        return "" if client is None else client.host
 
     def find_graph(self) -> None:
         """Look up the graph of the path; raises `InputError` or `NotFound`."""

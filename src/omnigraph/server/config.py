@@ -13,6 +13,7 @@ from typing import Literal
 
 from omnigraph.errors import InputError
 from omnigraph.server.auth import OwnerSession
+from omnigraph.server.identity import JwtSettings
 from omnigraph.wire.operations import GRAPH_ID_PATTERN, RESERVED_GRAPH_IDS
 
 DEFAULT_BIND = "127.0.0.1:8080"
@@ -54,6 +55,12 @@ class ServerConfig:
     graphs: tuple[GraphSpec, ...]
     bind: str = DEFAULT_BIND
     server_policy: Path | None = None
+    jwt: JwtSettings | None = None
+    """Which signed tokens are accepted, beside static ones."""
+    revocations: Path | None = None
+    """A file of actors and ids of tokens that are refused."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     unauthenticated: bool = False
     require_all_graphs: bool = False
     applies_schemas: bool = True
@@ -87,6 +94,12 @@ class ServerConfig:
     logs_requests: bool = True
     """Whether every request is logged, and not only warnings and errors."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+    def __post_init__(self) -> None:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InputError(
+                "`--tls-cert` and `--tls-key` belong together", hint="pass both, or neither"
+            )
 
     @property
     def has_metrics(self) -> bool:

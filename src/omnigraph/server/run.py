@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,9 +23,10 @@ from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.server.admission import Admission, QueryLimits, StreamBudget
 from omnigraph.server.app import App
 from omnigraph.server.call import Services
-from omnigraph.server.config import OwnHosts, ServerConfig, host_and_port
+from omnigraph.server.config import OwnHosts, ServerConfig, host_and_port, is_loopback
 from omnigraph.server.connections import EXTRA_CONNECTIONS_MAX, GuardedProtocol
 from omnigraph.server.generation import Generation, build, fingerprint, retried
+from omnigraph.server.identity import Identities
 from omnigraph.server.logs import EventLog, LogPipe, configure_logs
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.pool import EnginePool
@@ -77,6 +79,8 @@ class RunningServer:
             receivers: tuple[Receiver, ...] = ()
             if config.settings is not None:
                 receivers = load_receivers(config.settings, config.environment)
+            identities = Identities(config.jwt, config.revocations)
+            self._tls = None if config.tls_cert is None else _tls_context(config)
             generation = build(config)
         except BaseException:
             self._socket.close()
@@ -91,12 +95,13 @@ class RunningServer:
             StreamBudget(),
             Metrics(),
             events or EventLog(),
+            identities,
         )
         self.app = App(self.services, generation)
         self.webhooks = Webhooks(receivers, self.services.metrics)
         self.watch = ReviewWatch(self.services, lambda: self.app.generation, self.webhooks)
         self.reloader = Reloader(self.app, config)
-        self._http = HttpListener(_uvicorn_config(self.app, config))
+        self._http = HttpListener(_uvicorn_config(self.app, config, self._tls))
         hosts = OwnHosts(config.metrics_bind or config.bind, config.allowed_hosts)
         numbers = metrics_app(self.services.metrics, hosts)
         self._metrics_http = HttpListener(_uvicorn_config(numbers, config))
@@ -132,6 +137,7 @@ class RunningServer:
             beside.append(asyncio.create_task(self.reloader.watch(seconds, self._fingerprint)))
         metrics = asyncio.create_task(self._serve_metrics())
         await self.watch.start()
+        self._warn_of_plain_http()
         announce(self.address)
         log.info("listening", extra={"fields": {"address": self.address}})
         try:
@@ -147,6 +153,16 @@ class RunningServer:
             self.services.pool.close()
             self.is_clean = await self._close_graphs() and not self.app.inflight
         log.info("stopped", extra={"fields": {"unfinished": self.app.inflight}})
+
+    def _warn_of_plain_http(self) -> None:
+        host, _ = host_and_port(self.config.bind)
+        if self._tls is None and not is_loopback(host):
+            log.warning(
+                "plain HTTP beyond this machine: everything between a client and this server can "
+                "read tokens and data, and change them; use --tls-cert and --tls-key, or a proxy "
+                "with TLS",
+                extra={"fields": {"bind": self.config.bind}},
+            )
 
     async def _close_graphs(self) -> bool:
         """End upkeep in the background; False if it did not end in time."""
@@ -208,6 +224,11 @@ class RunningServer:
         self.stop()
 
     def _reload_signal(self) -> None:
+        if self._tls is not None:
+            try:
+                _load_certificate(self._tls, self.config)  # for connections from now on
+            except InputError as problem:
+                log.error("certificate not read", extra={"fields": {"reason": str(problem)}})
         self._reloading = asyncio.create_task(self.reloader.reload())
 
     async def _serve_metrics(self) -> None:
@@ -351,9 +372,33 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def _uvicorn_config(app: Starlette, config: ServerConfig) -> uvicorn.Config:
+def _tls_context(config: ServerConfig) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load_certificate(context, config)
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, config: ServerConfig) -> None:
+    assert config.tls_cert is not None
+    assert config.tls_key is not None
+    try:
+        # Without a password here, OpenSSL would ask for that of an encrypted key on the terminal.
+        context.load_cert_chain(config.tls_cert, config.tls_key, password=lambda: "")
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise InputError(
+            f"the certificate {config.tls_cert} with the key {config.tls_key} cannot be used: "
+            f"{reason}",
+            hint="both are PEM files, and the key is not encrypted",
+        ) from None
+
+
+def _uvicorn_config(
+    app: Starlette, config: ServerConfig, tls: ssl.SSLContext | None = None
+) -> uvicorn.Config:
     protocol: Any = partial(GuardedProtocol, write_seconds=config.client_seconds)
-    return uvicorn.Config(
+    found = uvicorn.Config(
         app,
         limit_concurrency=config.connections_max,
         http=protocol,
@@ -366,6 +411,9 @@ def _uvicorn_config(app: Starlette, config: ServerConfig) -> uvicorn.Config:
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
+    found.load()
+    found.ssl = tls
+    return found
 
 
 def _bound(bind: str) -> socket.socket:

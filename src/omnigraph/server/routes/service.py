@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omnigraph import __version__
-from omnigraph.errors import Denied, Unauthenticated
+from omnigraph.errors import Denied, TooManyRequests, Unauthenticated
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, MAIN_BRANCH
 from omnigraph.model.upkeep import BlockedBranch
 from omnigraph.policy import Action
@@ -42,7 +42,10 @@ async def ready(call: Call) -> Response:
         for found in served.graph.blocked_branches
     ]
     # Names of branches and types are for those who may read them.
-    is_known = call.is_known
+    try:
+        is_known = await call.identify()
+    except TooManyRequests:
+        is_known = False  # a probe is answered all the same
     shown = [each for each in blocked if is_known and _may_read(call, *each)]
     is_open = generation.state is RuntimeState.OPEN
     may_list = is_open or (is_known and call.may(Action.GRAPH_LIST))

@@ -46,6 +46,7 @@ MAY_IMPORT: dict[str, str] = {
     "computing": "errors model syntax schema storage engines engines.local",
     "embedding": "errors model",
     "strict_yaml": "errors syntax",
+    "access": "errors model",
     "policy": "errors model syntax strict_yaml schema query views",
     "pipeline.spark": "errors model effects",
     "loading": "errors model effects schema query storage commit pipeline.spark",
@@ -63,8 +64,8 @@ MAY_IMPORT: dict[str, str] = {
     "client": "errors model wire",
     "mcp": "errors model graph client",
     "lsp": "errors model syntax query",
-    "server": "errors model effects strict_yaml policy review graph wire",
-    "cli": "errors model syntax schema query embedding policy copies graph loading pipeline"
+    "server": "errors model effects strict_yaml access policy review graph wire",
+    "cli": "errors model syntax schema query embedding access policy copies graph loading pipeline"
     " pipeline.spark client mcp lsp server inference pipeline.files",
     "__main__": "cli",
 }
@@ -80,7 +81,7 @@ CONFINED: dict[str, str] = {
     "cedarpy": "policy",
     "starlette": "server",
     "uvicorn": "server",
-    "jwt": "server",
+    "jwt": "access",
     "mcp": "mcp",
     "mcp_types": "mcp",
     "pygls": "lsp",

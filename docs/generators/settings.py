@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from deploy import entrypoint
 from docs.generators.text import cell
+from omnigraph.access import identity
 from omnigraph.branching import spill
 from omnigraph.cli import addressing, login, operator_config
 from omnigraph.commit import leases, plan
@@ -20,7 +21,7 @@ from omnigraph.graph import opened
 from omnigraph.loading import inputs
 from omnigraph.model import governor
 from omnigraph.pipeline.spark import session
-from omnigraph.server import admission, auth, identity
+from omnigraph.server import admission, auth
 from omnigraph.upkeep import automatic, optimize
 
 INTRODUCTION = """\

@@ -10,7 +10,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from omnigraph.server.identity import JwtSettings
+from omnigraph.access.identity import JwtSettings
 
 ISSUER = "https://login.example"
 AUDIENCE = "omnigraph"

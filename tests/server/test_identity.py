@@ -24,10 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from omnigraph.errors import InputError, TooManyRequests
-from omnigraph.server.auth import TOKENS_FILE, TokenTable
-from omnigraph.server.config import GraphSpec, ServerConfig
-from omnigraph.server.identity import (
+from omnigraph.access.identity import (
     ATTEMPT_SECONDS,
     ATTEMPTS_MAX,
     KEYS_SECONDS,
@@ -37,6 +34,9 @@ from omnigraph.server.identity import (
     JwtSettings,
     KeySet,
 )
+from omnigraph.errors import InputError, TooManyRequests
+from omnigraph.server.auth import TOKENS_FILE, TokenTable
+from omnigraph.server.config import GraphSpec, ServerConfig
 from tests.server.jwts import AUDIENCE, ISSUER, Provider
 from tests.server.live import PEOPLE, POLICY, TOKENS, Live, bearer, new_graph, serving, with_tokens
 

@@ -226,6 +226,7 @@ def serve(
     omnigraph serve --store team.omni --queries queries/ --policy policy.yaml --bind 0.0.0.0:8080
     """
     require_library("omnigraph.server.run", "serve", extra="server")
+    from omnigraph.access.identity import JwtSettings
     from omnigraph.server.config import (
         CONNECTIONS_MAX,
         DEFAULT_BIND,
@@ -238,7 +239,6 @@ def serve(
         flag_of,
         seconds_of,
     )
-    from omnigraph.server.identity import JwtSettings
     from omnigraph.server.run import serve as run_server
 
     output = output_of(ctx)

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message
 
+from omnigraph.access.identity import Identities
 from omnigraph.errors import (
     Busy,
     Conflict,
@@ -39,7 +40,6 @@ from omnigraph.server.auth import Gate, Question, RuntimeState, Verdict, bearer_
 from omnigraph.server.config import ServerConfig, is_graph_id
 from omnigraph.server.disclosure import shown_error, without_rows
 from omnigraph.server.generation import Generation, Served
-from omnigraph.server.identity import Identities
 from omnigraph.server.logs import EventLog
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.pool import EnginePool
@@ -369,7 +369,8 @@ class Call:
             return token is not None and owner.has(token)
         if token is None:
             return False
-        found = await self.services.identities.caller(token, self.generation.tokens, self.address)
+        known = self.generation.tokens.actor_of
+        found = await self.services.identities.caller(token, known, self.address)
         if found is not None:
             self.actor, self.claims = found.actor, found.claims
         return found is not None

@@ -11,9 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from omnigraph.access.identity import JwtSettings
 from omnigraph.errors import InputError
 from omnigraph.server.auth import OwnerSession
-from omnigraph.server.identity import JwtSettings
 from omnigraph.wire.operations import GRAPH_ID_PATTERN, RESERVED_GRAPH_IDS
 
 DEFAULT_BIND = "127.0.0.1:8080"

@@ -19,6 +19,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
+from omnigraph.access.identity import Identities
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.server.admission import Admission, QueryLimits, StreamBudget
 from omnigraph.server.app import App
@@ -26,7 +27,6 @@ from omnigraph.server.call import Services
 from omnigraph.server.config import OwnHosts, ServerConfig, host_and_port, is_loopback
 from omnigraph.server.connections import EXTRA_CONNECTIONS_MAX, GuardedProtocol
 from omnigraph.server.generation import Generation, build, fingerprint, retried
-from omnigraph.server.identity import Identities
 from omnigraph.server.logs import EventLog, LogPipe, configure_logs
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.pool import EnginePool

@@ -25,7 +25,6 @@ import orjson
 
 from omnigraph.errors import InputError, TooManyRequests
 from omnigraph.model.ids import check_declared_actor
-from omnigraph.server.auth import TokenTable
 
 log = logging.getLogger(__name__)
 
@@ -408,13 +407,16 @@ class Identities:
         self._signed = None if settings is None else SignedTokens(settings)
         self._revoked = Revocations(revocations)
 
-    async def caller(self, token: str, tokens: TokenTable, address: str) -> Caller | None:
+    async def caller(
+        self, token: str, actor_of: Callable[[str], str | None], address: str
+    ) -> Caller | None:
         """Who sent a token from an address; None if it is not accepted.
 
-        Raises `TooManyRequests` for an address that has sent too many that were not.
+        ``actor_of`` knows the static tokens. Raises `TooManyRequests` for an address that has sent
+        too many that were not.
         """
         self.attempts.require(address, token)
-        actor = tokens.actor_of(token)
+        actor = actor_of(token)
         found = None if actor is None else Caller(actor)
         if found is None and self._signed is not None:
             found = await self._signed.caller(token)

@@ -1,9 +1,10 @@
-"""Few cases that together have every form of every node of a plan."""
+"""Few cases that together have every form of every node of a plan, or of all its parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import assert_never
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, assert_never
 
 from omnigraph.errors import OmnigraphError
 from omnigraph.query import expressions as ex
@@ -11,7 +12,7 @@ from omnigraph.query import plan
 from omnigraph.query.compile import compile_query
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.compile import compile_schema
-from tests.cases.format import Case
+from tests.cases.format import Case, ExpectedError
 
 Planned = tuple[Case, plan.ReadPlan]
 
@@ -33,9 +34,14 @@ def answered(cases: Sequence[Case]) -> list[Planned]:
     return found
 
 
-def representative(cases: Sequence[Planned]) -> list[Planned]:
-    """Cases that have, together, every form that one of them has; the richest first."""
-    missing = [set(forms(each)) for _, each in cases]
+def representative(
+    cases: Sequence[Planned], has: Callable[[Planned], Iterator[str]] | None = None
+) -> list[Planned]:
+    """Cases that have, together, every form that one of them has; the richest first.
+
+    ``has`` gives the forms of a case; without it, those of the nodes of its plan count.
+    """
+    missing = [set(forms(each[1]) if has is None else has(each)) for each in cases]
     chosen = []
     while any(missing):
         best = max(range(len(cases)), key=lambda at: len(missing[at]))
@@ -43,6 +49,67 @@ def representative(cases: Sequence[Planned]) -> list[Planned]:
         covered = missing[best]
         missing = [rest - covered for rest in missing]
     return chosen
+
+
+def all_forms(planned: Planned) -> Iterator[str]:
+    """The forms of a case in full: nodes, expressions by place and type, what it answers with."""
+    case, read = planned
+    tail = _tail(read)
+    yield from forms(read)
+    yield from (f"{tail} {form}" for form in forms(read) if form.startswith("rank"))
+    yield from _expressions(read, "")
+    if isinstance(case.expected, ExpectedError):
+        yield f"error {case.expected.code}"
+        return
+    if not case.expected.rows:
+        yield f"{tail} of no row"
+    for at, column in enumerate(read.columns):
+        found = {_kind(row[at]) for row in case.expected.rows}
+        yield from (f"{tail} {type(column.expression).__name__} answers {kind}" for kind in found)
+    for name in ("branch", "snapshot", "now", "environment"):
+        if getattr(case, name) is not None:
+            yield name
+
+
+def _tail(read: plan.ReadPlan) -> str:
+    """How the rows of a plan become its answer."""
+    grouped = "grouped" if read.group_by is not None else "rows"
+    return " ".join([grouped, *(each for each in ("distinct", "order") if getattr(read, each))])
+
+
+def _kind(value: Any) -> str:
+    """What is special about a value of an answer."""
+    match value:
+        case None:
+            return "null"
+        case "" | [] | {} | 0:
+            return f"an empty {type(value).__name__}"
+        case "NaN" | "Infinity" | "-Infinity":
+            return value
+        case list():
+            return f"a list of {' and '.join(sorted({_kind(item) for item in value}))}"
+        case int() | float() if value < 0:
+            return f"a negative {type(value).__name__}"
+    return type(value).__name__
+
+
+def _expressions(part: Any, place: str) -> Iterator[str]:
+    """Every expression of a plan: where it stands, its class, operator or function, and type."""
+    if isinstance(part, tuple):
+        for each in part:
+            yield from _expressions(each, place)
+    elif isinstance(part, ex.Whole):
+        yield f"{place} {type(part).__name__}"
+    elif isinstance(part, ex.Expression):
+        does = [getattr(part, name, "") for name in ("operator", "function", "negated", "distinct")]
+        yield f"{place} {type(part).__name__} {does} {part.type}"
+        for operand in ex.children(part):
+            yield from _expressions(operand, place)
+    elif is_dataclass(part):
+        for entry in fields(part):
+            yield from _expressions(
+                getattr(part, entry.name), f"{type(part).__name__}.{entry.name}"
+            )
 
 
 def forms(read: plan.ReadPlan) -> Iterator[str]:

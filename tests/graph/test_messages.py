@@ -9,7 +9,7 @@ import pytest
 import omnigraph as og
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import InputError, RecoveryRequired
-from omnigraph.model.receipts import MESSAGE_CHARACTERS_MAX
+from omnigraph.model.ids import MESSAGE_CHARACTERS_MAX
 
 SCHEMA = "node Person { name: String @key }"
 ADA = b'{"type": "Person", "data": {"name": "ada"}}\n'

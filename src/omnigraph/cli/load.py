@@ -37,8 +37,9 @@ from omnigraph.cli.options import (
     usage,
 )
 from omnigraph.cli.output import Line, Output, Styled, counted, output_of, table, warn_deprecated
+from omnigraph.model.ids import checked_key
 from omnigraph.model.load_options import CsvOptions, ErrorOptions, OnError
-from omnigraph.model.receipts import AbsentMeaning, LoadMode, LoadReceipt, checked_key
+from omnigraph.model.receipts import AbsentMeaning, LoadMode, LoadReceipt
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph

@@ -17,8 +17,8 @@ from uuid import uuid4
 import orjson
 
 from omnigraph.errors import InputError, ParameterError, UnexpectedAnswer
+from omnigraph.model.ids import checked_key
 from omnigraph.model.parameters import plain_value
-from omnigraph.model.receipts import checked_key
 from omnigraph.model.values import BLOB_PREFIX
 from omnigraph.wire.operations import (
     GRAPH,

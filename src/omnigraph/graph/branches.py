@@ -14,7 +14,14 @@ from omnigraph.errors import UnresolvedRevision
 from omnigraph.graph.history import show_commit
 from omnigraph.graph.opened import CompareEngine, Handle
 from omnigraph.model.changes import PageLimits
-from omnigraph.model.ids import HEAD, check_new_tag_name, is_branch_name, on_branch
+from omnigraph.model.ids import (
+    HEAD,
+    check_new_tag_name,
+    checked_key,
+    checked_message,
+    is_branch_name,
+    on_branch,
+)
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
@@ -23,8 +30,6 @@ from omnigraph.model.receipts import (
     MergeReceipt,
     ReplayReceipt,
     TagInfo,
-    checked_key,
-    checked_message,
 )
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import tag_info

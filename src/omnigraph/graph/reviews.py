@@ -27,10 +27,9 @@ from omnigraph.graph.opened import CompareEngine, Handle
 from omnigraph.graph.reading import describe_queries, query, query_files
 from omnigraph.model.diffs import DiffPage
 from omnigraph.model.governor import Governor
-from omnigraph.model.ids import normalize_commit_id
+from omnigraph.model.ids import checked_key, checked_message, normalize_commit_id
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity
-from omnigraph.model.receipts import checked_key, checked_message
 from omnigraph.model.result import Result
 from omnigraph.model.reviews import (
     CHECK_NAME_CHARACTERS_MAX,

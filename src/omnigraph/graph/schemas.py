@@ -8,12 +8,8 @@ from pathlib import Path
 from omnigraph.commit.schema.apply import apply_schema as run_apply
 from omnigraph.commit.schema.rebase import rebase_schema as run_rebase
 from omnigraph.graph.opened import Handle
-from omnigraph.model.receipts import (
-    SchemaApplyReceipt,
-    SchemaRebaseReceipt,
-    checked_key,
-    checked_message,
-)
+from omnigraph.model.ids import checked_key, checked_message
+from omnigraph.model.receipts import SchemaApplyReceipt, SchemaRebaseReceipt
 from omnigraph.model.signatures import PropertyDescription, SchemaDescription, TypeDescription
 from omnigraph.model.upkeep import IndexKind
 from omnigraph.query.descriptor import describe_value

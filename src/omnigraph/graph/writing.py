@@ -20,6 +20,7 @@ from omnigraph.loading.load import load_with_engine
 from omnigraph.loading.records.problems import Grammar
 from omnigraph.loading.request import LoadBranch, LoadSpec
 from omnigraph.model.embeddings import EmbedReceipt
+from omnigraph.model.ids import checked_key, checked_message
 from omnigraph.model.load_options import (
     CsvOptions,
     ErrorOptions,
@@ -38,8 +39,6 @@ from omnigraph.model.receipts import (
     LoadReceipt,
     MutationReceipt,
     check_load_mode,
-    checked_key,
-    checked_message,
 )
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog

@@ -1,5 +1,5 @@
 """Identifiers as values: ULIDs, commit ids, table keys, names of branches and
-tags, revisions and actor ids.
+tags, revisions, actor ids, idempotency keys; and the messages of commits.
 
 Everything here only reads and checks texts; new ids are minted in `effects`.
 """
@@ -287,3 +287,59 @@ def check_declared_actor(actor: str, *, where: str = "an actor id") -> None:
             hint="use another id: these are signed by Omnigraph itself",
             details={"actor_id": actor},
         )
+
+
+# --- what a caller writes beside a commit ---------------------------------------------------------
+
+KEY_CHARACTERS_MAX = 200
+"""Of an idempotency key."""
+
+
+def checked_key(key: object, name: str = "operation_id") -> str | None:
+    """An idempotency key as commits keep it; None for none.
+
+    Raises `InputError` calling it ``name`` if it is no text, blank or too long.
+    """
+    if key is None:
+        return None
+    if not isinstance(key, str):
+        raise InputError(
+            f"`{name}` is a text, not {type(key).__name__}", hint="name the write, or leave it out"
+        )
+    if not key.strip():
+        raise InputError(
+            f"`{name}` is empty",
+            hint="give every write a name of its own, or leave it out; is a variable unset?",
+        )
+    if len(key) > KEY_CHARACTERS_MAX:
+        raise InputError(
+            f"`{name}` has {len(key)} characters, at most {KEY_CHARACTERS_MAX} are kept",
+            hint="a name, a date or a digest will do",
+        )
+    return key
+
+
+MESSAGE_CHARACTERS_MAX = 2_000
+
+
+def checked_message(text: str | None) -> str | None:
+    """A message as a commit keeps it, without the space around it; None for none.
+
+    Raises `InputError` for one that is empty, too long, or no plain text.
+    """
+    if text is None:
+        return None
+    message = text.strip()
+    if not message:
+        raise InputError("the message is empty", hint="say why, or leave the message out")
+    if len(message) > MESSAGE_CHARACTERS_MAX:
+        raise InputError(
+            f"the message has {len(message)} characters, at most {MESSAGE_CHARACTERS_MAX} are kept",
+            hint="keep it short, and put the rest where it belongs",
+        )
+    if not message.replace("\n", "").replace("\t", "").isprintable():
+        raise InputError(
+            "the message holds characters that cannot be printed",
+            hint="use letters, spaces and line breaks",
+        )
+    return message

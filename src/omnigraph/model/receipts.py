@@ -24,10 +24,6 @@ CommitKind = Literal[
 ]
 """What a commit was made by; `maintenance` promises unchanged content."""
 
-KEY_CHARACTERS_MAX = 200
-"""Of an idempotency key."""
-
-
 Withheld = Annotated[bool, Json(unless=False)]
 """Set by a server where the caller may not read the branch; elsewhere it is left out."""
 
@@ -57,30 +53,6 @@ def check_absent(absent: str, mode: str) -> None:
             f"absent='{absent}' (--replace) is an option of the mode merge, not of {mode}",
             hint=f"leave it out: in a load with {mode}, what a record lacks is its default or null",
         )
-
-
-def checked_key(key: object, name: str = "operation_id") -> str | None:
-    """An idempotency key as commits keep it; None for none.
-
-    Raises `InputError` calling it ``name`` if it is no text, blank or too long.
-    """
-    if key is None:
-        return None
-    if not isinstance(key, str):
-        raise InputError(
-            f"`{name}` is a text, not {type(key).__name__}", hint="name the write, or leave it out"
-        )
-    if not key.strip():
-        raise InputError(
-            f"`{name}` is empty",
-            hint="give every write a name of its own, or leave it out; is a variable unset?",
-        )
-    if len(key) > KEY_CHARACTERS_MAX:
-        raise InputError(
-            f"`{name}` has {len(key)} characters, at most {KEY_CHARACTERS_MAX} are kept",
-            hint="a name, a date or a digest will do",
-        )
-    return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,32 +336,6 @@ class TagInfo(JsonObject):
     """Microseconds since 1970."""
     actor_id: str | None
     """Who made the tag."""
-
-
-MESSAGE_CHARACTERS_MAX = 2_000
-
-
-def checked_message(text: str | None) -> str | None:
-    """A message as a commit keeps it, without the space around it; None for none.
-
-    Raises `InputError` for one that is empty, too long, or no plain text.
-    """
-    if text is None:
-        return None
-    message = text.strip()
-    if not message:
-        raise InputError("the message is empty", hint="say why, or leave the message out")
-    if len(message) > MESSAGE_CHARACTERS_MAX:
-        raise InputError(
-            f"the message has {len(message)} characters, at most {MESSAGE_CHARACTERS_MAX} are kept",
-            hint="keep it short, and put the rest where it belongs",
-        )
-    if not message.replace("\n", "").replace("\t", "").isprintable():
-        raise InputError(
-            "the message holds characters that cannot be printed",
-            hint="use letters, spaces and line breaks",
-        )
-    return message
 
 
 # --- exports --------------------------------------------------------------------------------------

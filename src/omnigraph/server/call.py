@@ -32,8 +32,7 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 from omnigraph.graph.history import commit_named
 from omnigraph.model.governor import Governor
-from omnigraph.model.ids import MAIN_BRANCH, is_ulid, normalize_commit_id
-from omnigraph.model.receipts import checked_key
+from omnigraph.model.ids import MAIN_BRANCH, checked_key, is_ulid, normalize_commit_id
 from omnigraph.policy import Action
 from omnigraph.server.admission import ANONYMOUS, Admission, QueryLimits, StreamBudget
 from omnigraph.server.auth import Gate, Question, RuntimeState, Verdict, bearer_token

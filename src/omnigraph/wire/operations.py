@@ -14,10 +14,10 @@ from urllib.parse import quote
 from omnigraph.model.changes import CommitPage, FeedPage
 from omnigraph.model.diffs import DiffPage
 from omnigraph.model.editing import LanguageAnswer
+from omnigraph.model.ids import KEY_CHARACTERS_MAX
 from omnigraph.model.json_object import JsonObject
 from omnigraph.model.merging import MergePlan
 from omnigraph.model.receipts import (
-    KEY_CHARACTERS_MAX,
     BranchCreated,
     BranchDeleted,
     CommitInfo,

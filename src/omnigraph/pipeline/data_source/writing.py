@@ -31,7 +31,7 @@ from omnigraph.loading.request import EXISTING_BRANCH, LoadSpec
 from omnigraph.loading.sources import FileSource, FoundFile, type_of
 from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
-from omnigraph.model.receipts import checked_key
+from omnigraph.model.ids import checked_key
 from omnigraph.pipeline.data_source.options import SentToProcesses, SourceOptions
 from omnigraph.storage.layout import load_scratch_name
 

@@ -85,7 +85,7 @@ def _kind(value: Any) -> str:
         case "" | [] | {} | 0:
             return f"an empty {type(value).__name__}"
         case "NaN" | "Infinity" | "-Infinity":
-            return value
+            return str(value)
         case list():
             return f"a list of {' and '.join(sorted({_kind(item) for item in value}))}"
         case int() | float() if value < 0:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from deploy import entrypoint
 from docs.generators.text import cell
+from omnigraph import errors
 from omnigraph.access import identity
 from omnigraph.branching import spill
 from omnigraph.cli import addressing, login, operator_config
@@ -393,6 +394,16 @@ SECTIONS = (
             Setting(
                 failpoints.VARIABLE,
                 "steps at which a process is killed, stopped or made to fail",
+            ),
+        ),
+    ),
+    Section(
+        "Notebooks",
+        "For finding a fault in the package itself.",
+        (
+            Setting(
+                errors.FULL_TRACEBACK,
+                "any text: tracebacks in a notebook have the frames of the package, too",
             ),
         ),
     ),

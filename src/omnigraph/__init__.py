@@ -57,6 +57,11 @@ _IN_OPTIONS = ("CsvOptions", "ErrorOptions", "LoadObserver", "LoadOrigin", "Spar
 _IN_CLIENT = ("AsyncRemoteGraph", "RemoteGraph", "connect", "connect_async")
 
 
+def __dir__() -> list[str]:
+    """The public names, for completion: most are imported when first used."""
+    return list(__all__)
+
+
 def __getattr__(name: str) -> object:
     """The names that need Arrow and Lance, imported when first used: start-up stays quick."""
     if name in _IN_GRAPH:

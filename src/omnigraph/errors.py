@@ -78,6 +78,7 @@ HTTP status and exit codes are one mapping each, in ``wire`` and ``cli``.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -85,6 +86,9 @@ from typing import Any, ClassVar, Literal
 
 HINT = "hint: "
 """Prefix of a hint in text output."""
+FULL_TRACEBACK = "OMNIGRAPH_FULL_TRACEBACK"
+"""Environment variable that makes notebooks show every frame of a traceback."""
+_PACKAGE = __file__.removesuffix("errors.py")
 
 
 class OmnigraphError(Exception):
@@ -147,8 +151,34 @@ class OmnigraphError(Exception):
         return {name: self.details[name] for name in ("problems", "counts") if name in self.details}
 
     def render(self) -> str:
-        """The text a person sees: the sentence, and the hint on a line of its own."""
-        return f"{self.message}\n{HINT}{self.hint}" if self.hint else self.message
+        """The text a person sees: what `str` gives, and the hint on a line of its own."""
+        return f"{self}\n{HINT}{self.hint}" if self.hint else str(self)
+
+    def _render_traceback_(self) -> list[str]:
+        """Lines of a traceback in a notebook, where IPython calls this: the caller's frames only.
+
+        The frames of this package follow if ``OMNIGRAPH_FULL_TRACEBACK`` is set.
+        """
+        import traceback  # 12 ms of every start, for something only notebooks ask for
+
+        if os.environ.get(FULL_TRACEBACK):
+            return "".join(traceback.format_exception(self)).splitlines()
+        frames = traceback.extract_tb(self.__traceback__)
+        shown = [frame for frame in frames if not _is_hidden(frame.filename)]
+        lines = ["Traceback (most recent call last):"]
+        lines += "".join(traceback.format_list(shown)).splitlines()
+        if any(frame.filename.startswith(_PACKAGE) for frame in frames):
+            lines.append(f"  ({FULL_TRACEBACK}=1 shows the frames of omnigraph)")
+        lines += f"{type(self).__name__}: {self.render()}".splitlines()
+        if self.__cause__ is not None and not isinstance(self.__cause__, OmnigraphError):
+            cause = str(self.__cause__).partition("\n")[0]
+            lines.append(f"caused by {type(self.__cause__).__name__}: {cause}")
+        return lines
+
+
+def _is_hidden(filename: str) -> bool:
+    """Whether a notebook hides a frame: that of this package, or of IPython calling the cell."""
+    return filename.startswith(_PACKAGE) or f"{os.sep}IPython{os.sep}" in filename
 
 
 def _restored(kind: type[OmnigraphError], args: tuple[Any, ...]) -> OmnigraphError:
@@ -377,10 +407,10 @@ class CompileError(InputError):
             out["position"] = self.position.to_dict()
         return out
 
-    def render(self) -> str:
-        """File, line and column, the sentence, the source line with a caret, and the hint."""
+    def __str__(self) -> str:
+        """File, line and column, the sentence, and the source line with a caret."""
         if self.position is None:
-            return super().render()
+            return self.message
         at = self.position
         gutter = " " * len(str(at.line))
         # Tabs in front of the caret are repeated so that it stays under its character.
@@ -391,8 +421,6 @@ class CompileError(InputError):
             f"{at.line} | {at.line_text}",
             f"{gutter} | {indent}{'^' * max(1, at.width)}",
         ]
-        if self.hint:
-            lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
 
 

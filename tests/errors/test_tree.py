@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import io
 import pickle
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 
 import pytest
 
+import omnigraph
 from omnigraph import errors
 from omnigraph.errors import OmnigraphError, Position
 
@@ -73,3 +76,66 @@ def test_an_error_arrives_whole_in_another_process(error: OmnigraphError) -> Non
     assert type(back) is type(error)
     assert str(back) == str(error) and back.__dict__ == error.__dict__
     assert back.envelope() == error.envelope() and back.render() == error.render()
+
+
+def test_str_of_a_compile_error_points_into_the_text_and_render_adds_the_hint() -> None:
+    graph_query = "query q {\n\tmatch { $p: Persn }\n}"
+    position = Position(None, 2, 14, "\tmatch { $p: Persn }", 5, 23, 28)
+    error = errors.QueryTypeError(
+        "unknown node type `Persn`", diagnostic="T1", position=position, hint="did you mean that?"
+    )
+    assert str(error).splitlines() == [
+        "<input>:2:14: type error: T1: unknown node type `Persn`",
+        "  |",
+        "2 | " + graph_query.splitlines()[1],
+        "  | \t            ^^^^^",
+    ]
+    assert error.render() == f"{error}\nhint: did you mean that?"
+    assert error.message == "type error: T1: unknown node type `Persn`"
+
+
+def shown_in_a_notebook(cell: str) -> str:
+    """What IPython prints for a cell that fails."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    with redirect_stdout(io.StringIO()) as shown:
+        shell.run_cell(cell)
+    return shown.getvalue()
+
+
+CELL = """
+from omnigraph.schema.compile import compile_schema
+def mine():
+    compile_schema("node Person { name: Strin }", domain="d")
+mine()
+"""
+
+
+def test_a_notebook_shows_the_frames_of_the_caller_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = shown_in_a_notebook(CELL)
+    assert "in mine" in short and "compile_schema(" in short
+    assert "compile.py" not in short and "interactiveshell" not in short
+    assert "node Person { name: Strin }\n" in short and "^^^^^" in short and "hint: " in short
+    monkeypatch.setenv(errors.FULL_TRACEBACK, "1")
+    full = shown_in_a_notebook(CELL)
+    assert errors.FULL_TRACEBACK in short and errors.FULL_TRACEBACK not in full
+    assert "compile.py" in full and "in mine" in full
+
+
+def test_a_notebook_names_what_caused_an_error() -> None:
+    cell = """
+import omnigraph as og
+try:
+    raise OSError("the disk is gone")
+except OSError as problem:
+    raise og.errors.StorageError("not read") from problem
+"""
+    assert shown_in_a_notebook(cell).splitlines()[-2:] == [
+        "StorageError: not read",
+        "caused by OSError: the disk is gone",
+    ]
+
+
+def test_completion_of_the_package_lists_its_public_names() -> None:
+    assert dir(omnigraph) == sorted(omnigraph.__all__)

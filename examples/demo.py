@@ -61,16 +61,16 @@ query most_cited {
 """
 
 STUDIO_STEPS = f"""\
-omnigraph studio {GRAPH.as_posix()}
-omnigraph review list --uri {GRAPH.as_posix()}
+omnigraph studio --store {GRAPH.as_posix()}
+omnigraph review list --store {GRAPH.as_posix()}
 """.splitlines()
 """Of the graph that the tour leaves."""
 
 NEXT_STEPS = """\
 omnigraph init --schema examples/social/schema.pg social.omni
-omnigraph load social.omni --data examples/social/data.jsonl --mode append
+omnigraph load --store social.omni --data examples/social/data.jsonl --mode append
 omnigraph query --store social.omni -e 'query all { match { $p: Person } return { $p.name } }'
-omnigraph branch create agent/1 --uri social.omni
+omnigraph branch create agent/1 --store social.omni
 omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2_first_step.pg
 """.splitlines()
 

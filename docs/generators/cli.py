@@ -15,9 +15,11 @@ Results go to stdout; warnings, progress and errors go to stderr. Every command 
 one that fails then also writes the error as JSON to stdout, or to stderr where stdout is a stream
 of data. Nothing is coloured in a pipe.
 
-A graph is named by its URI, which is an argument or `--uri`, or by `--store`; else by `--profile`
-or `OMNIGRAPH_PROFILE`; else by `defaults.store` in `~/.omnigraph/config.yaml`. A flag that a
-command cannot use is an error before anything is read.
+A graph is named in one way by all commands: `--store URI` is its storage, `--server URL` or `NAME`
+with `--graph ID` is a graph of a server, and `--profile NAME` is either, under a name; else
+`OMNIGRAPH_PROFILE` names a profile; else it is what `omnigraph use` chose. Two of the flags at once,
+and a flag that a command cannot use, are errors before anything is read. What earlier versions took
+goes on working: `--uri` is `--store`, and so is a URI behind the other arguments of a command.
 
 | Exit code | Meaning |
 | --- | --- |

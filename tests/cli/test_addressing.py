@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from omnigraph.cli.addressing import Target
+from omnigraph.cli.addressing import ServedTarget, Target, resolve_any
 from omnigraph.cli.help import Command, Group, leaves
 from omnigraph.cli.main import app
 from omnigraph.cli.options import GlobalFlag
@@ -33,11 +33,10 @@ ARGUMENTS = {
     "compute": ["pagerank"],
     "commit changes": ["01K3Z7M0Q8W4R6T2Y5V9B1N3XC"],
     "commit revert": ["01K3Z7M0Q8W4R6T2Y5V9B1N3XC"],
-    "tag create": ["v1"],
+    "tag create": ["v1", "HEAD"],
     "review open": ["review", "--title", "t"],
     "review comment": ["cr-1", "text"],
     "review resolve": ["cr-1", "c-1"],
-    "studio": ["team.omni"],
     "fmt": ["schema.pg"],
     "review show": ["cr-1"],
     "review diff": ["cr-1"],
@@ -245,6 +244,59 @@ def test_every_way_to_name_a_graph_leads_to_it(run, full_graph: str, settings):
     assert run("branch", "list", "--uri", full_graph).out == "main\n"
 
 
+@pytest.fixture
+def addressed(run, monkeypatch: pytest.MonkeyPatch):
+    """What a command line addresses; the command itself is not run."""
+    found: list[Target | ServedTarget] = []
+    monkeypatch.setattr(Command, "invoke", lambda self, ctx: found.append(resolve_any(ctx)))
+
+    def address(*words: str) -> Target | ServedTarget:
+        done = run(*words)
+        assert done.code == 0, done.err
+        return found.pop()
+
+    return address
+
+
+@pytest.mark.parametrize(
+    "command", [command for command, taken in TAKEN.items() if "store" in taken.split()]
+)
+def test_all_commands_name_a_graph_in_the_same_ways(addressed, settings, command: str):
+    settings(
+        "servers: {prod: {url: 'http://localhost:1'}}\n"
+        "profiles: {team: {store: team.omni}, served: {server: prod, default_graph: a}}\n"
+    )
+    words = [*command.split(), *ARGUMENTS.get(command, [])]
+    stored = Target("team.omni")
+    assert addressed(*words, "--store", "team.omni") == stored
+    assert addressed("--store=team.omni", *words) == stored
+    assert addressed(*words, "--uri", "team.omni") == stored
+    if command != "pipeline init":  # its last argument is a list of files
+        assert addressed(*words, "team.omni") == stored
+    if command in ("query", "mutate"):
+        assert addressed(command, "friends", "./team", "-e", "…") == Target("./team")
+        assert addressed(command, "./team", "friends", "-e", "…") == Target("./team")
+    taken = TAKEN[command].split()
+    if "profile" in taken:
+        assert addressed(*words, "--profile", "team") == stored
+    if "server" in taken:
+        url = "http://localhost:1"
+        assert addressed(*words, "--server", url, "--graph", "a").graph == "a"
+        assert addressed(*words, "--server", "prod", "--graph", "a").url == url
+        assert addressed(*words, "--profile", "served").graph == "a"
+        assert addressed(*words, "--profile", "served", "--graph", "b").graph == "b"
+
+
+def test_two_positions_too_many_and_a_position_beside_a_flag_are_refused(run):
+    done = run("load", "--store", "team.omni", "--mode", "merge", "--data", "a.jsonl", "b.jsonl")
+    assert done.code == 2
+    assert "`URI` and `--store` are mutually exclusive" in done.err
+    assert "`b.jsonl` is taken for the URI of a graph" in done.err
+    done = run("load", "--mode", "merge", "--data", "a.jsonl", "b.jsonl", "c.jsonl")
+    assert done.code == 2
+    assert "b.jsonl c.jsonl" in done.err
+
+
 def test_c_cli_008_two_ways_at_once_are_mutually_exclusive(run, full_graph: str):
     done = run("snapshot", full_graph, "--store", full_graph)
     assert done.code == 2
@@ -297,9 +349,9 @@ def test_without_any_way_the_ways_are_listed(run, no_settings: Path):
     done = run("snapshot")
     assert done.code == 2
     assert "`omnigraph snapshot` does not know which graph is meant" in done.err
-    for way in ("`URI`", "`--store URI`", "`--profile NAME`", str(no_settings / "config.yaml")):
+    for way in ("`--store URI`", "`--server URL`", "`--profile NAME`", "`omnigraph use`"):
         assert way in done.err
-    assert "`URI`" not in run("mutate", "-e", "query q() { delete Person }").err
+    assert str(no_settings / "config.yaml") in done.err
 
 
 def test_a_path_in_the_settings_may_start_at_home(

@@ -19,7 +19,7 @@ def test_a_healthy_graph_exits_with_0(run, full_graph: str):
 def test_advice_is_no_failure(run, full_graph: str):
     done = run("doctor", full_graph)
     assert done.code == 0
-    assert f"  omnigraph index {full_graph}\n" in done.out
+    assert f"  omnigraph index --store {full_graph}\n" in done.out
     assert "healthy, with " in done.out
 
 
@@ -28,7 +28,7 @@ def test_a_problem_exits_with_1_and_names_its_command(run, full_graph: str):
     done = run("doctor", full_graph)
     assert done.code == 1
     assert "wrong numbers of main" in done.out
-    assert f"  omnigraph repair {full_graph} --force --confirm\n" in done.out
+    assert f"  omnigraph repair --store {full_graph} --force --confirm\n" in done.out
     document = json.loads(run("doctor", full_graph, "--json").out)
     assert set(document) == {"uri", "healthy", "checks", "findings"}
     assert document["healthy"] is False

@@ -152,12 +152,16 @@ def test_a_data_file_that_is_not_there_is_looked_for_by_name(
     )
 
 
-def test_a_graph_in_the_place_of_a_query_is_told_its_flag(mistake: Mistake, full_graph: str):
+def test_a_graph_in_the_place_of_a_query_is_told_its_flag(
+    mistake: Mistake, full_graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path(full_graph).rename("team")
     mistake(
-        *("query", full_graph, "-e", EVERYBODY),
+        *("query", "team", "-e", EVERYBODY),
         code=2,
         says="does not know which graph is meant",
-        hint=f"`--store {full_graph}`",
+        hint="`--store team`",
     )
 
 

@@ -25,7 +25,7 @@ def test_infer_prints_the_schema_and_notes_the_commands_apart(run: Run, files: l
     outcome = run("infer", *files)
     assert outcome.code == ExitCode.OK
     assert "edge Flight: Airport -> Airport {" in outcome.out
-    assert "omnigraph load graph.omni --node Airport=" in outcome.err
+    assert "omnigraph load --store graph.omni --node Airport=" in outcome.err
     assert run("infer", *files, "--quiet").err == ""
 
 

@@ -49,8 +49,8 @@ def test_plan_starts_from_the_schema_of_a_graph_and_changes_nothing(
 
 
 def test_plan_takes_one_place_to_start_from(run: Run, root: Path, desired: Path) -> None:
-    done = run("schema", "plan", root, "--from", desired, "--schema", desired)
-    assert done.code == 1
+    done = run("schema", "plan", "--store", root, "--from", desired, "--schema", desired)
+    assert done.code == 2
     assert "not from both" in done.err
 
 

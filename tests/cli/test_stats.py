@@ -15,7 +15,7 @@ def test_stats_show_every_type_and_what_needs_attention(run, full_graph: str):
     ]
     assert lines[2].split()[:5] == ["node", "Person", "2", "0", "1"]
     assert "advice: node:Person: indexes are missing" in done.out
-    assert f"  omnigraph index {full_graph}" in lines
+    assert f"  omnigraph index --store {full_graph}" in lines
     assert run("index", full_graph).code == 0
     assert run("stats", full_graph).out.endswith("nothing needs attention\n")
 

@@ -102,7 +102,7 @@ def test_c_cli_005_a_direct_command_says_what_it_needs(run: Run, home: Path, url
     done = run("optimize", "--server", url)
     assert done.code == 2
     assert "`optimize` is a direct command; --server addresses a server" in done.err
-    assert "hint: pass a storage URI instead" in done.err
+    assert "hint: address its storage instead, with `--store URI`" in done.err
     configure(home, f"servers: {{prod: {{url: '{url}'}}}}\ndefaults: {{server: prod}}\n")
     scoped = run("optimize")
     assert scoped.code == 2

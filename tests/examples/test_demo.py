@@ -73,7 +73,7 @@ def test_demo_shows_every_stop_of_the_tour(tour: subprocess.CompletedProcess[byt
         "main     has the commits merge, genesis, and no branch is left",
         "diff     1 Paper inserted since the merge base",
         "state    open, clean",
-        "omnigraph studio build/demo/papers.omni",
+        "omnigraph studio --store build/demo/papers.omni",
         "Try it yourself",
     ):
         assert promised in text
@@ -90,7 +90,7 @@ def test_the_graph_of_the_tour_stays_with_an_open_review(
     assert (review.source, review.state, review.author) == ("agent/1", "open", "agent")
     for line in demo.STUDIO_STEPS[1:]:
         assert omnigraph(shlex.split(line)[1:]) == 0
-    assert demo.STUDIO_STEPS[0] == "omnigraph studio build/demo/papers.omni"
+    assert demo.STUDIO_STEPS[0] == "omnigraph studio --store build/demo/papers.omni"
     assert not (demo.GRAPH / "rest").exists()
 
 

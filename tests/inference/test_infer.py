@@ -268,7 +268,8 @@ def test_c_pip_039_the_text_says_why_and_how_to_load(air: Path):
     assert "iata: String @key // unique in 4 rows" in text
     assert "seats: I64? // column 'Seats'; 1 of 3 empty" in text
     assert (
-        "// omnigraph load graph.omni --node Airport=airports.csv --edge Flight=flights.csv" in text
+        "// omnigraph load --store graph.omni --node Airport=airports.csv --edge Flight=flights.csv"
+        in text
     )
 
 

@@ -113,7 +113,7 @@ def test_the_history_of_an_entity_has_pages(open_server: Live):
 def test_findings_of_stats_name_the_graph_and_not_its_place(open_server: Live):
     answer = open_server.client().get("/stats")
     findings = answer.json()["findings"]
-    assert {each["command"] for each in findings} == {"omnigraph index default"}
+    assert {each["command"] for each in findings} == {"omnigraph index --store default"}
     assert open_server.graph().uri not in answer.text
 
 

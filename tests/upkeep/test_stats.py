@@ -50,10 +50,13 @@ def table(stats: GraphStats, type_key: str = "node:Memo") -> TableStats:
 
 def findings(stats: GraphStats) -> list[tuple[str, str, str]]:
     """What they are, about what, and the verb and flags that mend them."""
-    return [
-        (found.code, found.subject, " ".join(w for w in shlex.split(found.command) if "/" not in w))
-        for found in stats.findings
-    ]
+    return [(found.code, found.subject, _without_place(found.command)) for found in stats.findings]
+
+
+def _without_place(command: str) -> str:
+    words = shlex.split(command)
+    at = words.index("--store")
+    return " ".join([*words[:at], *words[at + 2 :]])
 
 
 def mend(stats: GraphStats) -> None:

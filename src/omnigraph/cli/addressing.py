@@ -61,12 +61,12 @@ class ServedTarget:
         return address if self.graph is None else f"{address.rstrip('/')}/graphs/{self.graph}"
 
 
-def resolve(ctx: typer.Context, uri: str | None = None) -> Target:
-    """The graph in storage that the running command addresses; ``uri`` is its own argument.
+def resolve(ctx: typer.Context) -> Target:
+    """The graph in storage that the running command addresses.
 
     Raises `UsageError` when there is none, when it is named twice, or when it is not in storage.
     """
-    target = resolve_any(ctx, uri)
+    target = resolve_any(ctx)
     if isinstance(target, ServedTarget):
         raise UsageError(
             f"{target.origin} addresses a server, and `{_name_of(ctx)}` needs storage",
@@ -75,32 +75,23 @@ def resolve(ctx: typer.Context, uri: str | None = None) -> Target:
     return target
 
 
-def resolve_any(ctx: typer.Context, uri: str | None = None) -> Target | ServedTarget:
+def resolve_any(ctx: typer.Context) -> Target | ServedTarget:
     """The graph the running command addresses, in storage or behind a server.
 
     Raises `UsageError` when there is none, or when it is named twice.
     """
     given = Given.of(ctx)
-    words = {_word_for_uri(ctx): uri, "--store": given.store, "--server": given.server}
-    named = [(word, value) for word, value in words.items() if value is not None]
-    if len(named) > 1:
-        raise UsageError(
-            f"`{named[0][0]}` and `{named[1][0]}` are mutually exclusive",
-            hint="both address a graph; give one of them",
-        )
     if given.server is not None:
         return _server(ctx, given.server, given.graph, "`--server`")
-    if named:
-        _refuse_graph(given, f"`{named[0][0]}`")
-        return storage_target(str(named[0][1]))
+    for word, uri in given.stores().items():
+        _refuse_graph(given, f"`{word}`")
+        return storage_target(uri)
     scope = _scope(ctx, given)
     if scope is not None:
         return _target_of(ctx, scope, given)
-    word = _word_for_uri(ctx)
-    own = f"pass `{word}`, or " if word is not None else "pass "
     anyhow = (
-        f"{own}`--store URI`, or `--server URL`, or `--profile NAME`, or set `defaults.store` in "
-        f"{config_of(ctx).path}"
+        "pass `--store URI`, or `--server URL`, or `--profile NAME`; or choose one for all "
+        f"commands with `omnigraph use`, which is kept in {config_of(ctx).path}"
     )
     raise UsageError(
         f"`{ctx.command_path}` does not know which graph is meant",
@@ -198,11 +189,3 @@ def _misplaced_path(ctx: typer.Context) -> str | None:
 
 def _name_of(ctx: typer.Context) -> str:
     return ctx.command_path.removeprefix("omnigraph ")
-
-
-def _word_for_uri(ctx: typer.Context) -> str | None:
-    """What the running command calls its own URI."""
-    for parameter in ctx.command.params:
-        if parameter.name == "uri":
-            return "--uri" if parameter.param_type_name == "option" else "URI"
-    return None

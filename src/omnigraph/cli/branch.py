@@ -34,7 +34,6 @@ from omnigraph.cli.options import (
     MessageOption,
     SparkConfOption,
     SparkMasterOption,
-    UriOption,
     announce_spark,
     argument,
     branch_name,
@@ -59,9 +58,9 @@ COMMANDS = Commands(
     "branch",
     "Create, list, compare, merge and delete branches.",
     """
-omnigraph branch create review --uri team.omni
-omnigraph branch diff main review --uri team.omni
-omnigraph branch merge review --uri team.omni --dry-run
+omnigraph branch create review --store team.omni
+omnigraph branch diff main review --store team.omni
+omnigraph branch merge review --store team.omni --dry-run
 """,
 )
 
@@ -124,48 +123,45 @@ def create(
     ctx: typer.Context,
     name: NewName,
     from_: SourceOption = DEFAULT_BRANCH,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Create a branch at the head of another, or at an older commit.
 
     It costs next to nothing: no data is copied until something is written to it.
 
-    omnigraph branch create review --uri team.omni
-    omnigraph branch create again --from main~2 --uri team.omni
-    omnigraph branch create fixes/may --from review --uri team.omni
+    omnigraph branch create review --store team.omni
+    omnigraph branch create again --from main~2 --store team.omni
+    omnigraph branch create fixes/may --from review --store team.omni
     """
-    created = graph_to_write(ctx, "branch create", uri).create_branch(name, from_)
+    created = graph_to_write(ctx, "branch create").create_branch(name, from_)
     sentence = f"created branch {created.name} from {created.source}"
     output_of(ctx).done(created, sentence, json=json)
 
 
 @COMMANDS.add(ReadCommand, name="list")
-def list_(ctx: typer.Context, uri: UriOption = None, json: JsonFlag = False) -> None:
+def list_(ctx: typer.Context, json: JsonFlag = False) -> None:
     """List the branches, one a line.
 
-    omnigraph branch list --uri team.omni
-    omnigraph branch list --uri team.omni --json
+    omnigraph branch list --store team.omni
+    omnigraph branch list --store team.omni --json
     """
-    branches = graph_to_read(ctx, uri).list_branches()
+    branches = graph_to_read(ctx).list_branches()
     output_of(ctx).show({"branches": branches}, ([name] for name in branches), json=json)
 
 
 @COMMANDS.add(DestructiveCommand)
-def delete(
-    ctx: typer.Context, name: OldName, uri: UriOption = None, json: JsonFlag = False
-) -> None:
+def delete(ctx: typer.Context, name: OldName, json: JsonFlag = False) -> None:
     """Delete a branch and the commits only it has.
 
     A branch that others were created from is refused, and so is main. What was not merged is gone
     with it; `branch diff main NAME` shows it before. On storage that others may share, `--yes` or
     an answer at the terminal is needed.
 
-    omnigraph branch delete review --uri team.omni
-    omnigraph branch delete review --uri s3://lake/graphs/team.omni --yes
+    omnigraph branch delete review --store team.omni
+    omnigraph branch delete review --store s3://lake/graphs/team.omni --yes
     """
     output = output_of(ctx)
-    graph = graph_to_write(ctx, "branch delete", uri, destructive=f"branch delete {name}")
+    graph = graph_to_write(ctx, "branch delete", destructive=f"branch delete {name}")
     lost = _unmerged(graph, name)
     deleted = graph.delete_branch(name)
     if lost:
@@ -188,7 +184,6 @@ def diff(
     engine: EngineOption = None,
     spark_master: SparkMasterOption = None,
     spark_conf: SparkConfOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Show what a branch changed since it went apart from another.
@@ -198,13 +193,13 @@ def diff(
     Values decide: what was rewritten as it was, or only lies elsewhere now, is no difference. Spark
     compares what differs in 10 million rows and more, or with `--engine spark`.
 
-    omnigraph branch diff main review --uri team.omni
-    omnigraph branch diff main review --uri team.omni --type Person --op update --json
-    omnigraph branch diff main review --uri team.omni --direct
-    omnigraph branch diff main ingest --uri s3://lake/team.omni --engine spark
+    omnigraph branch diff main review --store team.omni
+    omnigraph branch diff main review --store team.omni --type Person --op update --json
+    omnigraph branch diff main review --store team.omni --direct
+    omnigraph branch diff main ingest --store s3://lake/team.omni --engine spark
     """
     how = spark_arguments(engine, spark_master, spark_conf, default="auto")
-    graph = graph_to_read(ctx, uri, only_stored=spark_flags(engine, spark_master, spark_conf))
+    graph = graph_to_read(ctx, only_stored=spark_flags(engine, spark_master, spark_conf))
     output = output_of(ctx)
     announce_spark(output, how, json=json)
     found = graph.diff(target, source, direct=direct, **change_filter(kinds, types, ops), **how)
@@ -231,7 +226,6 @@ def merge(
     engine: EngineOption = None,
     spark_master: SparkMasterOption = None,
     spark_conf: SparkConfOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Merge a branch into another, as one commit.
@@ -242,22 +236,22 @@ def merge(
     what changes of each, and every conflict. Spark compares, checks and writes what differs in
     10 million rows and more, or with `--engine spark`, and the result is the same.
 
-    omnigraph branch merge review --uri team.omni --dry-run
-    omnigraph branch merge review --uri team.omni --delete-branch --message "May corrections"
-    omnigraph branch merge fixes --into review --uri team.omni --on-conflict source
-    omnigraph branch merge ingest --uri s3://lake/team.omni --engine spark
+    omnigraph branch merge review --store team.omni --dry-run
+    omnigraph branch merge review --store team.omni --delete-branch --message "May corrections"
+    omnigraph branch merge fixes --into review --store team.omni --on-conflict source
+    omnigraph branch merge ingest --store s3://lake/team.omni --engine spark
     """
     how = spark_arguments(engine, spark_master, spark_conf, default="auto")
     options: Any = {**merge_rules(on_conflict or []), "granularity": granularity, **how}
     only_stored = spark_flags(engine, spark_master, spark_conf)
     output = output_of(ctx)
     if dry_run:
-        graph = graph_to_read(ctx, uri, only_stored=only_stored)
+        graph = graph_to_read(ctx, only_stored=only_stored)
         announce_spark(output, how, json=json)
         plan = partial(graph.plan_merge, source, into, **options)
         show_plan(output, plan, limit, page_token, json=json)
         return
-    graph = graph_to_write(ctx, "branch merge", uri, only_stored=only_stored)
+    graph = graph_to_write(ctx, "branch merge", only_stored=only_stored)
     announce_spark(output, how, json=json)
     with conflicts_shown(output, json=json):
         receipt = graph.merge_branch(
@@ -280,22 +274,21 @@ def cherry_pick(
     dry_run: DryRunFlag = False,
     limit: PlanLimitOption = None,
     page_token: PageTokenOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Apply what one commit changed to another branch, as a commit there.
 
     If the same entities are different there, nothing is done, and the exit code is 1.
 
-    omnigraph branch cherry-pick 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --dry-run
-    omnigraph branch cherry-pick 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --into review --uri team.omni
+    omnigraph branch cherry-pick 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --store team.omni --dry-run
+    omnigraph branch cherry-pick 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --into review --store team.omni
     """
     output = output_of(ctx)
     if dry_run:
-        plan = partial(graph_to_read(ctx, uri).plan_cherry_pick, commit, into)
+        plan = partial(graph_to_read(ctx).plan_cherry_pick, commit, into)
         show_plan(output, plan, limit, page_token, json=json)
         return
-    graph = graph_to_write(ctx, "branch cherry-pick", uri)
+    graph = graph_to_write(ctx, "branch cherry-pick")
     with conflicts_shown(output, json=json):
         receipt = graph.cherry_pick(commit, into, message=message)
     show_replay(output, receipt, json=json)

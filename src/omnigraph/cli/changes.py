@@ -24,7 +24,7 @@ from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import replaced_file, sync_directory, unusable
 from omnigraph.cli.help import Commands, ReadCommand
 from omnigraph.cli.opening import graph_to_read
-from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriOption, option
+from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, option
 from omnigraph.cli.output import Styled, counted, output_of
 from omnigraph.errors import Busy, Conflict, InputError, StorageError
 
@@ -32,8 +32,8 @@ COMMANDS = Commands(
     "changes",
     "Follow what happens to a graph.",
     """
-omnigraph changes baseline --uri team.omni --out team.jsonl
-omnigraph changes poll --uri team.omni --start beginning --json
+omnigraph changes baseline --store team.omni --out team.jsonl
+omnigraph changes poll --store team.omni --start beginning --json
 """,
 )
 
@@ -60,7 +60,6 @@ def poll(
     types: TypeOption = None,
     ops: OpOption = None,
     limit: PageLimitOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Show what the commits of a branch changed since a cursor, one block a commit.
@@ -69,16 +68,16 @@ def poll(
     when everything before it has been written: keep it when you have dealt with that. A poll
     repeated with the same cursor shows the same again.
 
-    omnigraph changes poll --uri team.omni
-    omnigraph changes poll --uri team.omni --cursor "$CURSOR" --json
-    omnigraph changes poll --uri team.omni --start after:01K3Z7M0Q8W4R6T2Y5V9B1N3XC --type Person
+    omnigraph changes poll --store team.omni
+    omnigraph changes poll --store team.omni --cursor "$CURSOR" --json
+    omnigraph changes poll --store team.omni --start after:01K3Z7M0Q8W4R6T2Y5V9B1N3XC --type Person
     """
     if cursor is not None and start is not None:
         raise UsageError(
             "`--cursor` and `--start` exclude each other", hint="a cursor knows its place itself"
         )
     fetch = partial(
-        graph_to_read(ctx, uri).poll_changes,
+        graph_to_read(ctx).poll_changes,
         branch,
         limit=limit,
         **change_filter(kinds, types, ops),
@@ -96,7 +95,6 @@ def baseline(
     kinds: KindOption = None,
     types: TypeOption = None,
     ops: OpOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Write every entity of a branch to a file, and show the cursor to go on with.
@@ -105,12 +103,12 @@ def baseline(
     with. `--op` belongs to the polls with the cursor and leaves no entity out. The file is replaced
     when all of it is on disk, and only then is the cursor shown; after a failure it is what it was.
 
-    omnigraph changes baseline --uri team.omni --out team.jsonl
-    omnigraph changes baseline --uri team.omni --type Person --out people.jsonl --json
+    omnigraph changes baseline --store team.omni --out team.jsonl
+    omnigraph changes baseline --store team.omni --type Person --out people.jsonl --json
     """
     require_posix()
     output = output_of(ctx)
-    graph = graph_to_read(ctx, uri)
+    graph = graph_to_read(ctx)
     # Of the handshake, which ends the file.
     entity_count = -1
     with baseline_file(out) as stream:

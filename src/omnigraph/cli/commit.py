@@ -34,8 +34,6 @@ from omnigraph.cli.options import (
     CommitArgument,
     JsonFlag,
     MessageOption,
-    UriArgument,
-    UriOption,
     argument,
     flag,
     option,
@@ -49,8 +47,8 @@ COMMANDS = Commands(
     "commit",
     "Look at the commits of a graph.",
     """
-omnigraph commit list team.omni
-omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
+omnigraph commit list --store team.omni
+omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --store team.omni
 """,
 )
 
@@ -110,7 +108,6 @@ DryRunFlag = Annotated[bool, flag("--dry-run", "show what would be undone, and c
 @COMMANDS.add(ReadCommand, name="list")
 def list_(
     ctx: typer.Context,
-    uri: UriArgument = None,
     branch: BranchOption = DEFAULT_BRANCH,
     *,
     filter_: FilterOption = None,
@@ -122,12 +119,12 @@ def list_(
     That includes the ones it shares with the branch it was created from. The ids are whole, so
     that each can be handed to `commit show` and to `mutate --if-commit`.
 
-    omnigraph commit list team.omni --branch review
-    omnigraph commit list team.omni --filter actor=act-ana --json
-    omnigraph commit list team.omni --entity Person:ada
+    omnigraph commit list --store team.omni --branch review
+    omnigraph commit list --store team.omni --filter actor=act-ana --json
+    omnigraph commit list --store team.omni --entity Person:ada
     """
     actor = filter_.partition("=")[2] if filter_ is not None else None
-    graph = graph_to_read(ctx, uri)
+    graph = graph_to_read(ctx)
     output = output_of(ctx)
     if entity is None:
         commits = graph.list_commits(branch, actor=actor)
@@ -139,15 +136,13 @@ def list_(
 
 
 @COMMANDS.add(ReadCommand)
-def show(
-    ctx: typer.Context, commit: CommitArgument, uri: UriOption = None, json: JsonFlag = False
-) -> None:
+def show(ctx: typer.Context, commit: CommitArgument, json: JsonFlag = False) -> None:
     """Show one commit of any branch.
 
-    omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
-    omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --json
+    omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --store team.omni
+    omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --store team.omni --json
     """
-    found = graph_to_read(ctx, uri).show_commit(commit)
+    found = graph_to_read(ctx).show_commit(commit)
     output_of(ctx).show(found, _show_lines(found), json=json)
 
 
@@ -161,7 +156,6 @@ def revert(
     dry_run: DryRunFlag = False,
     limit: PlanLimitOption = None,
     page_token: PageTokenOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Undo what one commit changed, as a new commit.
@@ -169,15 +163,15 @@ def revert(
     What others changed since stays. If they changed the same entities, nothing is done, and the
     exit code is 1.
 
-    omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --dry-run
-    omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
+    omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --store team.omni --dry-run
+    omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --store team.omni
     """
     output = output_of(ctx)
     if dry_run:
-        plan = partial(graph_to_read(ctx, uri).plan_revert, commit, branch=branch)
+        plan = partial(graph_to_read(ctx).plan_revert, commit, branch=branch)
         show_plan(output, plan, limit, page_token, json=json)
         return
-    graph = graph_to_write(ctx, "commit revert", uri)
+    graph = graph_to_write(ctx, "commit revert")
     with conflicts_shown(output, json=json):
         receipt = graph.revert(commit, branch=branch, message=message)
     show_replay(output, receipt, json=json)
@@ -193,7 +187,6 @@ def changes(
     ops: OpOption = None,
     limit: PageLimitOption = None,
     page_token: PageTokenOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Show what one commit changed, against its first parent.
@@ -201,10 +194,10 @@ def changes(
     Pages are fetched and written one after another, with `--json` into one document with every
     entity before and after. `--page-token` shows the one page it leads to, as it is.
 
-    omnigraph commit changes 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
-    omnigraph commit changes 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --type Person --json
+    omnigraph commit changes 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --store team.omni
+    omnigraph commit changes 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --store team.omni --type Person --json
     """
-    graph = graph_to_read(ctx, uri)
+    graph = graph_to_read(ctx)
     output = output_of(ctx)
     page = partial(
         graph.commit_changes_page, commit, limit=limit, **change_filter(kinds, types, ops)
@@ -276,7 +269,7 @@ TAGS = Commands(
     "tag",
     "Name commits, and keep what they show from cleanup.",
     """
-omnigraph tag create v1.0 --uri team.omni
+omnigraph tag create v1.0 --store team.omni
 omnigraph query people --store team.omni --query people.gq --snapshot v1.0
 """,
 )
@@ -295,7 +288,6 @@ def create_tag(
     commit: TaggedRevision = None,
     *,
     branch: BranchOption = DEFAULT_BRANCH,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Name a commit.
@@ -304,21 +296,21 @@ def create_tag(
     A name that a branch has, or that reads like a commit id, is refused. A tag does not move: to
     name another commit with it, delete it before.
 
-    omnigraph tag create v1.0 --uri team.omni
-    omnigraph tag create before-import HEAD~1 --branch review --uri team.omni
+    omnigraph tag create v1.0 --store team.omni
+    omnigraph tag create before-import HEAD~1 --branch review --store team.omni
     """
-    made = graph_to_write(ctx, "tag create", uri).create_tag(name, commit, branch=branch)
+    made = graph_to_write(ctx, "tag create").create_tag(name, commit, branch=branch)
     output_of(ctx).done(made, f"tag {made.name} names commit {made.graph_commit_id}", json=json)
 
 
 @TAGS.add(ReadCommand, name="list")
-def list_tags(ctx: typer.Context, uri: UriOption = None, json: JsonFlag = False) -> None:
+def list_tags(ctx: typer.Context, json: JsonFlag = False) -> None:
     """List the tags by name, with their commits.
 
-    omnigraph tag list --uri team.omni
-    omnigraph tag list --uri team.omni --json
+    omnigraph tag list --store team.omni
+    omnigraph tag list --store team.omni --json
     """
-    tags = graph_to_read(ctx, uri).list_tags()
+    tags = graph_to_read(ctx).list_tags()
     rows = [
         (
             tag.name,
@@ -334,17 +326,15 @@ def list_tags(ctx: typer.Context, uri: UriOption = None, json: JsonFlag = False)
 
 
 @TAGS.add(DestructiveCommand, name="delete")
-def delete_tag(
-    ctx: typer.Context, name: TagName, uri: UriOption = None, json: JsonFlag = False
-) -> None:
+def delete_tag(ctx: typer.Context, name: TagName, json: JsonFlag = False) -> None:
     """Delete a tag; its commit stays, and `cleanup` may take what it shows.
 
     On storage that others may share, `--yes` or an answer at the terminal is needed.
 
-    omnigraph tag delete v1.0 --uri team.omni
-    omnigraph tag delete v1.0 --uri s3://lake/graphs/team.omni --yes
+    omnigraph tag delete v1.0 --store team.omni
+    omnigraph tag delete v1.0 --store s3://lake/graphs/team.omni --yes
     """
-    graph = graph_to_write(ctx, "tag delete", uri, destructive=f"tag delete {name}")
+    graph = graph_to_write(ctx, "tag delete", destructive=f"tag delete {name}")
     gone = graph.delete_tag(name)
     done = f"deleted tag {gone.name}, which named commit {gone.graph_commit_id}"
     output_of(ctx).done(gone, done, json=json)

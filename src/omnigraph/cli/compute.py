@@ -23,7 +23,6 @@ from omnigraph.cli.options import (
     SnapshotOption,
     SparkConfOption,
     SparkMasterOption,
-    UriArgument,
     announce_spark,
     argument,
     branch_name,
@@ -131,7 +130,6 @@ def compute(
     ctx: typer.Context,
     *,
     algorithm: AlgorithmArgument,
-    uri: UriArgument = None,
     node: NodesOption = None,
     edge: EdgesOption = None,
     direction: DirectionOption = None,
@@ -158,10 +156,10 @@ def compute(
     to a property on a branch, as one commit. `--engine spark` computes what exceeds the memory of
     this process, with the same results.
 
-    omnigraph compute pagerank team.omni --node Person --edge Knows
-    omnigraph compute pagerank team.omni --edge Knows --into Person.rank --to-branch ranks
-    omnigraph compute shortest_paths team.omni --edge Knows --landmark ada --out distances.parquet
-    omnigraph compute connected_components team.omni --engine spark --json
+    omnigraph compute pagerank --store team.omni --node Person --edge Knows
+    omnigraph compute pagerank --store team.omni --edge Knows --into Person.rank --to-branch ranks
+    omnigraph compute shortest_paths --store team.omni --edge Knows --landmark ada --out far.parquet
+    omnigraph compute connected_components --store team.omni --engine spark --json
     """
     if out is not None and out.suffix not in FILES:
         raise UsageError(f"`--out {out}` is no {' or '.join(FILES)} file", hint="name it so")
@@ -174,7 +172,7 @@ def compute(
         "tolerance": tolerance,
     }
     output = output_of(ctx)
-    graph = open_to_read(ctx, uri) if into is None else open_to_write(ctx, "compute", uri)
+    graph = open_to_read(ctx) if into is None else open_to_write(ctx, "compute")
     verb: Callable[..., Computation] = getattr(graph.compute, algorithm)
     options = {
         **_own_options(algorithm, verb, own),

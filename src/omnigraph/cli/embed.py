@@ -21,7 +21,6 @@ from omnigraph.cli.options import (
     MessageOption,
     SparkConfOption,
     SparkMasterOption,
-    UriArgument,
     option,
     revision,
     spark_arguments,
@@ -67,7 +66,6 @@ class EmbedCommand(ComputeCommand):
 def embed(
     ctx: typer.Context,
     *,
-    uri: UriArgument = None,
     type: TypeOption = None,
     property: PropertyOption = None,
     branch: BranchOption = DEFAULT_BRANCH,
@@ -89,9 +87,9 @@ def embed(
     fails or the process is killed, the next run asks for the rest only. The provider is set in the
     environment. `--engine spark` sends requests from workers of Spark, within the same limits.
 
-    omnigraph embed docs.omni
-    omnigraph embed docs.omni --type Doc --property meaning --branch vectors
-    omnigraph embed s3://lake/docs.omni --engine spark --requests-per-second 50 --json
+    omnigraph embed --store docs.omni
+    omnigraph embed --store docs.omni --type Doc --property meaning --branch vectors
+    omnigraph embed --store s3://lake/docs.omni --engine spark --requests-per-second 50 --json
     """
     from omnigraph.embedding.config import BulkLimits
 
@@ -103,7 +101,7 @@ def embed(
         "texts_per_second": texts_per_second,
     }
     named = {name: value for name, value in given.items() if value is not None}
-    graph = open_to_write(ctx, "embed", uri)
+    graph = open_to_write(ctx, "embed")
     options = spark_arguments(engine, spark_master, spark_conf)
     with stages(output, json=json) as watch:
         receipt = graph.embed(

@@ -18,7 +18,6 @@ from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
     JsonFlag,
-    UriArgument,
     argument,
     flag,
     one_of,
@@ -91,7 +90,6 @@ def init(
 @COMMANDS.add(ReadCommand)
 def snapshot(
     ctx: typer.Context,
-    uri: UriArgument = None,
     branch: BranchOption = DEFAULT_BRANCH,
     json: JsonFlag = False,
 ) -> None:
@@ -99,10 +97,10 @@ def snapshot(
 
     Everything is as of one commit, the head of the branch, which is named in the last line.
 
-    omnigraph snapshot team.omni
-    omnigraph snapshot team.omni --branch review --json
+    omnigraph snapshot --store team.omni
+    omnigraph snapshot --store team.omni --branch review --json
     """
-    summary = graph_to_read(ctx, uri).snapshot(branch)
+    summary = graph_to_read(ctx).snapshot(branch)
     output_of(ctx).show(summary, _snapshot_lines(summary), json=json)
 
 
@@ -150,7 +148,6 @@ OverwriteFlag = Annotated[
 def export(
     ctx: typer.Context,
     *,
-    uri: UriArgument = None,
     branch: BranchOption = DEFAULT_BRANCH,
     snapshot: ExportSnapshotOption = None,
     types: TypeOption = None,
@@ -172,15 +169,15 @@ def export(
 
     Loading either with `--mode overwrite` gives the same graph again: ids, values and ends.
 
-    omnigraph export team.omni > team.jsonl
-    omnigraph export team.omni --type Person --type Knows --out people.jsonl
-    omnigraph export team.omni --format parquet --out team-parquet
+    omnigraph export --store team.omni > team.jsonl
+    omnigraph export --store team.omni --type Person --type Knows --out people.jsonl
+    omnigraph export --store team.omni --format parquet --out team-parquet
     """
     output = output_of(ctx)
     types = [name.strip() for given in types or () for name in given.split(",")]
     place: dict[str, Any] = {"branch": branch, "snapshot": snapshot, "types": types or None}
     if format is not None and out is not None:
-        graph = graph_to_read(ctx, uri)
+        graph = graph_to_read(ctx)
         total = _total(graph, **place) if output.shows_progress else None
         with output.progress("exporting", total, "entities") as advance:
             receipt = graph.export_to(
@@ -206,7 +203,7 @@ def export(
     output.stdout_is_payload = out is None
     if jsonl:
         warn_deprecated(output, "export --jsonl", "export")
-    graph = graph_to_read(ctx, uri)
+    graph = graph_to_read(ctx)
     blocks = graph.export(**place)
     # Lines that scroll by are progress enough.
     scrolls = out is None and output.stdout.isatty()

@@ -12,7 +12,7 @@ from omnigraph.cli.addressing import resolve
 from omnigraph.cli.failures import ExitCode, UsageError
 from omnigraph.cli.help import Commands, GraphCommand, ReadCommand
 from omnigraph.cli.opening import graph_to_read, open_to_read, open_to_write
-from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument, flag, option
+from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, flag, option
 from omnigraph.cli.output import Line, Styled, counted, moment, output_of, table
 from omnigraph.model.upkeep import (
     Diagnosis,
@@ -25,7 +25,7 @@ from omnigraph.model.upkeep import (
 
 COMMANDS = Commands()
 RECOVERY = Commands(
-    "recovery", "Look at recoveries of the past.", "omnigraph recovery list team.omni"
+    "recovery", "Look at recoveries of the past.", "omnigraph recovery list --store team.omni"
 )
 
 DeepFlag = Annotated[bool, flag("--deep", "also read every file against its digest")]
@@ -47,7 +47,6 @@ RecoverConfirmFlag = Annotated[bool, flag("--confirm", "mean it; `--force` needs
 @COMMANDS.add(ReadCommand)
 def stats(
     ctx: typer.Context,
-    uri: UriArgument = None,
     branch: BranchOption = DEFAULT_BRANCH,
     json: JsonFlag = False,
 ) -> None:
@@ -56,10 +55,10 @@ def stats(
     Rows, fragments, bytes, versions and index coverage of every type, and the operations and
     owners around them. Nothing is written. Every finding names the command that mends it.
 
-    omnigraph stats team.omni
-    omnigraph stats team.omni --branch review --json
+    omnigraph stats --store team.omni
+    omnigraph stats --store team.omni --branch review --json
     """
-    graph = graph_to_read(ctx, uri)
+    graph = graph_to_read(ctx)
     found = graph.stats(branch)
     output_of(ctx).show({"uri": graph.uri, **found.to_dict()}, _stats_lines(found), json=json)
 
@@ -123,7 +122,6 @@ def _coverage(indexes: Iterable[IndexStats]) -> str:
 @COMMANDS.add(GraphCommand)
 def scrub(  # noqa: PLR0917 - what a command takes, typer takes by position
     ctx: typer.Context,
-    uri: UriArgument = None,
     branch: ScrubBranchOption = None,
     since: SinceOption = None,
     adopt: AdoptFlag = False,
@@ -138,9 +136,9 @@ def scrub(  # noqa: PLR0917 - what a command takes, typer takes by position
     Nobody waits for it. With `--resume FILE` an interrupted run is continued. Graphs from before
     digests get them by `--adopt`. The exit code is 1 if anything was found.
 
-    omnigraph scrub team.omni
-    omnigraph scrub team.omni --max-mb-per-second 50 --resume scrub.txt
-    omnigraph scrub team.omni --adopt --json
+    omnigraph scrub --store team.omni
+    omnigraph scrub --store team.omni --max-mb-per-second 50 --resume scrub.txt
+    omnigraph scrub --store team.omni --adopt --json
     """
     from omnigraph.cli.progress import bytes_of
     from omnigraph.graph import scrub as run
@@ -148,7 +146,7 @@ def scrub(  # noqa: PLR0917 - what a command takes, typer takes by position
     output = output_of(ctx)
     with bytes_of(output, "reading") as progress:
         found = run(
-            resolve(ctx, uri).uri,
+            resolve(ctx).uri,
             branch,
             since=since,
             adopt=adopt,
@@ -182,9 +180,7 @@ def _scrub_lines(found: ScrubReport) -> Iterator[Line]:
 
 
 @COMMANDS.add(GraphCommand)
-def doctor(
-    ctx: typer.Context, uri: UriArgument = None, deep: DeepFlag = False, json: JsonFlag = False
-) -> None:
+def doctor(ctx: typer.Context, deep: DeepFlag = False, json: JsonFlag = False) -> None:
     """Try every way a graph is read, and say how to mend what is wrong.
 
     Every branch and every table is read: rows, keys, edges, words and vectors; also interrupted
@@ -192,13 +188,13 @@ def doctor(
     its digest, as `scrub` does. Nothing is written. Every finding names the command that mends it.
     The exit code is 1 if something is wrong, not for mere advice.
 
-    omnigraph doctor team.omni
-    omnigraph doctor team.omni --deep
-    omnigraph doctor team.omni --json
+    omnigraph doctor --store team.omni
+    omnigraph doctor --store team.omni --deep
+    omnigraph doctor --store team.omni --json
     """
     from omnigraph.graph import doctor as examine
 
-    found = examine(resolve(ctx, uri).uri, deep=deep)
+    found = examine(resolve(ctx).uri, deep=deep)
     output_of(ctx).show(found, _doctor_lines(found), json=json)
     if not found.is_healthy:
         raise typer.Exit(ExitCode.FAILURE)
@@ -223,7 +219,6 @@ def _doctor_lines(found: Diagnosis) -> Iterator[Line]:
 @COMMANDS.add(GraphCommand)
 def recover(
     ctx: typer.Context,
-    uri: UriArgument = None,
     force: RecoverForceFlag = False,
     confirm: RecoverConfirmFlag = False,
     json: JsonFlag = False,
@@ -234,13 +229,13 @@ def recover(
     is 1 if anything is left unsettled: its writer may still be running, or an external writer
     changed a table (drift), which only `--force --confirm` rolls back through.
 
-    omnigraph recover team.omni
-    omnigraph recover team.omni --force --confirm
+    omnigraph recover --store team.omni
+    omnigraph recover --store team.omni --force --confirm
     """
     if force != confirm:
         given, other = ("--force", "--confirm") if force else ("--confirm", "--force")
         raise UsageError(f"`{given}` needs `{other}`", hint="give both, or neither")
-    graph = open_to_write(ctx, "recover", uri)
+    graph = open_to_write(ctx, "recover")
     operations = [
         {
             "operation_id": found.operation_id,
@@ -257,13 +252,13 @@ def recover(
 
 
 @RECOVERY.add(GraphCommand, name="list")
-def recovery_list(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
+def recovery_list(ctx: typer.Context, json: JsonFlag = False) -> None:
     """List every recovery so far, oldest first.
 
-    omnigraph recovery list team.omni
-    omnigraph recovery list team.omni --json
+    omnigraph recovery list --store team.omni
+    omnigraph recovery list --store team.omni --json
     """
-    recoveries = [row.to_dict() for row in open_to_read(ctx, uri).list_recoveries()]
+    recoveries = [row.to_dict() for row in open_to_read(ctx).list_recoveries()]
     output_of(ctx).show({"recoveries": recoveries}, _recovery_lines(recoveries), json=json)
 
 

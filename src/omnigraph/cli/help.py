@@ -20,7 +20,13 @@ from typer.core import TyperCommand, TyperGroup
 
 from omnigraph import __version__
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.options import GlobalFlag, refuse_misplaced
+from omnigraph.cli.options import (
+    Given,
+    GlobalFlag,
+    refuse_misplaced,
+    require_one_place,
+    take_position,
+)
 from omnigraph.cli.output import Line, Output, Styled, output_of, warn_deprecated
 from omnigraph.syntax.suggest import did_you_mean
 
@@ -57,9 +63,19 @@ class Command(TyperCommand):
     takes: ClassVar[frozenset[GlobalFlag]] = frozenset()
     capability: ClassVar[Capability] = Capability.LOCAL
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; a graph may also be named behind them."""
+        takes_graph = GlobalFlag.STORE in self.takes
+        ctx.allow_extra_args = takes_graph
+        rest = super().parse_args(ctx, args)
+        if takes_graph:
+            take_position(ctx)
+        return rest
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         refuse_misplaced(ctx, self.capability.panel, self.takes)
+        require_one_place(Given.of(ctx).explicit())
         return super().invoke(ctx)
 
     def get_help(self, ctx: Any) -> str:
@@ -392,9 +408,24 @@ def _examples(command: Any) -> Iterator[Line]:
             yield (f"  {line.strip()}",)
 
 
+_PLACES = {
+    GlobalFlag.STORE: "--store URI",
+    GlobalFlag.SERVER: "--server URL|NAME",
+    GlobalFlag.GRAPH: "with --graph ID",
+    GlobalFlag.PROFILE: "--profile NAME",
+}
+"""The ways to name a graph, as the page of a command lists them."""
+
+
 def _global_note(width: int, taken: frozenset[GlobalFlag] = frozenset()) -> Iterator[Line]:
     yield ()
-    own = ", ".join(flag.spelling for flag in GlobalFlag if flag in taken)
+    places = [text for flag, text in _PLACES.items() if flag in taken]
+    if places:
+        chosen = "the one that `omnigraph use` chose"
+        listed = f"{', '.join(places)}, or {chosen}" if len(places) > 1 else places[0]
+        for line in _wrapped(f"The graph: {listed}.", width):
+            yield (line,)
+    own = ", ".join(f.spelling for f in GlobalFlag if f in taken and f not in _PLACES)
     if own:
         yield (f"It takes the global flag{'s' if ',' in own else ''} {own}.",)
     note = "Global flags for output work here as well; `omnigraph --help` lists them."

@@ -17,7 +17,6 @@ from omnigraph.cli.options import (
     Given,
     JsonFlag,
     SchemaFile,
-    UriArgument,
     argument,
     flag,
     option,
@@ -43,7 +42,6 @@ ExplainFlag = Annotated[
 def lint(
     ctx: typer.Context,
     *,
-    uri: UriArgument = None,
     schema: SchemaFile = None,
     query: QueryFile,
     explain: ExplainFlag = False,
@@ -57,13 +55,13 @@ def lint(
 
     omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq
     omnigraph lint --schema schema.pg --query queries.gq --explain
-    omnigraph lint team.omni --query queries.gq --json
+    omnigraph lint --store team.omni --query queries.gq --json
     """
     from omnigraph.errors import QueryParseError
     from omnigraph.query.lint import lint_queries
 
     output = output_of(ctx)
-    catalog, schema_source = _schema_of(ctx, schema, uri)
+    catalog, schema_source = _schema_of(ctx, schema)
     source = read_source(query, QueryParseError)
     report = lint_queries(source, catalog)
     plans = _plans(source, catalog) if explain else {}
@@ -165,23 +163,18 @@ def _language_files(paths: list[Path]) -> Iterator[Path]:
         yield path
 
 
-def _schema_of(
-    ctx: typer.Context, schema: Path | None, uri: str | None
-) -> tuple[Catalog, dict[str, str]]:
+def _schema_of(ctx: typer.Context, schema: Path | None) -> tuple[Catalog, dict[str, str]]:
     """The types to check against, and where they came from."""
     from omnigraph.schema.compile import compile_schema
 
     if schema is None:
-        graph = open_to_read(ctx, uri)
+        graph = open_to_read(ctx)
         return compile_schema(graph.schema_source).catalog, {"kind": "graph", "uri": graph.uri}
-    given = Given.of(ctx)
-    named = {"URI": uri, "--store": given.store, "--profile": given.profile}
-    for word, value in named.items():
-        if value is not None:
-            raise UsageError(
-                f"`--schema` and `{word}` are mutually exclusive",
-                hint="check against a file or against a graph",
-            )
+    for word in Given.of(ctx).places():
+        raise UsageError(
+            f"`--schema` and `{word}` are mutually exclusive",
+            hint="check against a file or against a graph",
+        )
     catalog = compile_schema_file(schema, output_of(ctx)).catalog
     return catalog, {"kind": "file", "path": str(schema)}
 

@@ -26,7 +26,6 @@ from omnigraph.cli.options import (
     MessageOption,
     SparkConfOption,
     SparkMasterOption,
-    UriArgument,
     branch_name,
     choice,
     flag,
@@ -209,7 +208,6 @@ FromOption = Annotated[
 def load(
     ctx: typer.Context,
     *,
-    uri: UriArgument = None,
     data: DataOption = [],  # noqa: B006 - read only
     node: NodeOption = None,
     edge: EdgeOption = None,
@@ -241,19 +239,18 @@ def load(
     checked first and becomes visible as one commit; a single bad record means that nothing is
     written, unless bad records are skipped.
 
-    omnigraph load team.omni --data people.jsonl --mode merge
-    omnigraph load team.omni --data a.jsonl --data b.jsonl.gz --mode append
-    omnigraph load team.omni --data - --mode merge --branch review --from main
-    omnigraph load team.omni --node Person=people.parquet --edge Knows='knows/*.csv' --mode append
-    omnigraph load team.omni --node Person=hr.csv --map "Full Name=name" --mode merge
-    omnigraph load team.omni --data crm.jsonl --mode merge --on-error skip --errors-out bad.jsonl
-    omnigraph load team.omni --data export/ --mode overwrite --engine spark --dry-run
+    omnigraph load --store team.omni --data people.jsonl --mode merge
+    omnigraph load --store team.omni --data a.jsonl --data b.jsonl.gz --mode append
+    omnigraph load --store team.omni --data - --mode merge --branch review --from main
+    omnigraph load --store team.omni --node Person=hr.csv --edge Knows='knows/*.csv' --mode append
+    omnigraph load --store team.omni --node Person=hr.csv --map "Full Name=name" --mode merge
+    omnigraph load --store team.omni --data crm.jsonl --mode merge --errors-out bad.jsonl
+    omnigraph load --store team.omni --data export/ --mode overwrite --engine spark --dry-run
     """
     request = Request(
         "load",
         tuple(data),
         mode,
-        uri,
         branch,
         from_,
         "strict",
@@ -304,7 +301,6 @@ def _tables(option: str, given: list[str] | None) -> dict[str, list[str]]:
 def ingest(
     ctx: typer.Context,
     *,
-    uri: UriArgument = None,
     data: DataOption,
     mode: ModeOption = "merge",
     branch: BranchOption = DEFAULT_BRANCH,
@@ -313,7 +309,7 @@ def ingest(
 ) -> None:
     """Load records the way earlier versions did: objects may span lines."""
     warn_deprecated(output_of(ctx), "ingest", "load")
-    request = Request("ingest", tuple(data), mode, uri, branch, from_, "compatible")
+    request = Request("ingest", tuple(data), mode, branch, from_, "compatible")
     _load(ctx, request, json=json)
 
 
@@ -327,7 +323,6 @@ class Request:
     verb: str
     data: tuple[str, ...]
     mode: str
-    uri: str | None
     branch: str
     from_: str | None
     grammar: Literal["strict", "compatible"]
@@ -390,7 +385,6 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
     graph = graph_to_write(
         ctx,
         request.verb,
-        request.uri,
         destructive=f"{request.verb} --mode overwrite" if is_overwrite else None,
         external_blobs=request.external_blobs,
         only_stored=request.only_stored,

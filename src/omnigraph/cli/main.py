@@ -46,7 +46,7 @@ from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, check_declared_actor
 
 EXAMPLES = """
 omnigraph init --schema schema.pg team.omni
-omnigraph load team.omni --data people.jsonl --mode merge
+omnigraph load --store team.omni --data people.jsonl --mode merge
 omnigraph query friends --store team.omni --query people.gq --params '{"who": "ada"}'
 omnigraph query friends --server http://localhost:8080/graphs/default --params '{"who": "ada"}'
 omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq
@@ -187,6 +187,7 @@ StoreOption = Annotated[
     str | None,
     option("--store", "URI", "the graph, by its storage: a path, file:// or s3://", check=_named),
 ]
+UriOption = Annotated[str | None, option("--uri", "URI", "as `--store`", check=_named, hidden=True)]
 ProfileOption = Annotated[
     str | None,
     option(
@@ -228,6 +229,7 @@ def root(
     server: ServerOption = None,
     graph: GraphOption = None,
     store: StoreOption = None,
+    uri: UriOption = None,
     profile: ProfileOption = None,
     actor: ActorOption = None,
     yes: YesFlag = False,

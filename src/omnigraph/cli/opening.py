@@ -58,15 +58,14 @@ INTERRUPTS = Interrupts()
 """Those of this process."""
 
 
-def open_to_read(ctx: typer.Context, uri: str | None = None) -> Graph:
+def open_to_read(ctx: typer.Context) -> Graph:
     """The graph in storage that the command addresses; not even recovery writes to it."""
-    return _opened(resolve(ctx, uri).uri, "read_only")
+    return _opened(resolve(ctx).uri, "read_only")
 
 
 def open_to_write(
     ctx: typer.Context,
     verb: str,
-    uri: str | None = None,
     *,
     destructive: str | None = None,
     settle: bool = False,
@@ -76,7 +75,7 @@ def open_to_write(
     ``destructive`` names what may remove something, and is then asked about. Without ``settle`` the
     command reports itself what interrupted writes left behind.
     """
-    target = resolve(ctx, uri)
+    target = resolve(ctx)
     announce(ctx, verb, target, destructive)
     return _opened(target.uri, settle=settle)
 
@@ -143,7 +142,6 @@ NO_FLAGS: Mapping[str, bool] = {}
 
 def graph_to_read(
     ctx: typer.Context,
-    uri: str | None = None,
     *,
     only_stored: Mapping[str, bool] = NO_FLAGS,
     stored_query: str | None = None,
@@ -153,7 +151,7 @@ def graph_to_read(
     ``only_stored`` are flags that no server understands, and whether they were given.
     ``stored_query`` is the query a server is to run by its name, which only a server can.
     """
-    target = resolve_any(ctx, uri)
+    target = resolve_any(ctx)
     _require_place(target, only_stored, stored_query)
     if isinstance(target, ServedTarget):
         return _connected(ctx, target)
@@ -163,7 +161,6 @@ def graph_to_read(
 def graph_to_write(
     ctx: typer.Context,
     verb: str,
-    uri: str | None = None,
     *,
     destructive: str | None = None,
     external_blobs: Iterable[str] = (),
@@ -175,7 +172,7 @@ def graph_to_write(
     Its verbs write as the actor of `--as` or of the configuration; behind a server, as the one that
     the token belongs to.
     """
-    target = resolve_any(ctx, uri)
+    target = resolve_any(ctx)
     folders = tuple(external_blobs)
     _require_place(target, {"--external-blobs": bool(folders), **only_stored}, stored_query)
     if isinstance(target, ServedTarget) and Given.of(ctx).actor is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -91,7 +92,7 @@ class GlobalFlag(Enum):
 
     @property
     def spelling(self) -> str:
-        """The flag as it is typed."""
+        """The flag as it is documented."""
         return self.value[0]
 
     @property
@@ -106,30 +107,92 @@ class Given(NamedTuple):
     server: str | None
     graph: str | None
     store: str | None
+    uri: str | None
+    """`--uri`, as `--store` was called once."""
     actor: str | None
     profile: str | None
     yes: bool
+    position: str | None = None
+    """A storage URI behind the other arguments of a command."""
 
     @classmethod
     def of(cls, ctx: Any) -> Given:
         """The flags of a running command; the parser keeps them at the root."""
         params = ctx.find_root().params
-        return cls(*(params[name] for name in cls._fields))
+        position = ctx.meta.get(_POSITION_KEY)
+        return cls(*(params[name] for name in cls._fields if name in params), position=position)
 
-    def flags(self) -> list[GlobalFlag]:
-        """The flags that were given, in the order they are reported."""
-        return [flag for flag in GlobalFlag if getattr(self, flag.name.lower())]
+    def flags(self) -> dict[GlobalFlag, str]:
+        """The flags that were given as they were typed, in the order they are reported."""
+        typed = {flag: flag.spelling for flag in GlobalFlag if getattr(self, flag.name.lower())}
+        if self.uri is not None and GlobalFlag.STORE not in typed:
+            typed[GlobalFlag.STORE] = "--uri"
+        return {flag: typed[flag] for flag in GlobalFlag if flag in typed}
+
+    def stores(self) -> dict[str, str]:
+        """The storage URIs that were given, by the word that says so."""
+        words = {"URI": self.position, "--uri": self.uri, "--store": self.store}
+        return {word: value for word, value in words.items() if value is not None}
+
+    def explicit(self) -> dict[str, str]:
+        """What was given and is the place of a graph; only one may be."""
+        return self.stores() | ({} if self.server is None else {"--server": self.server})
+
+    def places(self) -> dict[str, str]:
+        """Everything that was given and addresses a graph, by the word that says so."""
+        return self.explicit() | ({} if self.profile is None else {"--profile": self.profile})
+
+    def storage(self) -> str | None:
+        """The storage URI that was given."""
+        return next(iter(self.stores().values()), None)
+
+
+_POSITION_KEY = "omnigraph.position"
+_IS_PLACE = re.compile(r"[./:~\\]")
+"""What a path or URI has, and the name of a query has not."""
+
+
+def take_position(ctx: Any) -> None:
+    """Let the running command take a storage URI behind its own arguments.
+
+    Help pages name `--store` alone. Commands took the URI in this place once, and people go on
+    typing it there. Where a name may be left out, a word that can be no name is the URI.
+    """
+    words = list(ctx.args)
+    name = ctx.params.get("name")
+    is_optional = any(each.name == "name" and not each.required for each in ctx.command.params)
+    is_file = name is not None and name.endswith((".gq", ".pg"))
+    if is_optional and name is not None and _IS_PLACE.search(name) and not is_file:
+        ctx.params["name"] = words.pop(0) if words else None
+        words.append(name)
+    if len(words) > 1:
+        ctx.fail(f"Got unexpected extra arguments ({' '.join(words)})")
+    if words:
+        if not words[0]:
+            raise UsageError("the URI is empty", hint="give it a value, or leave it out")
+        ctx.meta[_POSITION_KEY] = words[0]
+
+
+def require_one_place(named: Mapping[str, str]) -> None:
+    """Raise `UsageError` if a graph is addressed twice; ``named`` has the words that say so."""
+    if len(named) > 1:
+        first, second = list(named)[:2]
+        uri = f"`{named['URI']}` is taken for the URI of a graph; " if first == "URI" else ""
+        raise UsageError(
+            f"`{first}` and `{second}` are mutually exclusive",
+            hint=f"{uri}both address a graph; give one of them",
+        )
 
 
 def refuse_misplaced(ctx: Any, capability: str, taken: frozenset[GlobalFlag]) -> None:
     """Raise the usage error for the first flag the running command cannot use."""
-    for flag in Given.of(ctx).flags():
+    for flag, typed in Given.of(ctx).flags().items():
         if flag not in taken:
             article = "an" if capability.startswith("a") else "a"
             name = ctx.command_path.removeprefix("omnigraph ")
             raise UsageError(
                 f"`{name}` is {article} {capability} command; "
-                f"{flag.spelling} {flag.purpose} and does not apply.",
+                f"{typed} {flag.purpose} and does not apply.",
                 hint=_remedy(ctx, capability, flag),
             )
 
@@ -139,6 +202,8 @@ def _remedy(ctx: Any, capability: str, flag: GlobalFlag) -> str:
         return "leave it out: only writes to a graph have an actor"
     if flag is GlobalFlag.YES:
         return "leave it out: there is nothing to consent to"
+    if GlobalFlag.STORE in ctx.command.takes:
+        return "address its storage instead, with `--store URI`"
     if any(parameter.name == "uri" for parameter in ctx.command.params):
         return "pass a storage URI instead"
     if capability == "local":
@@ -171,13 +236,10 @@ def revision(value: str | None) -> str | None:
 DEFAULT_BRANCH = MAIN_BRANCH
 REVISIONS = "a commit id or its first characters, a tag, a branch, HEAD~2, or 2026-11-16T12:53:27Z"
 """What names a commit, in a help text."""
-_URI_HELP = "where the graph lies: a path, file:// or s3://"
 
 ConfirmFlag = Annotated[bool, flag("--confirm", "do it; without this, it is only shown")]
 JsonFlag = Annotated[bool, flag("--json", "print the result as JSON, and errors as JSON too")]
 SchemaFile = Annotated[Path | None, option("--schema", "FILE.pg", "the schema to check against")]
-UriArgument = Annotated[str | None, argument("[URI]", _URI_HELP)]
-UriOption = Annotated[str | None, option("--uri", "URI", _URI_HELP)]
 CommitArgument = Annotated[str, argument("REVISION", f"which commit: {REVISIONS}", check=revision)]
 BranchOption = Annotated[
     str, option("--branch", "NAME", "the branch; main by default", check=branch_name)

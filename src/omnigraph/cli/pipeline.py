@@ -236,7 +236,7 @@ def _pipeline(ctx: typer.Context, file: Path) -> Pipeline:
 
     INTERRUPTS.raise_pending()
     given = Given.of(ctx)
-    if given.store is not None or given.profile is not None:
+    if given.places():
         return read_pipeline(file, graph=resolve(ctx).uri)
     pipeline = read_pipeline(file)
     return pipeline if pipeline.names_graph else read_pipeline(file, graph=resolve(ctx).uri)

@@ -33,7 +33,6 @@ from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     JsonFlag,
     MessageOption,
-    UriOption,
     argument,
     branch_name,
     commit_id,
@@ -53,10 +52,10 @@ COMMANDS = Commands(
     "review",
     "Ask for a merge, look at it, approve it, and merge it.",
     """
-omnigraph review open agent/42 --title "New suppliers" --uri team.omni
-omnigraph review list --uri team.omni
-omnigraph review approve cr-01K3Z7M0Q8W4R6 --uri team.omni --as act-ana
-omnigraph review merge cr-01K3Z7M0Q8W4R6 --uri team.omni
+omnigraph review open agent/42 --title "New suppliers" --store team.omni
+omnigraph review list --store team.omni
+omnigraph review approve cr-01K3Z7M0Q8W4R6 --store team.omni --as act-ana
+omnigraph review merge cr-01K3Z7M0Q8W4R6 --store team.omni
 """,
 )
 
@@ -121,15 +120,14 @@ def open(
     into: IntoOption = DEFAULT_BRANCH,
     title: TitleOption = None,
     description: DescriptionOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Ask to merge a branch into another.
 
-    omnigraph review open agent/42 --title "New suppliers" --uri team.omni
-    omnigraph review open fixes --into release --uri team.omni
+    omnigraph review open agent/42 --title "New suppliers" --store team.omni
+    omnigraph review open fixes --into release --store team.omni
     """
-    graph = graph_to_write(ctx, "review open", uri)
+    graph = graph_to_write(ctx, "review open")
     found = graph.reviews.open(source, into, title=title, description=description or "")
     output_of(ctx).done(found, f"opened {found.id}: {found.title}", json=json)
 
@@ -141,28 +139,25 @@ def list_(
     state: StateOption = "open",
     limit: ListLimitOption = None,
     page_token: PageTokenOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """List change requests, newest first.
 
-    omnigraph review list --uri team.omni
-    omnigraph review list --state all --uri team.omni --json
+    omnigraph review list --store team.omni
+    omnigraph review list --state all --store team.omni --json
     """
     wanted: Any = None if state == "all" else state
-    page = graph_to_read(ctx, uri).reviews.list(state=wanted, limit=limit, page_token=page_token)
+    page = graph_to_read(ctx).reviews.list(state=wanted, limit=limit, page_token=page_token)
     output_of(ctx).show(page, _page_lines(page), json=json)
 
 
 @COMMANDS.add(ReadCommand)
-def show(
-    ctx: typer.Context, id: ReviewArgument, uri: UriOption = None, json: JsonFlag = False
-) -> None:
+def show(ctx: typer.Context, id: ReviewArgument, json: JsonFlag = False) -> None:
     """Show a change request: reviews, checks, comments, and everything that blocks it.
 
-    omnigraph review show cr-01K3Z7M0Q8W4R6 --uri team.omni
+    omnigraph review show cr-01K3Z7M0Q8W4R6 --store team.omni
     """
-    found = graph_to_read(ctx, uri).reviews.get(id)
+    found = graph_to_read(ctx).reviews.get(id)
     output_of(ctx).show(found, _review_lines(found), json=json)
 
 
@@ -175,15 +170,14 @@ def diff(
     types: TypeOption = None,
     ops: OpOption = None,
     limit: LimitOption = CHANGES_SHOWN,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Show what a change request would change in its target, or has changed once it is merged.
 
-    omnigraph review diff cr-01K3Z7M0Q8W4R6 --uri team.omni
-    omnigraph review diff cr-01K3Z7M0Q8W4R6 --uri team.omni --type Person --json
+    omnigraph review diff cr-01K3Z7M0Q8W4R6 --store team.omni
+    omnigraph review diff cr-01K3Z7M0Q8W4R6 --store team.omni --type Person --json
     """
-    found = graph_to_read(ctx, uri).reviews.diff(id, **change_filter(kinds, types, ops))
+    found = graph_to_read(ctx).reviews.diff(id, **change_filter(kinds, types, ops))
     output = output_of(ctx)
     if json:
         output.json(found.to_dict(images=True))
@@ -199,14 +193,13 @@ def edit(
     *,
     title: TitleOption = None,
     description: DescriptionOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Change the title or the description of a change request.
 
-    omnigraph review edit cr-01K3Z7M0Q8W4R6 --title "Suppliers of May" --uri team.omni
+    omnigraph review edit cr-01K3Z7M0Q8W4R6 --title "Suppliers of May" --store team.omni
     """
-    graph = graph_to_write(ctx, "review edit", uri)
+    graph = graph_to_write(ctx, "review edit")
     found = graph.reviews.edit(id, title=title, description=description)
     output_of(ctx).done(found, f"edited {short_id(found.id)}: {found.title}", json=json)
 
@@ -222,15 +215,14 @@ def comment(
     property_name: OnPropertyOption = None,
     commit: OnCommitOption = None,
     reply_to: ReplyOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Comment on a change request, or on a type, an entity or a property of its changes.
 
     omnigraph review comment cr-01K3Z7M0Q8W4R6 "Who is this?" --type Person --entity ada \
---uri team.omni
+--store team.omni
     """
-    graph = graph_to_write(ctx, "review comment", uri)
+    graph = graph_to_write(ctx, "review comment")
     found = graph.reviews.comment(
         id,
         text,
@@ -250,14 +242,13 @@ def resolve(
     comment: CommentArgument,
     *,
     reopen: UnresolveFlag = False,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Mark the thread of a comment as resolved.
 
-    omnigraph review resolve cr-01K3Z7M0Q8W4R6 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
+    omnigraph review resolve cr-01K3Z7M0Q8W4R6 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --store team.omni
     """
-    graph = graph_to_write(ctx, "review resolve", uri)
+    graph = graph_to_write(ctx, "review resolve")
     found = graph.reviews.resolve(id, comment, resolved=not reopen)
     sentence = f"{comment} is {'open again' if reopen else 'resolved'}"
     output_of(ctx).done(found, sentence, json=json)
@@ -270,16 +261,15 @@ def approve(
     *,
     text: WhyOption = None,
     head: HeadOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Approve what a change request would merge.
 
     The approval is for the head of the source as it is now, and goes stale when its content moves.
 
-    omnigraph review approve cr-01K3Z7M0Q8W4R6 --uri team.omni --as act-ana
+    omnigraph review approve cr-01K3Z7M0Q8W4R6 --store team.omni --as act-ana
     """
-    graph = graph_to_write(ctx, "review approve", uri)
+    graph = graph_to_write(ctx, "review approve")
     found = graph.reviews.review(id, "approve", text=text, head=head)
     output_of(ctx).done(found, f"approved {short_id(found.id)}: {found.title}", json=json)
 
@@ -291,14 +281,13 @@ def request_changes(
     *,
     text: WhyOption = None,
     head: HeadOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Ask for changes before a change request is merged.
 
-    omnigraph review request-changes cr-01K3Z7M0Q8W4R6 --text "names are missing" --uri team.omni
+    omnigraph review request-changes cr-01K3Z7M0Q8W4R6 --text "names are missing" --store team.omni
     """
-    graph = graph_to_write(ctx, "review request-changes", uri)
+    graph = graph_to_write(ctx, "review request-changes")
     found = graph.reviews.review(id, "request_changes", text=text, head=head)
     output_of(ctx).done(found, f"asked for changes of {short_id(found.id)}", json=json)
 
@@ -310,7 +299,6 @@ def check(
     *,
     checks: ChecksOption = None,
     again: AgainFlag = False,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Run the checks of a change request on the head of its source.
@@ -318,9 +306,9 @@ def check(
     A check is a stored query and the number of rows it may return, from a `checks.yaml` beside the
     queries; a server has its own. If one fails, the exit code is 1.
 
-    omnigraph review check cr-01K3Z7M0Q8W4R6 --checks queries --uri team.omni
+    omnigraph review check cr-01K3Z7M0Q8W4R6 --checks queries --store team.omni
     """
-    graph = graph_to_write(ctx, "review check", uri, only_stored={"--checks": checks is not None})
+    graph = graph_to_write(ctx, "review check", only_stored={"--checks": checks is not None})
     found = _checked(graph, id, checks, again=again)
     output_of(ctx).show(found, _check_lines(found), json=json)
     if any(each.state == "failed" and not each.stale for each in found.checks):
@@ -341,7 +329,6 @@ def merge(
     granularity: GranularityOption = "entity",
     delete_branch: DeleteFlag = False,
     message: MessageOption = None,
-    uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Merge a change request, as one commit that names it.
@@ -349,10 +336,10 @@ def merge(
     What was approved is what is merged: if the source has moved since, or something that the target
     requires is missing, nothing is merged, and the exit code is 1.
 
-    omnigraph review merge cr-01K3Z7M0Q8W4R6 --uri team.omni --delete-branch
+    omnigraph review merge cr-01K3Z7M0Q8W4R6 --store team.omni --delete-branch
     """
     options: Any = {**merge_rules(on_conflict or []), "granularity": granularity}
-    graph = graph_to_write(ctx, "review merge", uri)
+    graph = graph_to_write(ctx, "review merge")
     output = output_of(ctx)
     with conflicts_shown(output, json=json):
         merged = graph.reviews.merge(id, **options, delete_branch=delete_branch, message=message)
@@ -368,39 +355,35 @@ def merge(
 
 
 @COMMANDS.add(WriteCommand)
-def close(
-    ctx: typer.Context, id: ReviewArgument, uri: UriOption = None, json: JsonFlag = False
-) -> None:
+def close(ctx: typer.Context, id: ReviewArgument, json: JsonFlag = False) -> None:
     """Close a change request without merging it.
 
-    omnigraph review close cr-01K3Z7M0Q8W4R6 --uri team.omni
+    omnigraph review close cr-01K3Z7M0Q8W4R6 --store team.omni
     """
-    found = graph_to_write(ctx, "review close", uri).reviews.close(id)
+    found = graph_to_write(ctx, "review close").reviews.close(id)
     output_of(ctx).done(found, f"closed {short_id(found.id)}: {found.title}", json=json)
 
 
 @COMMANDS.add(WriteCommand)
-def reopen(
-    ctx: typer.Context, id: ReviewArgument, uri: UriOption = None, json: JsonFlag = False
-) -> None:
+def reopen(ctx: typer.Context, id: ReviewArgument, json: JsonFlag = False) -> None:
     """Open a closed change request again.
 
-    omnigraph review reopen cr-01K3Z7M0Q8W4R6 --uri team.omni
+    omnigraph review reopen cr-01K3Z7M0Q8W4R6 --store team.omni
     """
-    found = graph_to_write(ctx, "review reopen", uri).reviews.reopen(id)
+    found = graph_to_write(ctx, "review reopen").reviews.reopen(id)
     output_of(ctx).done(found, f"reopened {short_id(found.id)}: {found.title}", json=json)
 
 
 @COMMANDS.add(PayloadCommand)
-def export(ctx: typer.Context, uri: UriOption = None) -> None:
+def export(ctx: typer.Context) -> None:
     """Write every event of every change request, one JSON object a line.
 
     Exports and change feeds of the graph do not contain them.
 
-    omnigraph review export --uri team.omni > reviews.jsonl
+    omnigraph review export --store team.omni > reviews.jsonl
     """
     output = output_of(ctx)
-    for event in graph_to_read(ctx, uri).reviews.export():
+    for event in graph_to_read(ctx).reviews.export():
         output.verbatim(orjson.dumps(event.to_dict()) + b"\n")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import compile_schema_file, every_problem_of, read_schema, show_warnings
 from omnigraph.cli.help import (
     Commands,
@@ -20,17 +21,15 @@ from omnigraph.cli.opening import graph_to_read, graph_to_write, open_to_read
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
+    Given,
     JsonFlag,
     MessageOption,
-    UriArgument,
-    UriOption,
     argument,
     branch_name,
     flag,
     option,
 )
 from omnigraph.cli.output import output_of
-from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
     from omnigraph.schema.shape import SchemaIR
@@ -41,10 +40,10 @@ COMMANDS = Commands(
     """
 omnigraph schema check examples/library/schema.pg
 omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
-omnigraph schema plan team.omni --schema schema.pg
-omnigraph schema apply team.omni --schema schema.pg
-omnigraph schema rebase review --uri team.omni
-omnigraph schema show team.omni
+omnigraph schema plan --store team.omni --schema schema.pg
+omnigraph schema apply --store team.omni --schema schema.pg
+omnigraph schema rebase review --store team.omni
+omnigraph schema show --store team.omni
 """,
 )
 
@@ -87,10 +86,9 @@ def check(ctx: typer.Context, file: CheckedFile, json: JsonFlag = False) -> None
 
 
 @COMMANDS.add(GraphCommand)
-def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
+def plan(
     ctx: typer.Context,
     new: NewFile,
-    uri: UriArgument = None,
     old: OldFile = None,
     allow_data_loss: DataLossFlag = False,
     json: JsonFlag = False,
@@ -100,7 +98,7 @@ def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
     Nothing is changed. Names are followed through `@rename_from`. A plan with unsupported changes
     is still a plan, so the exit code is 0 whenever both schemas compile.
 
-    omnigraph schema plan team.omni --schema schema.pg
+    omnigraph schema plan --store team.omni --schema schema.pg
     omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
     omnigraph schema plan --from old.pg --schema new.pg --allow-data-loss --json
     """
@@ -108,7 +106,7 @@ def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
     from omnigraph.schema.migration import plan_change
 
     output = output_of(ctx)
-    accepted, start = _accepted(ctx, uri, old)
+    accepted, start = _accepted(ctx, old)
     desired = read_schema(new)
     with every_problem_of(desired):
         planned = plan_change(accepted, desired, allow_data_loss=allow_data_loss)
@@ -117,13 +115,15 @@ def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
     output.show(document, plan_lines(planned.plan, start, new), json=json)
 
 
-def _accepted(ctx: typer.Context, uri: str | None, old: Path | None) -> tuple[SchemaIR, str]:
+def _accepted(ctx: typer.Context, old: Path | None) -> tuple[SchemaIR, str]:
     """The schema to start from, and where it is."""
     if old is None:
-        graph = open_to_read(ctx, uri)
+        graph = open_to_read(ctx)
         return graph.accepted_ir, graph.uri
-    if uri is not None:
-        raise InputError("a plan starts from a graph or from `--from`, not from both")
+    if Given.of(ctx).places():
+        raise UsageError(
+            "a plan starts from a graph or from `--from`, not from both", hint="give one of them"
+        )
     return compile_schema_file(old, output_of(ctx)).ir, str(old)
 
 
@@ -131,7 +131,6 @@ def _accepted(ctx: typer.Context, uri: str | None, old: Path | None) -> tuple[Sc
 def apply(
     ctx: typer.Context,
     new: NewFile,
-    uri: UriArgument = None,
     *,
     allow_data_loss: DataLossFlag = False,
     message: MessageOption = None,
@@ -145,8 +144,8 @@ def apply(
     no other branch may exist, and on storage that others may share, `--yes` or an answer at the
     terminal is needed.
 
-    omnigraph schema apply team.omni --schema schema.pg --message "people have birthdays"
-    omnigraph schema apply s3://lake/graphs/team.omni --schema schema.pg --allow-data-loss --yes
+    omnigraph schema apply --store team.omni --schema schema.pg --message "people have birthdays"
+    omnigraph schema apply --store s3://lake/team.omni --schema schema.pg --allow-data-loss --yes
     """
     from omnigraph.cli.schema_output import applied_lines
     from omnigraph.client import RemoteGraph
@@ -155,7 +154,7 @@ def apply(
     output = output_of(ctx)
     desired = read_schema(new)
     loss = "schema apply --allow-data-loss" if allow_data_loss else None
-    graph = graph_to_write(ctx, "schema apply", uri, destructive=loss)
+    graph = graph_to_write(ctx, "schema apply", destructive=loss)
     accepted = None if isinstance(graph, RemoteGraph) else graph.accepted_ir
     with every_problem_of(desired):
         warnings = compile_schema(desired, accepted=accepted).warnings
@@ -165,10 +164,9 @@ def apply(
 
 
 @COMMANDS.add(WriteCommand)
-def rebase(  # noqa: PLR0917 - what a command takes, typer takes by position
+def rebase(
     ctx: typer.Context,
     branch: RebasedBranch,
-    uri: UriOption = None,
     allow_data_loss: BranchLossFlag = False,
     dry_run: DryRunFlag = False,
     json: JsonFlag = False,
@@ -180,12 +178,12 @@ def rebase(  # noqa: PLR0917 - what a command takes, typer takes by position
     dropped and the branch has written to is dropped only with `--allow-data-loss`; older commits of
     the branch still show it. `--dry-run` lists the steps.
 
-    omnigraph schema rebase review --uri team.omni --dry-run
-    omnigraph schema rebase review --uri team.omni
+    omnigraph schema rebase review --store team.omni --dry-run
+    omnigraph schema rebase review --store team.omni
     """
     from omnigraph.cli.schema_output import rebased_lines
 
-    graph = graph_to_read(ctx, uri) if dry_run else graph_to_write(ctx, "schema rebase", uri)
+    graph = graph_to_read(ctx) if dry_run else graph_to_write(ctx, "schema rebase")
     receipt = graph.rebase_schema(branch, allow_data_loss=allow_data_loss, dry_run=dry_run)
     output_of(ctx).show(receipt, rebased_lines(receipt), json=json)
 
@@ -193,7 +191,6 @@ def rebase(  # noqa: PLR0917 - what a command takes, typer takes by position
 @COMMANDS.add(ReadCommand, alias="get")
 def show(
     ctx: typer.Context,
-    uri: UriArgument = None,
     branch: BranchOption = DEFAULT_BRANCH,
     json: JsonFlag = False,
 ) -> None:
@@ -201,11 +198,11 @@ def show(
 
     `schema get` is another name for it. A branch may have an older one than main.
 
-    omnigraph schema show team.omni
-    omnigraph schema show team.omni --branch review
+    omnigraph schema show --store team.omni
+    omnigraph schema show --store team.omni --branch review
     omnigraph schema show --store s3://lake/graphs/team.omni > schema.pg
     """
-    source = graph_to_read(ctx, uri).on_branch(branch).schema_source
+    source = graph_to_read(ctx).on_branch(branch).schema_source
     output = output_of(ctx)
     if json:
         output.json({"schema_source": source})

@@ -19,7 +19,6 @@ from omnigraph.cli.options import (
     GlobalFlag,
     JsonFlag,
     QueriesOption,
-    UriArgument,
     exclusive,
     flag,
     one_of,
@@ -308,7 +307,7 @@ def serve(
 
 
 def _store(ctx: typer.Context, cluster: str | None) -> str:
-    store = Given.of(ctx).store
+    store = Given.of(ctx).storage()
     exclusive(cluster=cluster, store=store)
     if cluster is not None:
         raise UsageError(
@@ -358,7 +357,6 @@ class StudioCommand(GraphCommand):
 @COMMANDS.add(StudioCommand)
 def studio(
     ctx: typer.Context,
-    uri: UriArgument = None,
     *,
     queries: QueriesOption = None,
     no_open: NoOpenFlag = False,
@@ -371,8 +369,8 @@ def studio(
     in the browser, are refused. For a graph that several people look at, `omnigraph serve --studio`
     offers the same page behind tokens and a policy.
 
-    omnigraph studio team.omni
-    omnigraph studio team.omni --queries queries/ --no-open
+    omnigraph studio --store team.omni
+    omnigraph studio --store team.omni --queries queries/ --no-open
     """
     require_library("omnigraph.server.run", "studio", extra="server")
     from omnigraph.server.auth import OwnerSession
@@ -382,7 +380,7 @@ def studio(
     output = output_of(ctx)
     owner = OwnerSession(actor_of(ctx))
     config = ServerConfig(
-        graphs=(GraphSpec(DEFAULT_GRAPH_ID, resolve(ctx, uri).uri, tuple(queries or ())),),
+        graphs=(GraphSpec(DEFAULT_GRAPH_ID, resolve(ctx).uri, tuple(queries or ())),),
         bind="127.0.0.1:0",
         shutdown_seconds=STUDIO_SHUTDOWN_SECONDS,
         studio=True,

@@ -20,7 +20,6 @@ from omnigraph.cli.options import (
     JsonFlag,
     SparkConfOption,
     SparkMasterOption,
-    UriArgument,
     announce_spark,
     flag,
     one_of,
@@ -69,7 +68,6 @@ OlderThanOption = Annotated[
 @COMMANDS.add(GraphCommand)
 def index(
     ctx: typer.Context,
-    uri: UriArgument = None,
     branch: BranchOption = DEFAULT_BRANCH,
     json: JsonFlag = False,
 ) -> None:
@@ -79,10 +77,10 @@ def index(
     return, so this can run at any time; if nothing is missing, nothing is written. An index that
     cannot be built yet is listed with the reason, and built by a later run.
 
-    omnigraph index team.omni
-    omnigraph index team.omni --branch review --json
+    omnigraph index --store team.omni
+    omnigraph index --store team.omni --branch review --json
     """
-    graph = open_to_write(ctx, "index", uri, settle=True)
+    graph = open_to_write(ctx, "index", settle=True)
     receipt = graph.ensure_indices(branch)
     document = {"uri": graph.uri, **receipt.to_dict()}
     output_of(ctx).show(document, _index_lines(receipt), json=json)
@@ -115,7 +113,6 @@ def _columns(done: IndexedTable, kind: str) -> str:
 @COMMANDS.add(GraphCommand)
 def optimize(
     ctx: typer.Context,
-    uri: UriArgument = None,
     *,
     engine: EngineOption = None,
     spark_master: SparkMasterOption = None,
@@ -129,15 +126,15 @@ def optimize(
     readable. A table that an external writer changed (drift) is skipped. With `--engine spark`
     executors do the work, and the result is the same.
 
-    omnigraph optimize team.omni
-    omnigraph optimize s3://lake/team.omni --engine spark --spark-master spark://host:7077
-    omnigraph optimize team.omni --json
+    omnigraph optimize --store team.omni
+    omnigraph optimize --store s3://lake/team.omni --engine spark --spark-master spark://host:7077
+    omnigraph optimize --store team.omni --json
     """
     from omnigraph.cli.progress import tables_of
 
     output = output_of(ctx)
     how = spark_arguments(engine, spark_master, spark_conf)
-    graph = open_to_write(ctx, "optimize", uri)
+    graph = open_to_write(ctx, "optimize")
     announce_spark(output, how, json=json)
     with tables_of(output, "optimizing") as progress:
         receipt = graph.optimize(progress=progress, **how)
@@ -183,9 +180,8 @@ def _commit_lines(receipt: OptimizeReceipt | IndexReceipt | RepairReceipt) -> It
 
 
 @COMMANDS.add(GraphCommand)
-def repair(  # noqa: PLR0917
+def repair(
     ctx: typer.Context,
-    uri: UriArgument = None,
     branch: BranchOption = DEFAULT_BRANCH,
     confirm: ConfirmFlag = False,
     force: RepairForceFlag = False,
@@ -197,13 +193,13 @@ def repair(  # noqa: PLR0917
     versions that only rearranged rows are published; with `--force --confirm` also those that may
     have changed some, as they are. The exit code is 1 if a table was refused.
 
-    omnigraph repair team.omni
-    omnigraph repair team.omni --confirm
-    omnigraph repair team.omni --branch review --force --confirm
+    omnigraph repair --store team.omni
+    omnigraph repair --store team.omni --confirm
+    omnigraph repair --store team.omni --branch review --force --confirm
     """
     if force and not confirm:
         raise UsageError("`--force` needs `--confirm`", hint="give both, or neither")
-    graph = open_to_write(ctx, "repair", uri)
+    graph = open_to_write(ctx, "repair")
     receipt = graph.repair(branch, confirm=confirm, force=force)
     document = {"uri": graph.uri, **receipt.to_dict()}
     output_of(ctx).show(document, _repair_lines(receipt), json=json)
@@ -244,9 +240,8 @@ def _repair_row(done: RepairedTable) -> tuple[str | int, ...]:
 
 
 @COMMANDS.add(DestructiveUpkeep)
-def cleanup(  # noqa: PLR0917
+def cleanup(
     ctx: typer.Context,
-    uri: UriArgument = None,
     keep: KeepOption = None,
     older_than: OlderThanOption = None,
     confirm: ConfirmFlag = False,
@@ -259,9 +254,9 @@ def cleanup(  # noqa: PLR0917
     is removed without `--confirm`; on storage that others may share, `--yes` or an answer at the
     terminal is needed as well. The exit code is 1 if something could not be removed.
 
-    omnigraph cleanup team.omni --keep 10
-    omnigraph cleanup team.omni --keep 10 --confirm
-    omnigraph cleanup s3://lake/team.omni --keep 10 --older-than 7d --confirm --yes
+    omnigraph cleanup --store team.omni --keep 10
+    omnigraph cleanup --store team.omni --keep 10 --confirm
+    omnigraph cleanup --store s3://lake/team.omni --keep 10 --older-than 7d --confirm --yes
     """
     from omnigraph.cli.progress import tables_of
 
@@ -272,7 +267,7 @@ def cleanup(  # noqa: PLR0917
     if keep is not None and keep < KEEP_FEW:
         output.warning(f"`--keep {keep}` leaves little room for a restore by hand")
     action = "cleanup --confirm" if confirm else None
-    graph = open_to_write(ctx, "cleanup", uri, destructive=action)
+    graph = open_to_write(ctx, "cleanup", destructive=action)
     with tables_of(output, "cleaning up" if confirm else "looking") as progress:
         receipt = graph.cleanup(keep=keep, older_than=age, confirm=confirm, progress=progress)
     if not confirm and not output.quiet:

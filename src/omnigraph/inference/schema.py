@@ -181,7 +181,7 @@ def _column_text(key: int | str, name: str, is_repeated: bool, type: InferredTyp
 
 
 def _command(arguments: Mapping[str, Any]) -> str:
-    words = ["omnigraph", "load", GRAPH]
+    words = ["omnigraph", "load", "--store", GRAPH]
     for kind in ("node", "edge"):
         for name, path in arguments.get(f"{kind}s", {}).items():
             words += [f"--{kind}", f"{name}={path}"]

@@ -67,10 +67,10 @@ def command_on(uri: str, verb: str, *flags: str, branch: str = "main") -> str:
     """A command on a graph as it can be pasted into a shell.
 
     >>> command_on("team data.omni", "cleanup", "--keep", "10", branch="review")
-    "omnigraph cleanup 'team data.omni' --branch review --keep 10"
+    "omnigraph cleanup --store 'team data.omni' --branch review --keep 10"
     """
     of_branch = () if branch == "main" else ("--branch", branch)
-    return shlex.join(("omnigraph", verb, uri, *of_branch, *flags))
+    return shlex.join(("omnigraph", verb, "--store", uri, *of_branch, *flags))
 
 
 @dataclass(frozen=True, slots=True)

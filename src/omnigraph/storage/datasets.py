@@ -510,7 +510,8 @@ class LanceStore:
             )
         return NotFound(
             f"the graph at {self.root} has lost a part: {place} is missing",
-            hint=f"restore it from a copy; `omnigraph doctor {self.root}` shows what else is wrong",
+            hint="restore it from a copy; "
+            f"`omnigraph doctor --store {self.root}` shows what else is wrong",
         )
 
 

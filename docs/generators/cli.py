@@ -17,8 +17,8 @@ of data. Nothing is coloured in a pipe.
 
 A graph is named in one way by all commands: `--store URI` is its storage, `--server URL` or `NAME`
 with `--graph ID` is a graph of a server, and `--profile NAME` is either, under a name; else
-`OMNIGRAPH_PROFILE` names a profile; else it is what `omnigraph use` chose. Two of the flags at once,
-and a flag that a command cannot use, are errors before anything is read. What earlier versions took
+`OMNIGRAPH_PROFILE` names a profile; else it is what `omnigraph use` chose. Two flags at once, and
+a flag that a command cannot use, are errors before anything is read. What earlier versions took
 goes on working: `--uri` is `--store`, and so is a URI behind the other arguments of a command.
 
 | Exit code | Meaning |

@@ -112,15 +112,14 @@ class Given(NamedTuple):
     actor: str | None
     profile: str | None
     yes: bool
-    position: str | None = None
+    position: str | None
     """A storage URI behind the other arguments of a command."""
 
     @classmethod
     def of(cls, ctx: Any) -> Given:
         """The flags of a running command; the parser keeps them at the root."""
-        params = ctx.find_root().params
-        position = ctx.meta.get(_POSITION_KEY)
-        return cls(*(params[name] for name in cls._fields if name in params), position=position)
+        typed = {**ctx.find_root().params, "position": ctx.meta.get(_POSITION_KEY)}
+        return cls(*(typed[name] for name in cls._fields))
 
     def flags(self) -> dict[GlobalFlag, str]:
         """The flags that were given as they were typed, in the order they are reported."""

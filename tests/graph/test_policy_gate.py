@@ -14,6 +14,7 @@ import omnigraph as og
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, PolicyDenied, PolicyEvaluationFailed
 from omnigraph.graph import ErrorOptions
+from omnigraph.graph.gate import NOBODY
 from omnigraph.graph.writing import ensure_branch
 from omnigraph.policy import Policy, load_policy
 from omnigraph.policy.cedar import Uid
@@ -175,7 +176,7 @@ READS = {
 }
 """Not gated here: who may read is decided where a request comes in."""
 
-HANDLES = {"branch", "compute", "on_branch", "reviews", "stream_into"}
+HANDLES = {"acting_as", "branch", "compute", "on_branch", "reviews", "stream_into"}
 """Give a handle with a default actor; they write through gated verbs only, those of reviews as
 `tests/review/test_faces.py` shows. A stream is gated as a
 load is, which takes Spark to show: `tests/pipeline/test_streams.py`."""
@@ -376,7 +377,7 @@ def test_c_pol_038_a_load_that_forks_needs_to_create_the_branch(tmp_path: Path):
 def test_c_pol_038_a_branch_that_vanishes_meanwhile_is_not_created_unasked(untouched: str):
     graph = og.open(untouched, policy=granting("change"))
     with pytest.raises(PolicyDenied):
-        ensure_branch(graph._opened, "vanished", "main", "act-ana")
+        ensure_branch(graph._opened, "vanished", "main", NOBODY.by("act-ana"))
     assert "vanished" not in graph.list_branches()
 
 

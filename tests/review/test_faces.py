@@ -81,7 +81,7 @@ def connect(live: Live, actor: str) -> RemoteGraph:
 
 # --- signatures -----------------------------------------------------------------------------------
 
-NOT_SERVED = {"summary", "page_for", "events_for", "run_checks", "follow", "check_head"}
+NOT_SERVED = {"summary", "run_checks", "follow", "check_head"}
 """What a server needs itself."""
 
 

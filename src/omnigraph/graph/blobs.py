@@ -72,7 +72,7 @@ def blob(
     that is no blob, `NotFound` for an unknown entity and for one without a value.
     """
     selector = BlobSelector.of(entity, type, id, property)
-    target = self._target_of(branch, snapshot)
+    target = self._read_target("blob", branch, snapshot)
     reader = self._opened.pinned(target)
     catalog = self._opened.catalog_of(reader.snapshot)
     return _find_blob(reader, catalog, selector, target, self._kernel.gates)

@@ -11,7 +11,7 @@ from omnigraph.branching import merge as merges
 from omnigraph.branching.revisions import authored_branch, resolve
 from omnigraph.branching.three_way import ConflictRules
 from omnigraph.errors import UnresolvedRevision
-from omnigraph.graph.history import show_commit
+from omnigraph.graph.gate import Access
 from omnigraph.graph.opened import CompareEngine, Handle
 from omnigraph.model.changes import PageLimits
 from omnigraph.model.ids import (
@@ -37,6 +37,7 @@ from omnigraph.storage.manifest_rows import tag_info
 
 def list_branches(self: Handle) -> list[str]:
     """The branches, sorted."""
+    self._may_read("branch list")
     return branches.list_branches(self._kernel)
 
 
@@ -54,22 +55,22 @@ def create_branch(
     ``operation_id`` names the request: if the same actor repeats it, the first receipt returns
     and no branch is created, even if the first was deleted since.
     """
-    actor, start = self._actor_of(actor), on_branch(self._branch_of(from_), self._default_branch)
-    source, at = _start_of(self, start, actor)
-    self._opened.gate.branch_create("branch create", actor, source, name)
+    by, start = self._by(actor), on_branch(self._branch_of(from_), self._default_branch)
+    source, at = start_of(self, start, by)
+    self._opened.gate.branch_create("branch create", by, source, name)
     branches.create_branch(
         self._kernel,
         name,
         source,
         at=at,
         revision=start,
-        actor_id=actor,
+        actor_id=by.actor,
         operation_id=checked_key(operation_id),
     )
-    return BranchCreated(self._kernel.root.uri, start, name, actor)
+    return BranchCreated(self._kernel.root.uri, start, name, by.actor)
 
 
-def _start_of(self: Handle, revision: str, actor: str | None) -> tuple[str, str | None]:
+def start_of(self: Handle, revision: str, by: Access) -> tuple[str, str | None]:
     """The branch that another is to start from, and the commit if it is not to be the head.
 
     A name that is none is taken for a branch, and its absence is told as that of a branch.
@@ -78,7 +79,7 @@ def _start_of(self: Handle, revision: str, actor: str | None) -> tuple[str, str 
     if revision == MAIN or (known is not None and revision in known.branches):
         return revision, None
     try:
-        state, commit = resolve(self._kernel, revision, self._opened.gate.readable(actor))
+        state, commit = resolve(self._kernel, revision, self._opened.gate.readable(by))
     except UnresolvedRevision as unresolved:
         if unresolved.details["reason"] == "ambiguous" or not is_branch_name(revision):
             raise
@@ -101,23 +102,26 @@ def create_tag(
     branch or another commit has, and `HistoricalVersionReclaimed` for a commit that cleanup has
     taken rows of.
     """
-    actor = self._actor_of(actor)
-    self._opened.gate.tag_create(actor, name)
+    by = self._by(actor)
+    self._opened.gate.tag_create(by, name)
     check_new_tag_name(name)
     named = on_branch(revision or HEAD, self._branch_of(branch))
-    found = resolve(self._kernel, named, self._opened.gate.readable(actor))
-    self._opened.gate.select("tag create", actor, authored_branch(found[1]))
-    return tag_info(revisions.create_tag(self._kernel, name, found, actor_id=actor))
+    found = resolve(self._kernel, named, self._opened.gate.readable(by))
+    self._opened.gate.select("tag create", by, authored_branch(found[1]))
+    return tag_info(revisions.create_tag(self._kernel, name, found, actor_id=by.actor))
 
 
 def list_tags(self: Handle) -> list[TagInfo]:
-    """The tags, by name."""
-    return [tag_info(row) for row in revisions.list_tags(self._kernel)]
+    """The tags, by name: of commits that may be read."""
+    self._may_read("tag list")
+    shown = self._opened.gate.shown_branches(self._access)
+    found = [tag_info(row) for row in revisions.list_tags(self._kernel)]
+    return [tag for tag in found if shown(tag.graph_branch)]
 
 
 def delete_tag(self: Handle, name: str, *, actor: str | None = None) -> TagInfo:
     """Delete a tag and return what it was; its commit stays. Raises `NotFound`."""
-    self._opened.gate.tag_delete(self._actor_of(actor), name)
+    self._opened.gate.tag_delete(self._by(actor), name)
     return tag_info(revisions.delete_tag(self._kernel, name))
 
 
@@ -129,8 +133,9 @@ def delete_branch(
     ``operation_id`` names the request: if the same actor repeats it, the first receipt returns
     and no branch is deleted, even if another one has the name since.
     """
-    actor = self._actor_of(actor)
-    self._opened.gate.branch_delete(actor, name)
+    by = self._by(actor)
+    actor = by.actor
+    self._opened.gate.branch_delete(by, name)
     request = branches.BranchRequest("delete", name, actor, checked_key(operation_id))
     branches.delete_branch(self._kernel, name, request=request)
     return BranchDeleted(self._kernel.root.uri, name, actor)
@@ -156,8 +161,11 @@ def plan_merge(
     told, of about ``limit_bytes`` together; `MergePlan.next_page_token` leads to the rest. Raises
     `ChangeCursorRejected` for a token of another plan, as after a branch has moved.
     """
+    target = self._branch_of(into)
+    self._may_read("branch merge --dry-run", source)
+    self._may_read("branch merge --dry-run", target)
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
-    request = merges.MergeSpec(source, self._branch_of(into), rules)
+    request = merges.MergeSpec(source, target, rules)
     with self._opened.comparing(engine, spark, "merge") as choose:
         page = _plan_page(self, page_token, limit, limit_bytes)
         return merges.plan_merge(self._kernel, request, page, choose)
@@ -202,17 +210,17 @@ def merge_branch(
     (`spark`), or Spark only where the branches differ in 10 million rows and more (`auto`,
     `OMNIGRAPH_SPARK_THRESHOLD_ROWS`).
     """
-    target, actor = self._branch_of(into), self._actor_of(actor)
-    self._opened.gate.branch_merge(actor, source, target)
+    target, by = self._branch_of(into), self._by(actor)
+    self._opened.gate.branch_merge(by, source, target)
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
     key, why = checked_key(operation_id), checked_message(message)
-    request = merges.MergeSpec(source, target, rules, actor, key, metadata, why)
+    request = merges.MergeSpec(source, target, rules, by.actor, key, metadata, why)
     with self._opened.comparing(engine, spark, "merge") as choose:
         receipt = merges.merge(self._kernel, request, choose)
     self._opened.notify_auto_optimizer()
     if not delete_branch:
         return receipt
-    permit = partial(self._opened.gate.branch_delete, actor, source)
+    permit = partial(self._opened.gate.branch_delete, by, source)
     return merges.delete_source(self._kernel, receipt, permit, key)
 
 
@@ -234,16 +242,17 @@ def revert(
     ``message`` is kept with the commit.
     """
     key, why = checked_key(operation_id), checked_message(message)
-    actor = self._actor_of(actor)
+    by = self._by(actor)
+    self._opened.gate.change("revert", by, self._branch_of(branch))
     request = merges.ReplaySpec(
         "revert",
-        self._commit_of(commit_id, branch, self._opened.gate.readable(actor)),
+        self._commit_of(commit_id, branch, self._opened.gate.readable(by)),
         self._branch_of(branch),
-        actor,
+        by.actor,
         key,
         why,
     )
-    return _replayed(self, "revert", request)
+    return _replayed(self, "revert", by, request)
 
 
 def cherry_pick(
@@ -262,25 +271,23 @@ def cherry_pick(
     ``message`` is kept with the commit.
     """
     key, why = checked_key(operation_id), checked_message(message)
-    actor = self._actor_of(actor)
+    by = self._by(actor)
+    self._opened.gate.change("branch cherry-pick", by, self._branch_of(into))
     request = merges.ReplaySpec(
         "cherry-pick",
-        self._commit_of(commit_id, into, self._opened.gate.readable(actor)),
+        self._commit_of(commit_id, into, self._opened.gate.readable(by)),
         self._branch_of(into),
-        actor,
+        by.actor,
         key,
         why,
     )
-    return _replayed(self, "branch cherry-pick", request)
+    return _replayed(self, "branch cherry-pick", by, request)
 
 
-def _replayed(self: Handle, verb: str, request: merges.ReplaySpec) -> ReplayReceipt:
+def _replayed(self: Handle, verb: str, by: Access, request: merges.ReplaySpec) -> ReplayReceipt:
     """Raises what the gate raises, and `NotFound` for a commit that the actor may not read."""
-
-    def authored_branch() -> str:
-        return show_commit(self, request.commit_id).graph_branch or MAIN
-
-    if not self._opened.gate.replay(verb, request.actor_id, request.branch, authored_branch):
+    authored = partial(self._authored_branch, request.commit_id)
+    if not self._opened.gate.replay(verb, by, request.branch, authored):
         raise UnresolvedRevision.no_commit(request.commit_id)
     return merges.replay(self._kernel, request)
 
@@ -295,9 +302,10 @@ def plan_revert(
     limit_bytes: int | None = None,
 ) -> MergePlan:
     """What `revert` would do now, in pages as `plan_merge`. Changes nothing."""
-    request = merges.ReplaySpec(
-        "revert", self._commit_of(commit_id, branch), self._branch_of(branch)
-    )
+    target = self._branch_of(branch)
+    self._may_read("revert --dry-run", target)
+    wanted = self._read_known_commit("revert --dry-run", commit_id, target)
+    request = merges.ReplaySpec("revert", wanted, target)
     page = _plan_page(self, page_token, limit, limit_bytes)
     return merges.plan_replay(self._kernel, request, page)
 
@@ -312,8 +320,9 @@ def plan_cherry_pick(
     limit_bytes: int | None = None,
 ) -> MergePlan:
     """What `cherry_pick` would do now, in pages as `plan_merge`. Changes nothing."""
-    request = merges.ReplaySpec(
-        "cherry-pick", self._commit_of(commit_id, into), self._branch_of(into)
-    )
+    verb, target = "branch cherry-pick --dry-run", self._branch_of(into)
+    wanted = self._read_known_commit(verb, commit_id, target)
+    self._may_read(verb, target)
+    request = merges.ReplaySpec("cherry-pick", wanted, target)
     page = _plan_page(self, page_token, limit, limit_bytes)
     return merges.plan_replay(self._kernel, request, page)

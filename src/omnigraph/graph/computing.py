@@ -149,7 +149,7 @@ class Compute:
         unknown = set(options) - set(ComputeOptions.__annotations__)
         if unknown:
             raise TypeError(f"{algorithm.name}() has no option {min(unknown)!r}")
-        target = graph._target_of(options.get("branch"), options.get("snapshot"))
+        target = graph._read_target("compute", options.get("branch"), options.get("snapshot"))
         reader = opened.pinned(target)
         catalog = opened.catalog_of(reader.snapshot)
         selection = Selection.of(

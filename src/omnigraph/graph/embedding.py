@@ -440,6 +440,7 @@ class VectorWork:
         )
         return run_load(
             self._opened,
+            self._graph._by(spec.actor),
             source,
             request,
             engine=engine,

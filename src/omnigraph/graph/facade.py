@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from omnigraph.commit.kernel import Kernel
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.graph import blobs, branches, history, reading, schemas, tables, upkeep, writing
-from omnigraph.graph.opened import Handle, OpenGraph
+from omnigraph.graph.opened import Handle, OpenGraph, for_actor
 from omnigraph.graph.reviews import Reviews
 from omnigraph.model.branch_scope import BranchScope, BranchTask
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity
 from omnigraph.model.upkeep import AutoOptimizeStatus, BlockedBranch
-from omnigraph.policy import Policy
+from omnigraph.policy import Actor, Policy
 from omnigraph.schema.shape import SchemaIR
 from omnigraph.storage.layout import MAIN
 
@@ -69,11 +69,13 @@ class Graph(Handle):
     @property
     def schema_source(self) -> str:
         """The schema of main, or of the branch of this handle, as it was written."""
+        self._may_read("schema show")
         return self._opened.accepted(self._default_branch).contract.source
 
     @property
     def accepted_ir(self) -> SchemaIR:
         """The accepted schema in the form plans start from."""
+        self._may_read("schema show")
         return self._opened.accepted().ir
 
     query = reading.query
@@ -144,8 +146,16 @@ class Graph(Handle):
         """
         handle = copy.copy(self)
         handle._default_branch = name
-        handle._default_actor = self._actor_of(actor)
+        handle._access = self._by(actor)
         return handle
+
+    def acting_as(self, actor: Actor) -> Graph:
+        """The same open graph for one actor: every verb is decided for it, reads included.
+
+        ``actor`` is an id, or an `omnigraph.policy.Identity` with the claims of a token. Without a
+        policy everything is allowed.
+        """
+        return for_actor(self, actor)
 
     create_branch = branches.create_branch
     delete_branch = branches.delete_branch

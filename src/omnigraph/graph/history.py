@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from omnigraph.branching import change_feed, change_pages
 from omnigraph.branching.ancestry import diff_ends
@@ -12,13 +12,13 @@ from omnigraph.branching.commit_changes import commit_changes as changes_of
 from omnigraph.branching.diff import GraphDiff
 from omnigraph.branching.entity_history import entity_history as versions_of
 from omnigraph.branching.entity_history import find_type
-from omnigraph.branching.revisions import find_commit, resolve
+from omnigraph.branching.revisions import find_commit
 from omnigraph.graph.opened import CompareEngine, Handle
 from omnigraph.model.changes import ChangeFilter, CommitPage, EntityVersion, FeedPage, PageLimits
 from omnigraph.model.diffs import DiffPage
-from omnigraph.model.ids import on_branch
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.receipts import CommitInfo
+from omnigraph.policy import Action
 from omnigraph.storage.manifest_rows import commit_info
 
 
@@ -26,7 +26,9 @@ def list_commits(
     self: Handle, branch: str | None = None, *, actor: str | None = None
 ) -> list[CommitInfo]:
     """The commits a branch's head reaches, newest first; ``actor`` as author or recoverer."""
-    lineage = self._opened.state(self._branch_of(branch)).lineage()
+    target = self._branch_of(branch)
+    self._may_read("commit list", target)
+    lineage = self._opened.state(target).lineage()
     return [
         commit_info(row)
         for row in lineage
@@ -36,16 +38,13 @@ def list_commits(
 
 def show_commit(self: Handle, commit_id: str) -> CommitInfo:
     """One commit of any branch, by its id or another revision; raises `UnresolvedRevision`."""
+    self._may_read("commit show")
     return commit_info(find_commit(self._kernel, self._commit_of(commit_id))[1])
 
 
-def commit_named(self: Handle, revision: str, readable: Callable[[str], bool]) -> CommitInfo:
-    """The commit that a revision names among those of branches that a caller may read.
-
-    For a server, which resolves names before it asks its policy. Raises `UnresolvedRevision`.
-    """
-    found = resolve(self._kernel, on_branch(revision, self._default_branch), readable)
-    return commit_info(found[1])
+def readable_commit(self: Handle, verb: str, revision: str, branch: str) -> str:
+    """The id of a commit that a caller may read, for who asks before the verb does."""
+    return self._read_known_commit(verb, revision, branch)
 
 
 def entity_history(
@@ -56,7 +55,9 @@ def entity_history(
     ``type_name`` is a name, or `node:Name` or `edge:Name`. Each is shown with the schema of its
     commit; a change of the schema is no change of an entity.
     """
-    state = self._opened.state(self._branch_of(branch))
+    target = self._branch_of(branch)
+    self._may_read("entity history", target)
+    state = self._opened.state(target)
     found = find_type(self._opened.catalog_of(state.head_snapshot()), type_name)
     return versions_of(self._kernel, self._opened.schemas, state, found, entity_id)
 
@@ -83,9 +84,23 @@ def diff(
     merge would. Raises `ChangeDiffRefused` when the schema changed on the way and rewrote or
     dropped data. ``engine`` is that of `merge_branch`.
     """
-    ends = [on_branch(each, self._default_branch) for each in (target, source)]
-    before, after, against = diff_ends(self._kernel, ends[0], ends[1], direct)
+    target, source = self._read_end("diff", target), self._read_end("diff", source)
     wanted = ChangeFilter.of(kinds, types, ops)
+    return compared(self, target, source, wanted, direct=direct, engine=engine, spark=spark)
+
+
+def compared(
+    self: Handle,
+    target: str,
+    source: str,
+    wanted: ChangeFilter,
+    *,
+    direct: bool,
+    engine: CompareEngine = "auto",
+    spark: SparkOptions | None = None,
+) -> GraphDiff:
+    """What `diff` shows of two ends that the caller may read."""
+    before, after, against = diff_ends(self._kernel, target, source, direct)
     with self._opened.comparing(engine, spark, "diff") as choose:
         return diff_of(self._opened.schemas, before, after, wanted, choose, target=against)
 
@@ -111,14 +126,19 @@ def diff_page(
     what `diff` raises, and `ChangeCursorRejected` for a token of another diff.
     """
     request = change_pages.DiffPageRequest(
-        on_branch(target, self._default_branch),
-        on_branch(source, self._default_branch),
+        self._read_end("diff", target),
+        self._read_end("diff", source),
         ChangeFilter.of(kinds, types, ops),
         PageLimits.of(limit, limit_bytes),
         page_token,
         images,
         direct,
     )
+    return compared_page(self, request)
+
+
+def compared_page(self: Handle, request: change_pages.DiffPageRequest) -> DiffPage:
+    """What `diff_page` shows of two ends that the caller may read."""
     return change_pages.diff_page(
         self._kernel, self._opened.schemas, self._opened.unfinished, request
     )
@@ -139,7 +159,8 @@ def commit_changes(
     needs.
     """
     wanted = ChangeFilter.of(kinds, types, ops)
-    return changes_of(self._kernel, self._opened.schemas, self._commit_of(commit_id), wanted)
+    shown = self._read_known_commit("commit changes", commit_id)
+    return changes_of(self._kernel, self._opened.schemas, shown, wanted)
 
 
 def commit_changes_page(
@@ -160,7 +181,7 @@ def commit_changes_page(
     filter.
     """
     request = change_pages.CommitPageRequest(
-        self._commit_of(commit_id),
+        self._read_known_commit("commit changes", commit_id),
         ChangeFilter.of(kinds, types, ops),
         PageLimits.of(limit, limit_bytes),
         page_token,
@@ -196,8 +217,10 @@ def poll_changes(
     next commit needs, and `ChangeDiffRefused` when the next commit is a change of schema that
     rewrote or dropped data. After the last two only `change_baseline` leads on.
     """
+    target = self._branch_of(branch)
+    self._may_read("changes poll", target)
     request = change_feed.PollRequest(
-        self._branch_of(branch),
+        target,
         ChangeFilter.of(kinds, types, ops),
         PageLimits.of(limit, limit_bytes, limit_commits),
         cursor,
@@ -222,7 +245,6 @@ def change_baseline(
     Writers go on meanwhile: what they commit is what the cursor continues with. ``ops`` selects
     no entities; they belong to the polls with the cursor. Raises `NotFound`.
     """
-    wanted = ChangeFilter.of(kinds, types, ops)
-    return change_feed.change_baseline(
-        self._kernel, self._opened.schemas, self._branch_of(branch), wanted
-    )
+    target, wanted = self._branch_of(branch), ChangeFilter.of(kinds, types, ops)
+    self._opened.gate.read("changes baseline", self._access, target, Action.EXPORT)
+    return change_feed.change_baseline(self._kernel, self._opened.schemas, target, wanted)

@@ -6,6 +6,7 @@ state they pin, compiled plans by the catalog. None of them can be stale without
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import weakref
@@ -14,11 +15,11 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from omnigraph.branching.change_pages import Unfinished
 from omnigraph.branching.moments import SchemaHistory
-from omnigraph.branching.revisions import find_commit, resolve
+from omnigraph.branching.revisions import authored_branch, find_commit, resolve
 from omnigraph.branching.table_rows import Versions
 from omnigraph.branching.workers import Choose, InProcess, Workers, rows_to_compare
 from omnigraph.commit.external_blobs import ExternalBlobs
@@ -31,12 +32,12 @@ from omnigraph.effects.environment import positive_number
 from omnigraph.embedding.client import QueryEmbedder
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.engines.base import Engine
-from omnigraph.errors import InputError
-from omnigraph.graph.gate import WriteGate
-from omnigraph.model.ids import is_ulid, on_branch
+from omnigraph.errors import InputError, NotFound, UnresolvedRevision
+from omnigraph.graph.gate import NOBODY, Access, Gate
+from omnigraph.model.ids import is_branch_name, is_ulid, on_branch
 from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.result import ReadTarget
-from omnigraph.policy import Decision, Policy
+from omnigraph.policy import Action, Actor, Decision, Policy, identity_of
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.plan import QueryPlan
 from omnigraph.review.events import Caller
@@ -74,7 +75,7 @@ class OpenGraph:
         auto_optimize: bool | int | None,
     ) -> None:
         self.kernel = kernel
-        self.gate = WriteGate(policy, read_only=read_only, audit=self._record_bypass)
+        self.gate = Gate(policy, read_only=read_only, bypassed=self._record_bypass)
         self.path = WritePath(kernel)
         self.limits = WriteLimits.from_environment(os.environ)
         self.external = ExternalBlobs.below(external_blobs, self.limits.bytes_max)
@@ -299,42 +300,147 @@ class Handle:
         self._opened = opened
         self._kernel = opened.kernel
         self._default_branch = MAIN
-        self._default_actor: str | None = None
+        self._access = NOBODY
 
     def _branch_of(self, branch: str | None) -> str:
         return branch or self._default_branch
 
     def _actor_of(self, actor: str | None) -> str | None:
-        return self._default_actor if actor is None else actor
+        return self._access.actor if actor is None else actor
 
-    def _target_of(self, branch: str | None, snapshot: str | None) -> ReadTarget:
-        """The branch or the commit that a verb reads; raises `InputError` for both at once."""
+    def _by(self, actor: str | None = None) -> Access:
+        """For whom a verb acts: the actor that it names, or the one of this handle."""
+        return self._access.by(actor)
+
+    # --- what a verb reads, decided ---------------------------------------------------------------
+
+    def _may_read(self, verb: str, branch: str | None = None) -> None:
+        """Ask the gate about reading a branch, or the graph as a whole; raises `PolicyDenied`."""
+        self._opened.gate.read(verb, self._access, branch)
+
+    def _read_target(
+        self,
+        verb: str,
+        branch: str | None,
+        snapshot: str | None,
+        action: Action = Action.READ,
+    ) -> ReadTarget:
+        """The branch or the commit that a verb reads, which may be read.
+
+        Raises `InputError` for both at once, and what `_read_commit` raises.
+        """
         if branch is not None and snapshot is not None:
             raise InputError(
                 "a query reads a branch or a snapshot, not both",
                 hint="leave `branch` out: a snapshot is a commit, whichever branch it is on",
             )
-        return (
-            ReadTarget(self._branch_of(branch))
-            if snapshot is None
-            else ReadTarget(None, self._commit_of(snapshot))
-        )
+        if snapshot is None:
+            target = self._branch_of(branch)
+            self._opened.gate.read(verb, self._access, target, action)
+            return ReadTarget(target)
+        return ReadTarget(None, self._read_commit(verb, snapshot, None, action))
+
+    def _read_commit(
+        self, verb: str, revision: str, branch: str | None, action: Action = Action.READ
+    ) -> str:
+        """The id of a commit that may be read.
+
+        A commit of a branch that may not be read is refused like one that is on no branch, as main
+        decides: a refusal must not tell which commits exist. Raises `PolicyDenied`, or
+        `UnresolvedRevision`.
+        """
+        gate, by = self._opened.gate, self._access
+        try:
+            wanted = self._commit_of(revision, branch)
+        except NotFound:
+            gate.read(verb, by, MAIN, action)
+            raise
+        if not gate.decides_reads(by):
+            gate.read(verb, by, branch, action)
+            return wanted
+        found = self._authored_branch(wanted)
+        if found is None or not gate.may_read(by, found, action):
+            gate.read(verb, by, MAIN, action)
+            raise UnresolvedRevision.no_commit(wanted)
+        return wanted
+
+    def _read_known_commit(self, verb: str, revision: str, branch: str | None = None) -> str:
+        """The id of a commit that may be read; any other is like one that is not there."""
+        gate, by = self._opened.gate, self._access
+        wanted = self._commit_of(revision, branch)
+        if not gate.decides_reads(by):
+            gate.read(verb, by, branch)
+            return wanted
+        found = self._authored_branch(wanted)
+        if found is None or not gate.may_read(by, found):
+            raise UnresolvedRevision.no_commit(wanted)
+        return wanted
+
+    def _read_end(self, verb: str, name: str) -> str:
+        """One end of a comparison, a branch or a commit that may be read, as the engine names it.
+
+        A name that is none, or of something that may not be read, is decided about as a branch: by
+        the name alone.
+        """
+        end = on_branch(name, self._default_branch)
+        gate, by = self._opened.gate, self._access
+        if not gate.decides_reads(by):
+            gate.read(verb, by, end if is_branch_name(end) else None)
+            return end
+        if end == MAIN or end in self._kernel.manifest.refreshed(MAIN).state.branches:
+            gate.read(verb, by, end)
+            return end
+        try:
+            wanted = self._commit_of(end)
+        except NotFound:
+            if is_branch_name(end):
+                gate.read(verb, by, end)
+            raise
+        return self._read_commit(verb, wanted, None)
+
+    def _authored_branch(self, commit_id: str) -> str | None:
+        """The branch a commit landed on; None if there is no such commit."""
+        try:
+            return authored_branch(find_commit(self._kernel, commit_id)[1])
+        except NotFound:
+            return None
 
     def _commit_of(
         self,
         revision: str,
         branch: str | None = None,
-        readable: Callable[[str], bool] = lambda branch: True,
+        readable: Callable[[str], bool] | None = None,
     ) -> str:
         """The id of the commit that a revision names; whole ids are not looked up here.
 
         `HEAD` is that of ``branch``, or of the branch of this handle. Raises `UnresolvedRevision`,
-        also for commits of branches that are not ``readable``.
+        also for commits of branches that are not ``readable``, or do not exist for this handle.
         """
         if is_ulid(revision.upper()):
             return revision.upper()
         named = on_branch(revision, self._branch_of(branch))
-        return resolve(self._kernel, named, readable)[1].commit_id
+        shown = self._opened.gate.shown_branches(self._access) if readable is None else readable
+        return resolve(self._kernel, named, shown)[1].commit_id
+
+
+OneHandle = TypeVar("OneHandle", bound=Handle)
+
+
+def gate_of(graph: Handle) -> Gate:
+    """What decides about a graph, for who asks before a verb does."""
+    return graph._opened.gate
+
+
+def for_access(graph: OneHandle, access: Access) -> OneHandle:
+    """The same open graph for one caller: every verb, reads included, is decided for it."""
+    handle = copy.copy(graph)
+    handle._access = access
+    return handle
+
+
+def for_actor(graph: OneHandle, actor: Actor) -> OneHandle:
+    """The same open graph for one actor, as a caller of a server has it."""
+    return for_access(graph, Access(identity_of(actor), is_served=True))
 
 
 def engine_name(given: str | None, spark: SparkOptions) -> str:

@@ -41,6 +41,7 @@ from omnigraph.model.result import (
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.model.tables import Table, table_blocks
 from omnigraph.model.values import datetime_from_ms
+from omnigraph.policy import Action
 from omnigraph.query.compile import check_query
 from omnigraph.query.descriptor import describe_parameter
 from omnigraph.query.editing import Document
@@ -89,7 +90,7 @@ def query(
         source,
         params,
         name,
-        self._target_of(branch, snapshot),
+        self._read_target("query", branch, snapshot),
         self._opened.engine(engine, spark),
         Governor(memory_bytes=query_bytes()) if governor is None else governor,
     )
@@ -98,19 +99,23 @@ def query(
 
 def explain(self: Handle, source: str | Path | Source, *, name: str | None = None) -> Explanation:
     """The typed plan of a query, read or write, without running it."""
+    self._may_read("explain")
     catalog = self._opened.known_catalog(self._default_branch)
     return explanation(self._opened.compiled(source, name, catalog))
 
 
 def describe_queries(self: Handle, source: str | Path | Source) -> tuple[QuerySignature, ...]:
     """Every query of a text, checked against the schema: name, parameters, kind."""
+    self._may_read("queries describe")
+    self._may_read("queries describe", self._default_branch)
     return signatures_of(source, self._opened.accepted(self._default_branch).catalog)
 
 
 def snapshot(self: Handle, branch: str | None = None) -> SnapshotSummary:
     """The tables and counts at the head of a branch."""
-    opened = self._opened
-    found = opened.snapshot(self._branch_of(branch))
+    opened, target = self._opened, self._branch_of(branch)
+    self._may_read("snapshot", target)
+    found = opened.snapshot(target)
     return SnapshotSummary(
         found.branch,
         found.commit_id,
@@ -144,7 +149,7 @@ def export(
     `arrow`, they are one Arrow stream after another, one for each type.
     """
     opened, branch = self._opened, self._branch_of(branch)
-    snapshot = None if snapshot is None else self._commit_of(snapshot, branch)
+    snapshot = exported_commit(self, branch, snapshot)
     if format == "arrow":
         tables = _exported_tables(opened, branch, snapshot, types)
         blocks = (block for table in tables for block in table_blocks(table))
@@ -178,7 +183,7 @@ def export_to(
     rows of each batch that was written.
     """
     opened, branch = self._opened, self._branch_of(branch)
-    snapshot = None if snapshot is None else self._commit_of(snapshot, branch)
+    snapshot = exported_commit(self, branch, snapshot)
     tables = _exported_tables(opened, branch, snapshot, types)
     known = checked_export_format(format)
     where, root = Path(directory).expanduser().resolve(), Path(opened.kernel.root.uri)
@@ -210,7 +215,10 @@ def entity_at(
     import pyarrow as pa
 
     opened, branch = self._opened, self._branch_of(branch)
-    snapshot = None if snapshot is None else self._commit_of(snapshot, branch)
+    if snapshot is None:
+        self._may_read("entity at", branch)
+    else:
+        snapshot = self._read_commit("entity at", snapshot, branch)
     pinned = opened.snapshot(branch, snapshot)
     wanted = pa.array([entity_id])
     reader = opened.reader_of(pinned)
@@ -224,6 +232,14 @@ def entity_at(
         found = ShownEnds.of(opened.catalog_of(pinned).edges[key.type_name]).table(found)
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows[0] if rows else None
+
+
+def exported_commit(self: Handle, branch: str, snapshot: str | None) -> str | None:
+    """The commit of a branch that is exported, its head with None, if the gate allows it."""
+    if snapshot is None:
+        self._opened.gate.read("export", self._access, branch, Action.EXPORT)
+        return None
+    return self._read_commit("export", snapshot, branch, Action.EXPORT)
 
 
 # --- running a query ------------------------------------------------------------------------------
@@ -373,6 +389,8 @@ def language_answer(
     self: Handle, text: str, language: Language, line: int | None, column: int | None
 ) -> LanguageAnswer:
     """What the language service says about a text, with the schema of this handle's branch."""
+    self._may_read("language")
+    self._may_read("language", self._default_branch)
     schema = self._opened.accepted(self._default_branch).contract.source
     return Document(text, language, schema).answer(line, column)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.branching import merge as merges
+from omnigraph.branching.change_pages import DiffPageRequest
 from omnigraph.branching.diff import GraphDiff
 from omnigraph.branching.entity_history import find_type
 from omnigraph.branching.three_way import ConflictRules
@@ -21,10 +22,11 @@ from omnigraph.errors import (
     QueryCancelled,
     ReviewBlocked,
 )
-from omnigraph.graph.history import diff as diff_of_branches
-from omnigraph.graph.history import diff_page as page_of_branches
+from omnigraph.graph.gate import Access
+from omnigraph.graph.history import compared, compared_page
 from omnigraph.graph.opened import CompareEngine, Handle
 from omnigraph.graph.reading import describe_queries, query, query_files
+from omnigraph.model.changes import ChangeFilter, PageLimits
 from omnigraph.model.diffs import DiffPage
 from omnigraph.model.governor import Governor
 from omnigraph.model.ids import checked_key, checked_message, normalize_commit_id
@@ -53,11 +55,14 @@ from omnigraph.model.reviews import (
     checked_text,
     checked_title,
     kept_rows,
+    no_review,
 )
 from omnigraph.model.signatures import QuerySignature
+from omnigraph.policy import Action
 from omnigraph.review.checks import FILE_NAME, Check, load_checks
 from omnigraph.review.events import Caller, Request
 from omnigraph.review.requests import Readable, Requirements, Standing, not_open
+from omnigraph.storage.layout import MAIN
 from omnigraph.syntax.suggest import did_you_mean
 
 OUTCOMES: Mapping[ReviewVerdict, ReviewOutcome] = {
@@ -97,11 +102,12 @@ class Reviews:
         """
         if state is not None:
             checked_choice(state, ReviewState, "state")
-        return self._requests.page(state, limit, page_token)
+        self._handle._may_read("review list")
+        return self._requests.page(state, limit, page_token, self._shown)
 
     def get(self, id: str) -> Review:
         """One request as it stands now: reviews, comments, checks, and what blocks it."""
-        return self._requests.show(self._requests.find(id), self._required)
+        return self._requests.show(self._readable("review show", id), self._required)
 
     def diff(
         self,
@@ -113,9 +119,8 @@ class Reviews:
     ) -> GraphDiff:
         """What a request would change in its target, or has changed if it is merged."""
         target, source, direct = self._ends(id)
-        return diff_of_branches(
-            self._handle, target, source, direct=direct, kinds=kinds, types=types, ops=ops
-        )
+        wanted = ChangeFilter.of(kinds, types, ops)
+        return compared(self._handle, target, source, wanted, direct=direct)
 
     def diff_page(
         self,
@@ -131,23 +136,13 @@ class Reviews:
     ) -> DiffPage:
         """How much `diff` would show, and some of the entities, as `Graph.diff_page` does."""
         target, source, direct = self._ends(id)
-        return page_of_branches(
-            self._handle,
-            target,
-            source,
-            direct=direct,
-            page_token=page_token,
-            limit=limit,
-            limit_bytes=limit_bytes,
-            kinds=kinds,
-            types=types,
-            ops=ops,
-            images=images,
-        )
+        wanted, limits = ChangeFilter.of(kinds, types, ops), PageLimits.of(limit, limit_bytes)
+        request = DiffPageRequest(target, source, wanted, limits, page_token, images, direct)
+        return compared_page(self._handle, request)
 
     def _ends(self, id: str) -> tuple[str, str, bool]:
         """What a diff of a request compares, and whether directly."""
-        request = self._requests.find(id)
+        request = self._readable("review diff", id)
         standing = self._requests.standing(request)
         merged = standing.merge_commit
         if merged is not None and merged.parent_commit_id is not None:
@@ -172,31 +167,15 @@ class Reviews:
         self, *, page_token: str | None = None, limit: int | None = None
     ) -> ReviewEvents:
         """Some of what `export` gives; `ReviewEvents.next_page_token` leads to the rest."""
-        return self._requests.export(page_token, limit)
+        gate, by = self._opened.gate, self._handle._access
+        gate.read("review export", by, MAIN, Action.EXPORT)
+        return self._requests.export(page_token, limit, self._shown)
 
     # --- for a server -----------------------------------------------------------------------------
 
     def summary(self, id: str) -> ReviewSummary:
         """One request as a list shows it; costs no plan of a merge."""
-        return self._requests.summary(self._requests.find(id))
-
-    def page_for(
-        self,
-        readable: Readable,
-        state: ReviewState | None = "open",
-        limit: int | None = None,
-        page_token: str | None = None,
-    ) -> ReviewPage:
-        """What `list` gives, without requests about branches that are not ``readable``."""
-        if state is not None:
-            checked_choice(state, ReviewState, "state")
-        return self._requests.page(state, limit, page_token, readable)
-
-    def events_for(
-        self, readable: Readable, page_token: str | None = None, limit: int | None = None
-    ) -> ReviewEvents:
-        """What `export_page` gives, without requests about branches that are not ``readable``."""
-        return self._requests.export(page_token, limit, readable)
+        return self._requests.summary(self._readable("review", id))
 
     def follow(self, known: Mapping[str, Standing | None], most: int) -> dict[str, Standing]:
         """Where the newest open requests stand, and all ``known`` ones; cheap if none has moved."""
@@ -229,7 +208,7 @@ class Reviews:
         `InputError` if the target has everything of the source.
         """
         target, caller = self._handle._branch_of(into), self._caller(actor, operation_id)
-        self._opened.gate.review("review open", caller.actor_id, source, target)
+        self._opened.gate.review("review open", self._by(actor), source, target)
         told = checked_title(source if title is None else title)
         about = checked_text(description, "description") if description else ""
         request = self._requests.open(source, target, told, about, caller)
@@ -342,7 +321,7 @@ class Reviews:
         """Tell how a check of another program went, by its name, on a ``head`` of the source."""
         request, caller = self._of_anyone("review check report", id, actor, operation_id)
         source = request.outline.source
-        self._opened.gate.check_report("review check report", caller.actor_id, source)
+        self._opened.gate.check_report("review check report", self._by(actor), source)
         body = {
             "name": checked_text(name, "name of the check", CHECK_NAME_CHARACTERS_MAX),
             "state": checked_choice(state, CheckState, "state of a check"),
@@ -371,9 +350,9 @@ class Reviews:
             raise InputError(
                 "there are no checks", hint="name a checks.yaml, or the directory it lies in"
             )
-        request, caller = self._of_anyone("review check", id, actor, operation_id)
+        request, _ = self._of_anyone("review check", id, actor, operation_id)
         # The checks are the caller's, so this is its own report of how they went.
-        self._opened.gate.check_report("review check", caller.actor_id, request.outline.source)
+        self._opened.gate.check_report("review check", self._by(actor), request.outline.source)
         path = checks / FILE_NAME if checks.is_dir() else checks
         loaded, queries = load_checks(path), query_files([path.parent])
         sources = {each.name: file for file in queries for each in self._signatures(file)}
@@ -478,7 +457,8 @@ class Reviews:
         """
         request, caller = self._found(id, actor, operation_id)
         outline = request.outline
-        self._opened.gate.review_merge(caller.actor_id, outline.source, outline.target)
+        by = self._by(actor)
+        self._opened.gate.review_merge(by, outline.source, outline.target)
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
         with self._opened.comparing(engine, spark, "merge") as choose:
             merged = self._requests.merge(
@@ -492,7 +472,7 @@ class Reviews:
         self._opened.notify_auto_optimizer()
         if not delete_branch:
             return merged
-        permit = partial(self._opened.gate.branch_delete, caller.actor_id, outline.source)
+        permit = partial(self._opened.gate.branch_delete, by, outline.source)
         receipt = merges.delete_source(
             self._opened.kernel, merged.merge, permit, caller.operation_id
         )
@@ -503,13 +483,37 @@ class Reviews:
     def _required(self, branch: str) -> Requirements:
         return self._opened.gate.requirements(branch)
 
+    def _by(self, actor: str | None) -> Access:
+        return self._handle._by(actor)
+
     def _caller(self, actor: str | None, operation_id: str | None) -> Caller:
         return Caller(self._handle._actor_of(actor), checked_key(operation_id))
 
     def _found(
         self, id: str, actor: str | None, operation_id: str | None
     ) -> tuple[Request, Caller]:
-        return self._requests.find(id), self._caller(actor, operation_id)
+        return self._readable("review", id), self._caller(actor, operation_id)
+
+    def _readable(self, verb: str, id: str) -> Request:
+        """The request; one about branches that may not be read is not found."""
+        gate, by = self._opened.gate, self._handle._access
+        found = self._requests.find(id)
+        if not gate.decides_reads(by):
+            gate.read(verb, by, found.outline.source)
+        elif not all(
+            gate.may_read(by, each) for each in (found.outline.source, found.outline.target)
+        ):
+            raise no_review(id)
+        return found
+
+    @property
+    def _shown(self) -> Readable | None:
+        """Which branches may be read; None for all."""
+        gate, by = self._opened.gate, self._handle._access
+        if not gate.decides_reads(by):
+            return None
+        shown = gate.shown_branches(by)
+        return lambda *branches: all(map(shown, branches))
 
     def _of_anyone(
         self, verb: str, id: str, actor: str | None, operation_id: str | None
@@ -517,7 +521,7 @@ class Reviews:
         """The request, for an actor who may read both branches."""
         request, caller = self._found(id, actor, operation_id)
         outline = request.outline
-        self._opened.gate.review(verb, caller.actor_id, outline.source, outline.target)
+        self._opened.gate.review(verb, self._by(actor), outline.source, outline.target)
         return request, caller
 
     def _of_author(
@@ -527,7 +531,7 @@ class Reviews:
         request, caller = self._found(id, actor, operation_id)
         outline = request.outline
         self._opened.gate.review_of(
-            verb, caller.actor_id, request.author, outline.source, outline.target
+            verb, self._by(actor), request.author, outline.source, outline.target
         )
         return request, caller
 

@@ -38,7 +38,8 @@ def describe_schema(
     the types of today. Raises `NotFound` for an unknown branch or commit.
     """
     opened = self._opened
-    target = self._target_of(branch, snapshot)
+    self._may_read("schema show")
+    target = self._read_target("schema show", branch, snapshot)
     if target.snapshot is None:
         pinned = opened.snapshot(target.branch)
     else:
@@ -120,6 +121,7 @@ def plan_schema(
     A plan with unsupported changes is a plan all the same: `MigrationPlan.supported` says so.
     Raises the compile error of a bad schema.
     """
+    self._may_read("schema plan")
     return plan_change(self._opened.accepted().ir, desired, allow_data_loss=allow_data_loss)
 
 
@@ -145,13 +147,13 @@ def apply_schema(
     ``message`` is kept with the commit. ``check`` gets the new schema before anything is
     written, and may refuse it by raising.
     """
-    actor = self._actor_of(actor)
-    self._opened.gate.schema_apply(actor)
+    by = self._by(actor)
+    self._opened.gate.schema_apply(by)
     done = run_apply(
         self._kernel,
         desired,
         allow_data_loss=allow_data_loss,
-        actor_id=actor,
+        actor_id=by.actor,
         operation_id=checked_key(operation_id),
         message=checked_message(message),
         check=check,
@@ -180,15 +182,18 @@ def rebase_schema(
     entities of the branch that break an added constraint; the branch is then as it was.
     ``operation_id`` names the request: if the same actor repeats it, the first receipt returns.
     """
-    target, actor = self._branch_of(branch), self._actor_of(actor)
-    if not dry_run:
-        self._opened.gate.schema_rebase(actor, target)
+    target, by = self._branch_of(branch), self._by(actor)
+    if dry_run:
+        self._may_read("schema rebase --dry-run")
+        self._may_read("schema rebase --dry-run", target)
+    else:
+        self._opened.gate.schema_rebase(by, target)
     done = run_rebase(
         self._kernel,
         target,
         allow_data_loss=allow_data_loss,
         dry_run=dry_run,
-        actor_id=actor,
+        actor_id=by.actor,
         operation_id=checked_key(operation_id),
     )
     return SchemaRebaseReceipt(

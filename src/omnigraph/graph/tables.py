@@ -22,6 +22,7 @@ from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.parameters import parameter_value, plain_value
 from omnigraph.model.references import ShownEnds
+from omnigraph.model.result import ReadTarget
 from omnigraph.model.tables import Table, TableInfo, Where, batch_rows
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import datetime_from_ms
@@ -52,7 +53,39 @@ def table(
     Rows are read when they are asked for. Raises `NotFound` for an unknown type, and
     `InputError` for an unknown column or a wrong condition.
     """
-    opened, target = self._opened, self._target_of(branch, snapshot)
+    target = self._read_target("table", branch, snapshot)
+    return _table(self, type, target, columns, where)
+
+
+def table_at(
+    self: Handle,
+    type: str,
+    branch: str,
+    snapshot: str,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Where | None = None,
+) -> Table:
+    """`Graph.table` at a commit, for a client that saw it as the head of a branch.
+
+    It asks for the columns first and then for the rows. As long as the commit is the head of the
+    branch, the right to read the branch is enough.
+    """
+    self._may_read("table", branch)
+    wanted = self._commit_of(snapshot, branch)
+    if self._opened.snapshot(branch).commit_id != wanted:
+        wanted = self._read_commit("table", wanted, None)
+    return _table(self, type, ReadTarget(None, wanted), columns, where)
+
+
+def _table(
+    self: Handle,
+    type: str,
+    target: ReadTarget,
+    columns: Sequence[str] | None,
+    where: Where | None,
+) -> Table:
+    opened = self._opened
     reader = opened.pinned(target)
     catalog = types_at(opened.catalog_of(reader.snapshot), reader.snapshot)
     found = find_type(catalog, type)
@@ -82,13 +115,14 @@ def frame(
     """
     from omnigraph.pipeline.frames import frame_of
 
+    target = self._read_target("frame", None if snapshot is not None else branch, snapshot)
     return frame_of(
         self._kernel.root,
         type,
         columns=columns,
         where=where,
-        branch=branch if snapshot is not None else self._branch_of(branch),
-        snapshot=None if snapshot is None else self._commit_of(snapshot, branch),
+        branch=branch if snapshot is not None else target.branch,
+        snapshot=target.snapshot,
         spark=spark,
     )
 

@@ -51,7 +51,7 @@ def ensure_indices(self: Handle, branch: str | None = None) -> IndexReceipt:
     reason. Queries return the same with and without indexes. Raises `Conflict` when others
     wrote to the branch meanwhile.
     """
-    self._opened.gate.require_writable("index")
+    self._opened.gate.maintain("index", self._access)
     return build_indices(
         self._kernel,
         self._opened.path,
@@ -75,7 +75,7 @@ def optimize(
     Raises `RecoveryRequired` while an interrupted operation is unsettled, and `Conflict` when
     others wrote to main meanwhile.
     """
-    self._opened.gate.require_writable("optimize")
+    self._opened.gate.maintain("optimize", self._access)
     options = checked_options(spark, SparkOptions, "spark")
     if engine_name(engine, options) == "local":
         done = run_optimize(self._kernel, self._opened.accepted(), progress=progress)
@@ -110,7 +110,7 @@ def repair(
     that are known to change no row are published, unless ``force`` vouches for the content of
     the others. Raises `RecoveryRequired` while an interrupted operation is unsettled.
     """
-    self._opened.gate.require_writable("repair")
+    self._opened.gate.maintain("repair", self._access)
     return run_repair(
         self._kernel,
         self._opened.accepted(self._branch_of(branch)),
@@ -137,7 +137,7 @@ def cleanup(
     how many. Raises `RecoveryRequired` while an interrupted operation is unsettled, and
     `UncoveredDrift`.
     """
-    self._opened.gate.require_writable("cleanup")
+    self._opened.gate.maintain("cleanup", self._access)
     seconds = None if older_than is None else int(older_than.total_seconds())
     policy = CleanupPolicy(keep, seconds)
     return run_cleanup(self._kernel, policy, confirm=confirm, progress=progress)
@@ -163,8 +163,8 @@ def scrub(
     that are read, of how many. Nothing is written but for ``adopt``, and nobody waits.
     Raises `NotFound` for a branch or commit that is not there.
     """
-    if adopt:
-        self._opened.gate.require_writable("scrub --adopt")
+    verb = "scrub --adopt" if adopt else "scrub"
+    self._opened.gate.maintain(verb, self._access, writes=adopt)
     return scrub_kernel(
         self._kernel,
         branch=branch,
@@ -202,6 +202,7 @@ def create_backup(
     same place has are not copied again. `omnigraph.copies` lists, verifies, restores and prunes
     backups. Raises `DamagedFile` for a file that is not what was written.
     """
+    self._opened.gate.maintain("backup create", self._access, writes=False)
     return copies.create_backup(self._kernel, destination, branch=branch)
 
 
@@ -213,6 +214,7 @@ def clone(
     Commits, branches and ids are equal; with a ``branch``, main and that one are copied. Raises
     `AlreadyExists` if something lies at the place.
     """
+    self._opened.gate.maintain("clone", self._access, writes=False)
     return copies.clone(self._kernel, destination, branch=branch)
 
 
@@ -222,6 +224,7 @@ def examine(self: Handle, *, deep: bool = False) -> Diagnosis:
     Every finding names the command that mends it. ``deep`` also reads every file against its
     digest, as `scrub` does. `doctor` does the same for a graph that may not even open.
     """
+    self._opened.gate.maintain("doctor", self._access, writes=False)
     return run_examine(self._kernel, deep=deep)
 
 
@@ -230,12 +233,14 @@ def stats(self: Handle, branch: str | None = None) -> GraphStats:
 
     What needs attention is listed with the command that mends it.
     """
-    return graph_stats(self._kernel, self._branch_of(branch))
+    target = self._branch_of(branch)
+    self._opened.gate.numbers(self._access, target)
+    return graph_stats(self._kernel, target)
 
 
 def recover(self: Handle, *, force: bool = False) -> list[Settlement]:
     """Finish or undo every interrupted operation; ``force`` also through foreign commits."""
-    self._opened.gate.require_writable("recover")
+    self._opened.gate.maintain("recover", self._access)
     settled = Recoverer(self._kernel).run("full", force=force)
     release_abandoned(self._kernel)
     return settled
@@ -243,4 +248,5 @@ def recover(self: Handle, *, force: bool = False) -> list[Settlement]:
 
 def list_recoveries(self: Handle) -> list[RecoveryRow]:
     """Every recovery so far, oldest first."""
+    self._opened.gate.maintain("recover list", self._access, writes=False)
     return RecoveryAudit(self._kernel.lance, self._kernel.root.uri).rows()

@@ -15,6 +15,7 @@ from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.embedding.config import BulkLimits, EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, OmnigraphError, WrongVerb
+from omnigraph.graph.gate import Access
 from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.loading.load import load_with_engine
 from omnigraph.loading.records.problems import Grammar
@@ -77,15 +78,16 @@ def mutate(
     ``operation_id`` names the write: if the same actor repeats it, the first receipt returns.
     ``message`` is kept with the commit.
     """
-    opened, target, actor = self._opened, self._branch_of(branch), self._actor_of(actor)
-    opened.gate.change("mutate", actor, target)
+    opened, target, by = self._opened, self._branch_of(branch), self._by(actor)
+    actor = by.actor
+    opened.gate.change("mutate", by, target)
     message = checked_message(message)
     operation_id = checked_key(operation_id)
 
     def compile_for(catalog: Catalog) -> MutationPlan:
         plan = _compiled_mutation(opened, source, name, catalog)
         if not plan.is_insert_only:
-            opened.gate.select("mutate", actor, target)
+            opened.gate.select("mutate", by, target)
         return plan
 
     return _with_newest_schema(
@@ -171,10 +173,11 @@ def load(
     spark = checked_options(spark, SparkOptions, "spark")
     observer = checked_options(observer, LoadObserver, "observer")
     origin = checked_options(origin, LoadOrigin, "origin")
-    target, actor = self._branch_of(branch), self._actor_of(actor)
-    self._opened.gate.load(actor, target, from_, partial(list_branches, self._kernel))
+    target, by = self._branch_of(branch), self._by(actor)
+    self._opened.gate.load(by, target, from_, partial(list_branches, self._kernel))
     return run_load(
         self._opened,
+        by,
         LoadInput(
             paths,
             data,
@@ -189,7 +192,7 @@ def load(
             mode,
             grammar,
             base_branch=from_,
-            actor_id=actor,
+            actor_id=by.actor,
             operation_id=checked_key(operation_id),
             input_digest=origin.input_digest,
             message=checked_message(message),
@@ -238,10 +241,10 @@ def embed(
     """
     from omnigraph.graph.embedding import EmbedSpec, embed_texts
 
-    target, actor = self._branch_of(branch), self._actor_of(actor)
-    opened = self._opened
-    opened.gate.change("embed", actor, target)
-    opened.gate.select("embed", actor, target)
+    target, by = self._branch_of(branch), self._by(actor)
+    opened, actor = self._opened, by.actor
+    opened.gate.change("embed", by, target)
+    opened.gate.select("embed", by, target)
     spec = EmbedSpec(
         target,
         None if since is None else self._commit_of(since, branch),
@@ -310,7 +313,8 @@ def stream_into(
     from omnigraph.pipeline.streaming.into import stream_into as start_stream
 
     check_load_mode(mode)
-    actor, opened = self._actor_of(actor), self._opened
+    by, opened = self._by(actor), self._opened
+    actor = by.actor
     target = StreamTarget(
         self._branch_of(branch),
         mode,
@@ -324,9 +328,9 @@ def stream_into(
     )
 
     def permit() -> None:
-        opened.gate.load(actor, target.branch, from_, partial(list_branches, self._kernel))
+        opened.gate.load(by, target.branch, from_, partial(list_branches, self._kernel))
         if merge_every is not None:
-            opened.gate.branch_merge(actor, target.branch, target.merge_into)
+            opened.gate.branch_merge(by, target.branch, target.merge_into)
 
     permit()
     told_late = Late.of(late, target, apply)
@@ -419,6 +423,7 @@ class LoadInput:
 
 def run_load(
     opened: OpenGraph,
+    by: Access,
     given: LoadInput,
     request: LoadSpec,
     *,
@@ -488,7 +493,7 @@ def run_load(
     if observer.on_engine is not None:
         observer.on_engine(choice)
     branch = LoadBranch(
-        partial(ensure_branch, opened, request.branch, request.base_branch, request.actor_id),
+        partial(ensure_branch, opened, request.branch, request.base_branch, by),
         # The branch is kept if another writer has committed to it meanwhile.
         lambda start: delete_branch(opened.kernel, request.branch, expected_head=start),
     )
@@ -512,12 +517,12 @@ def run_load(
     )
 
 
-def ensure_branch(opened: OpenGraph, name: str, from_: str | None, actor: str | None) -> str | None:
+def ensure_branch(opened: OpenGraph, name: str, from_: str | None, by: Access) -> str | None:
     """Create a missing branch if the caller said from where; the commit it starts with."""
     if from_ is None or name in list_branches(opened.kernel):
         return None
-    opened.gate.branch_create("load", actor, from_, name)
-    return create_branch(opened.kernel, name, from_, actor_id=actor)
+    opened.gate.branch_create("load", by, from_, name)
+    return create_branch(opened.kernel, name, from_, actor_id=by.actor)
 
 
 def _start_of(opened: OpenGraph, name: str, from_: str | None) -> str | None:

@@ -153,6 +153,7 @@ class Bundle:
     """By branch: with them, only change requests are merged into it."""
     claim_groups: Mapping[str, ClaimTest] = field(default_factory=dict)
     """The groups whose members are known by a claim; they are in ``groups`` without members."""
+    version: int = VERSION
 
     def groups_of(self, identity: Identity) -> frozenset[str]:
         """The groups of an actor."""
@@ -191,6 +192,7 @@ def parse_bundle(source: str | Path, *, kind: PolicyKind | None = None) -> Bundl
         rules,
         requirements,
         claim_groups,
+        version,
     )
 
 

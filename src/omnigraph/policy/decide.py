@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
     from omnigraph.views import View
 
+EXPLAINED = "`omnigraph policy explain` shows how a bundle decides"
+
 DEFAULT_GRAPH = "default"
 """The id of a graph that was opened by its address and has no other name."""
 
@@ -37,7 +39,8 @@ class Decision:
     """The outcome of one request, with the request."""
 
     allowed: bool
-    actor: str
+    actor: str | None
+    """None if nobody was named."""
     action: Action
     branch: str | None
     target_branch: str | None
@@ -47,7 +50,9 @@ class Decision:
     is_bypass: bool = False
     """Whether it is allowed although the branch has requirements, which is audited."""
 
-    def require(self) -> None:
+    def require(
+        self, hint: str | None = "`omnigraph policy explain` shows how a bundle decides"
+    ) -> None:
         """Raise `PolicyDenied` unless it is allowed."""
         if not self.allowed:
             raise PolicyDenied(
@@ -56,7 +61,7 @@ class Decision:
                 actor=self.actor,
                 branch=self.branch,
                 target_branch=self.target_branch,
-                hint="`omnigraph policy explain` shows how a bundle decides",
+                hint=hint,
             )
 
 
@@ -180,6 +185,17 @@ class Policy:
     def has_views(self) -> bool:
         """Whether some rule is limited to types, so that some actor may not see everything."""
         return any(rule.types is not None for rule in self.bundle.rules)
+
+    @property
+    def decides_upkeep(self) -> bool:
+        """Whether `maintain` says who may do upkeep; version 1 does not know it."""
+        return self.bundle.version > VERSION
+
+    @property
+    def branches_of_rules(self) -> tuple[str, ...]:
+        """A branch for each name and pattern that rules are limited to."""
+        named = {name for rule in self.bundle.rules for name in rule.branches}
+        return tuple(sorted(name.replace("/*", "/any") for name in named))
 
     def requirements_on(self, branch: str) -> BranchRequirements | None:
         """What a change request needs before it may be merged into a branch; None for nothing."""

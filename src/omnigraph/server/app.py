@@ -35,6 +35,7 @@ from omnigraph.errors import (
     InputError,
     NotFound,
     OmnigraphError,
+    PolicyDenied,
     TooManyRequests,
 )
 from omnigraph.server import mcp, studio
@@ -104,6 +105,8 @@ class App(Starlette):
         record: RequestRecord = request.scope["state"][RECORD]
         if isinstance(error, TooManyRequests):
             self.services.metrics.rejected("admission")
+        elif isinstance(error, PolicyDenied):
+            self.services.metrics.rejected("denied")
         outcome = None if record.call is None else record.call.outcome_after(error)
         response = error_response(error, outcome=outcome)
         if response.status_code == 500:

@@ -1,4 +1,4 @@
-"""Bearer tokens, the state of a server, and whether a caller may: its gate.
+"""Bearer tokens, the state of a server, and who may list its graphs.
 
 Tokens are hashed as soon as they are read and never kept, logged or shown.
 """
@@ -12,16 +12,14 @@ import os
 import secrets
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import InputError
-from omnigraph.model.ids import MAIN_BRANCH, check_declared_actor
-from omnigraph.policy import Action, Policy
+from omnigraph.model.ids import check_declared_actor
+from omnigraph.policy import Action, Decision, Identity, Policy
 
 ONE_TOKEN = "OMNIGRAPH_SERVER_BEARER_TOKEN"  # noqa: S105 (the names of variables)
 TOKENS_FILE = "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE"
@@ -201,9 +199,6 @@ def _aws_secret(secret_id: str, environment: Mapping[str, str]) -> str:
     return text
 
 
-DECISIONS_KEPT_MAX = 4096
-
-
 class RuntimeState(StrEnum):
     """What protects a server."""
 
@@ -238,74 +233,25 @@ def runtime_state(
     return RuntimeState.OPEN
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a caller wants to do."""
-
-    action: Action
-    branch: str | None = None
-    target_branch: str | None = None
-    reviewed: bool = False
-    """Whether a change request is to be merged, which has to fulfil what its target requires."""
+READS = frozenset({Action.READ})
+"""What holders of tokens may do with a graph that has no policy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The decision about a question."""
+class ServerGate:
+    """Decides what no graph can: whether a caller may list the graphs of a server.
 
-    allowed: bool
-    matched_rule_id: str | None
-    message: str
-    is_bypass: bool = False
-    """Whether it is allowed beside the requirements of a branch."""
+    Everything about a graph is decided by the gate of that graph.
+    """
 
-
-_OPEN = Verdict(True, None, "the server is open, or its owner's")
-
-
-class Gate:
-    """Decides for one graph, or for the server itself. Decisions need no I/O and are remembered."""
-
-    def __init__(self, state: RuntimeState, policy: Policy | None) -> None:
-        self._state = state
+    def __init__(self, policy: Policy | None) -> None:
         self._policy = policy
-        self.decide = lru_cache(DECISIONS_KEPT_MAX)(self._decide)
 
-    def allows_somewhere(self, actor: str | None, action: Action) -> bool:
-        """Whether the rules allow it on any kind of branch, existing or not."""
-        return any(
-            self.decide(actor, question).allowed
-            for name in self._kinds_of_branch()
-            for question in (Question(action, name), Question(action, None, name, reviewed=True))
-        )
-
-    def _kinds_of_branch(self) -> tuple[str, ...]:
-        """A name for each kind of branch that a rule can tell from others."""
-        protected = frozenset[str]() if self._policy is None else self._policy.protected_branches
-        other = MAIN_BRANCH
-        while other in protected:
-            other += "-"
-        return (other, *sorted(protected)[:1])
-
-    def _decide(self, actor: str | None, question: Question) -> Verdict:
-        if question.action is Action.GRAPH_LIST and self._policy is None:
-            return Verdict(
-                False, None, "`graph_list` is denied: the server has no policy that allows it"
-            )
-        if self._state in (RuntimeState.OPEN, RuntimeState.OWNER):
-            return _OPEN
-        assert actor is not None, "only an open server has callers without a name"
+    def graph_list(self, identity: Identity | None) -> Decision:
+        """Whether the graphs may be listed; without a policy of the server, nobody may."""
+        action = Action.GRAPH_LIST
         if self._policy is None:
-            allowed = question.action is Action.READ
-            message = (
-                f"without a policy, actor `{actor}` may only read; `--policy` gives the server one"
-            )
-            return Verdict(allowed, None, message)
-        found = self._policy.decide(
-            actor,
-            question.action,
-            branch=question.branch,
-            target_branch=question.target_branch,
-            reviewed=question.reviewed,
-        )
-        return Verdict(found.allowed, found.matched_rule_id, found.message, found.is_bypass)
+            message = "`graph_list` is denied: the server has no policy that allows it"
+            actor = None if identity is None else identity.id
+            return Decision(False, actor, action, None, None, None, message)
+        assert identity is not None, "a server with a policy has tokens"
+        return self._policy.decide(identity, action)

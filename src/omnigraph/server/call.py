@@ -25,17 +25,16 @@ from omnigraph.errors import (
     LimitExceeded,
     NotFound,
     OmnigraphError,
-    PolicyDenied,
     Unauthenticated,
-    UnresolvedRevision,
 )
 from omnigraph.graph import Graph
-from omnigraph.graph.history import commit_named
+from omnigraph.graph.gate import Access, Gate, Question
+from omnigraph.graph.opened import gate_of
 from omnigraph.model.governor import Governor
-from omnigraph.model.ids import MAIN_BRANCH, checked_key, is_ulid, normalize_commit_id
-from omnigraph.policy import Action
+from omnigraph.model.ids import checked_key
+from omnigraph.policy import Action, Decision, Identity
 from omnigraph.server.admission import ANONYMOUS, Admission, QueryLimits, StreamBudget
-from omnigraph.server.auth import Gate, Question, RuntimeState, Verdict, bearer_token
+from omnigraph.server.auth import READS, RuntimeState, bearer_token
 from omnigraph.server.config import ServerConfig, is_graph_id
 from omnigraph.server.disclosure import shown_error, without_rows
 from omnigraph.server.generation import Generation, Served
@@ -107,6 +106,8 @@ class Call:
         self._is_abandoned = False
         self._headers = headers
         self._parameters: dict[str, list[str]] = {}
+        self._access: Access | None = None
+        self._graph: Graph | None = None
 
     def inner(
         self,
@@ -400,9 +401,39 @@ class Call:
         return self._served
 
     @property
+    def access(self) -> Access:
+        """For whom the verbs of the graph act in this request."""
+        found = self._access
+        if found is None:
+            state = self.generation.state
+            has_all = state in (RuntimeState.OPEN, RuntimeState.OWNER)
+            found = self._access = Access(
+                None if self.actor is None else Identity.of(self.actor, self.claims),
+                is_served=True,
+                without_policy=None if has_all else READS,
+                request_id=self.request_id,
+                address=self.address,
+                decided={},
+                told=self._log_decision,
+            )
+        return found
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the path, for this caller: every verb is decided for it."""
+        found = self._graph
+        if found is None:
+            found = self._graph = self.served.graph_for(self.access)
+        return found
+
+    @property
     def gate(self) -> Gate:
-        """What decides about the graph of the path, or about the server."""
-        return self.generation.gate if self._served is None else self._served.gate
+        """The gate of the graph, to ask what has to be known before a verb is reached.
+
+        A denial comes before admission, before a body is read, and before a stream takes its slot.
+        The verb asks the same gate, and finds the decision of this request.
+        """
+        return gate_of(self.served.graph).ahead
 
     def names_storage(self, text: bytes) -> bool:
         """Whether an error would tell a caller where the graph is stored."""
@@ -410,104 +441,35 @@ class Call:
             return False
         return self._served.graph.uri.removeprefix("file://").encode() in text
 
-    def verdict(
-        self,
-        action: Action,
-        branch: str | None = None,
-        target: str | None = None,
-        *,
-        reviewed: bool = False,
-    ) -> Verdict:
-        """What policy says; every decision is logged."""
-        verdict = self.gate.decide(self.actor, Question(action, branch, target, reviewed))
+    def _log_decision(self, decision: Decision) -> None:
+        """Log a decision, by the thread that made it."""
         self.services.events.write(
             "policy decision",
             {
-                **({"bypass": True} if verdict.is_bypass else {}),
+                **({"bypass": True} if decision.is_bypass else {}),
                 "request_id": self.request_id,
                 "actor_id": self.actor,
-                "action": action.value,
-                "branch": branch,
-                "target_branch": target,
-                "allowed": verdict.allowed,
-                "matched_rule_id": verdict.matched_rule_id,
+                "action": decision.action.value,
+                "branch": decision.branch,
+                "target_branch": decision.target_branch,
+                "allowed": decision.allowed,
+                "matched_rule_id": decision.matched_rule_id,
             },
         )
-        return verdict
-
-    def authorize(
-        self,
-        action: Action,
-        branch: str | None = None,
-        target: str | None = None,
-        *,
-        reviewed: bool = False,
-    ) -> None:
-        """Raise `PolicyDenied` unless policy allows it."""
-        verdict = self.verdict(action, branch, target, reviewed=reviewed)
-        if not verdict.allowed:
-            self.services.metrics.rejected("denied")
-            raise PolicyDenied(
-                verdict.message,
-                action=action.value,
-                actor=self.actor,
-                branch=branch,
-                target_branch=target,
-            )
 
     def may(self, action: Action, branch: str | None = None) -> bool:
         """Whether policy allows it; for what an answer shows, which is no decision to be logged."""
-        return self.gate.decide(self.actor, Question(action, branch)).allowed
+        return self.gate.allows(self.access, Question(action, branch))
 
-    async def authorize_read(
-        self, branch: str | None, snapshot: str | None, action: Action = Action.READ
-    ) -> str | None:
-        """Raise `PolicyDenied` unless the caller may read; returns the id of the snapshot.
+    def may_list_graphs(self) -> bool:
+        """Whether the policy of the server lets the caller list its graphs."""
+        return self.generation.gate.graph_list(self.access.identity).allowed
 
-        A commit of a branch that the caller may not read is refused like one that is on no branch,
-        as main decides: a refusal must not tell which commits exist.
-        """
-        if snapshot is None:
-            self.authorize(action, branch or MAIN_BRANCH)
-            return None
-        try:
-            wanted = await self.commit_named(snapshot, branch)
-        except NotFound:
-            self.authorize(action, MAIN_BRANCH)
-            raise
-        await self.authorize_commit(wanted, action)
-        return wanted
-
-    async def commit_named(self, revision: str, branch: str | None = None) -> str:
-        """The id of the commit that a caller names; whole ids are not looked up here.
-
-        `HEAD` and times are those of ``branch``. What the caller may not read is not found, and no
-        candidate for a name that is ambiguous: raises `UnresolvedRevision`.
-        """
-        wanted = canonical_commit_id(revision)
-        if is_ulid(wanted):
-            return wanted
-        graph = self.served.graph.on_branch(branch or MAIN_BRANCH)
-        readable = partial(self.may, Action.READ)
-        return (await self.read(commit_named, graph, revision, readable)).graph_commit_id
-
-    async def authorize_commit(self, commit_id: str, action: Action = Action.READ) -> None:
-        """Raise `NotFound` or `PolicyDenied` for a commit that the caller may not read.
-
-        What is no commit id at all passes if main may be read: the engine says what it is.
-        """
-        found = await self.read(authored_branch, self.served.graph, commit_id)
-        if found is not None and self.verdict(action, found).allowed:
-            return
-        self.authorize(action, MAIN_BRANCH)
-        if is_ulid(commit_id):
-            raise self._shown(UnresolvedRevision.no_commit(commit_id))
-
-    async def require_readable(self, commit_id: str) -> None:
-        """Raise `NotFound` for a commit of a branch that the caller may not read, as for none."""
-        found = await self.read(authored_branch, self.served.graph, commit_id)
-        if found is None or not self.verdict(Action.READ, found).allowed:
-            raise self._shown(UnresolvedRevision.no_commit(commit_id))
+    def require_graph_list(self) -> None:
+        """Raise `PolicyDenied` unless the caller may list the graphs of the server."""
+        decision = self.generation.gate.graph_list(self.access.identity)
+        self._log_decision(decision)
+        decision.require()
 
     # --- the engine -------------------------------------------------------------------------------
 
@@ -580,19 +542,3 @@ class Call:
 Handler = Callable[[Call], Awaitable[Response]]
 Handlers = Mapping[str, Handler]
 """By the id of an operation."""
-
-
-def authored_branch(graph: Graph, commit_id: str) -> str | None:
-    """The branch a commit landed on; None if there is no such commit."""
-    try:
-        return graph.show_commit(commit_id).graph_branch or MAIN_BRANCH
-    except NotFound:
-        return None
-
-
-def canonical_commit_id(text: str) -> str:
-    """A commit id as the engine writes it; a malformed one is returned as it is."""
-    try:
-        return normalize_commit_id(text)
-    except InputError:
-        return text

@@ -16,13 +16,15 @@ import orjson
 
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import AUTO_OPTIMIZE_VARIABLE, Graph, open_graph
+from omnigraph.graph.gate import SYSTEM, Access
+from omnigraph.graph.opened import for_access
 from omnigraph.graph.reading import query_files
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.policy import Policy, load_policy
 from omnigraph.review.checks import SUFFIXES, Check, checks_files, stored_checks
 from omnigraph.server.auth import (
-    Gate,
     RuntimeState,
+    ServerGate,
     TokenTable,
     read_tokens,
     runtime_state,
@@ -103,12 +105,16 @@ class Served:
 
     graph_id: str
     graph: Graph
-    gate: Gate
+    """The handle of the server itself; callers have their own, by `graph_for`."""
     queries: StoredQueries
     handle_key: tuple[str, str]
     """What the handle was opened with; while it is the same, the next generation keeps it."""
     checks: tuple[Check, ...] = ()
     """The checks of change requests: of files beside the stored queries, and of pipelines."""
+
+    def graph_for(self, access: Access) -> Graph:
+        """The graph for one caller: every verb is decided for it."""
+        return for_access(self.graph, access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,7 @@ class Generation:
     graphs: Mapping[str, Served]
     quarantined: Mapping[str, str]
     """Graphs that cannot be served, with the reason; the log alone shows it."""
-    gate: Gate
+    gate: ServerGate
     """Decides about the server itself, which is no graph."""
 
 
@@ -145,9 +151,7 @@ def build(config: ServerConfig, current: Generation | None = None) -> Generation
     server_policy: Policy | None = None
     if config.server_policy is not None:
         server_policy = _policy(config.server_policy, "server", "server")
-    graphs, quarantined = _opened(
-        config, config.graphs, state, {} if current is None else current.graphs
-    )
+    graphs, quarantined = _opened(config, config.graphs, {} if current is None else current.graphs)
     _require_enough(config, graphs, quarantined)
     _require_own_roots(graphs)
     log.info(
@@ -167,7 +171,7 @@ def build(config: ServerConfig, current: Generation | None = None) -> Generation
         tokens,
         graphs,
         quarantined,
-        Gate(state, server_policy),
+        ServerGate(server_policy),
     )
 
 
@@ -178,7 +182,7 @@ def retried(config: ServerConfig, current: Generation) -> Generation:
     are taken up by a reload. Raises `InputError` for a graph that is served already.
     """
     specs = [spec for spec in config.graphs if spec.graph_id in current.quarantined]
-    opened, quarantined = _opened(config, specs, current.state, {}, current.quarantined)
+    opened, quarantined = _opened(config, specs, {}, current.quarantined)
     if not opened:
         return current
     graphs = {**current.graphs, **opened}
@@ -215,7 +219,6 @@ def _files(config: ServerConfig) -> Iterator[Path]:
 def _opened(
     config: ServerConfig,
     specs: Iterable[GraphSpec],
-    state: RuntimeState,
     known: Mapping[str, Served],
     logged: Mapping[str, str] = _NONE,
 ) -> tuple[dict[str, Served], dict[str, str]]:
@@ -227,7 +230,7 @@ def _opened(
     quarantined: dict[str, str] = {}
     with ThreadPoolExecutor(OPENED_AT_ONCE, "open-graph") as pool:
         attempts = {
-            spec.graph_id: pool.submit(_serve, config, spec, state, known.get(spec.graph_id))
+            spec.graph_id: pool.submit(_serve, config, spec, known.get(spec.graph_id))
             for spec in specs
         }
         for graph_id, attempt in sorted(attempts.items()):
@@ -249,26 +252,27 @@ def _reason(problem: Exception) -> str:
     return text.partition("\n")[0]
 
 
-def _serve(
-    config: ServerConfig, spec: GraphSpec, state: RuntimeState, known: Served | None
-) -> Served:
+def _serve(config: ServerConfig, spec: GraphSpec, known: Served | None) -> Served:
     policy = None if spec.policy is None else _policy(spec.policy, spec.graph_id, "graph")
     key = (spec.uri, "" if spec.policy is None else _digest(spec.policy))
     if known is not None and known.handle_key == key:
         graph = known.graph  # its tables are open, and its plans compiled
     else:
-        graph = open_graph(
-            spec.uri,
-            policy=policy,
-            external_blobs=spec.external_blobs,
-            # A long-running process keeps its graphs compact, unless the environment decides.
-            heal=True,
-            auto_optimize=None if AUTO_OPTIMIZE_VARIABLE in config.environment else True,
+        graph = for_access(
+            open_graph(
+                spec.uri,
+                policy=policy,
+                external_blobs=spec.external_blobs,
+                # A long-running process keeps its graphs compact, unless the environment decides.
+                heal=True,
+                auto_optimize=None if AUTO_OPTIMIZE_VARIABLE in config.environment else True,
+            ),
+            SYSTEM,
         )
     files = [path for path in spec.queries if path.suffix not in SUFFIXES]
     queries = load_queries(graph, files, TOOLS if config.mcp else ())
     checks = stored_checks(spec.queries)
-    return Served(spec.graph_id, graph, Gate(state, policy), queries, key, checks)
+    return Served(spec.graph_id, graph, queries, key, checks)
 
 
 def _policy(path: Path, graph_id: str, kind: str) -> Policy:

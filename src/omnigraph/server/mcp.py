@@ -174,18 +174,23 @@ def _operations(call: Call) -> Mapping[str, Operation]:
     return {
         name: tool.operation
         for name, tool in tools.items()
-        if (tool.on_all is None or call.may(tool.on_all))
-        and all(call.gate.allows_somewhere(call.actor, action) for action in tool.actions)
+        if (tool.on_all is None or _may(call, tool.on_all))
+        and all(call.gate.allows_somewhere(call.access, action) for action in tool.actions)
     }
+
+
+def _may(call: Call, action: Action) -> bool:
+    """Whether the caller may do what needs no branch: about the graph, or the server."""
+    return call.may_list_graphs() if action is Action.GRAPH_LIST else call.may(action)
 
 
 def _stored(call: Call) -> Iterator[StoredQuery]:
     """The stored queries that the caller may use."""
-    if call.operation.id != ON_GRAPH.id or not call.verdict(Action.INVOKE_QUERY).allowed:
+    if call.operation.id != ON_GRAPH.id or not call.may(Action.INVOKE_QUERY):
         return
     for stored in call.served.queries:
         action = Action.CHANGE if stored.signature.is_mutation else Action.READ
-        if call.gate.allows_somewhere(call.actor, action):
+        if call.gate.allows_somewhere(call.access, action):
             yield stored
 
 

@@ -57,9 +57,8 @@ async def _find(call: Call) -> Blob:
     branch, snapshot = call.branch_parameter(), call.parameter("snapshot")
     if branch is not None and snapshot is not None:
         raise InputError("`branch` and `snapshot` exclude each other", hint="give one of them")
-    snapshot = await call.authorize_read(branch, snapshot)
     return await call.read(
-        call.served.graph.blob,
+        call.graph.blob,
         str(call.parameter("entity")),
         str(call.parameter("type")),
         str(call.parameter("id")),

@@ -23,16 +23,13 @@ _LIMITS = ("limit", "limit_bytes", "limit_commits")
 async def list_commits(call: Call) -> Response:
     """The commits of a branch, newest first."""
     branch = call.branch_parameter() or MAIN_BRANCH
-    call.authorize(Action.READ, branch)
-    found = await call.read(call.served.graph.list_commits, branch)
+    found = await call.read(call.graph.list_commits, branch)
     return json_response(CommitList(tuple(found)))
 
 
 async def get_commit(call: Call) -> Response:
     """One commit of any branch."""
-    call.authorize(Action.READ)
-    commit_id = await call.commit_named(call.values["commit_id"])
-    found = await call.read(call.served.graph.show_commit, commit_id)
+    found = await call.read(call.graph.show_commit, call.values["commit_id"])
     return json_response(found)
 
 
@@ -47,9 +44,8 @@ async def commit_changes(call: Call) -> Response:
         "limit_bytes": call.number_parameter("limit_bytes"),
         **change_filters(call),
     }
-    commit_id = await call.commit_named(call.values["commit_id"])
-    await call.require_readable(commit_id)
-    page = await call.read(call.served.graph.commit_changes_page, commit_id, **options)
+    changes = call.graph.commit_changes_page
+    page = await call.read(changes, call.values["commit_id"], **options)
     return json_response(page)
 
 
@@ -62,8 +58,7 @@ async def poll_changes(call: Call) -> Response:
     branch = call.branch_parameter() or MAIN_BRANCH
     limits: Any = {name: call.number_parameter(name) for name in _LIMITS}
     filters = change_filters(call)
-    call.authorize(Action.READ, branch)
-    page = await call.read(call.served.graph.poll_changes, branch, **options, **limits, **filters)
+    page = await call.read(call.graph.poll_changes, branch, **options, **limits, **filters)
     return json_response(page)
 
 
@@ -71,8 +66,8 @@ async def baseline(call: Call) -> Response:
     """Every entity of a branch, and after the last the cursor at which the feed continues."""
     asked = await call.document(BaselineRequest)
     branch = asked.branch or MAIN_BRANCH
-    call.authorize(Action.EXPORT, branch)
-    graph = call.served.graph
+    call.gate.read("changes baseline", call.access, branch, Action.EXPORT)
+    graph = call.graph
     return await stream_response(
         call,
         lambda: graph.change_baseline(

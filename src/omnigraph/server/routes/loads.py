@@ -8,11 +8,12 @@ from typing import Any
 from starlette.responses import Response
 
 from omnigraph.errors import InputError, NotFound
+from omnigraph.graph.reading import exported_commit
+from omnigraph.graph.tables import table_at
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.load_options import ErrorOptions
 from omnigraph.model.receipts import LoadReceipt
 from omnigraph.model.tables import table_blocks
-from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.responses import block_response, json_response, stream_response, wants_arrow
 from omnigraph.wire import operations
@@ -36,7 +37,7 @@ async def load(call: Call) -> Response:
     asked = await call.document(LoadRequest)
     await _authorize(call, asked)
     size = len(asked.data.encode())
-    work = partial(call.served.graph.load, data=asked.data, grammar="compatible")
+    work = partial(call.graph.load, data=asked.data, grammar="compatible")
     receipt = await _loaded(call, asked, size, work)
     return json_response(LoadReceiptAt.of(receipt, call.address_of(call.served.graph_id)))
 
@@ -52,7 +53,7 @@ async def load_ndjson(call: Call) -> Response:
         data.decode()
     except UnicodeDecodeError:
         raise InputError("the body is not UTF-8") from None
-    work = partial(call.served.graph.load, data=data, grammar="strict")
+    work = partial(call.graph.load, data=data, grammar="strict")
     receipt = await _loaded(call, asked, len(data), work)
     return json_response(receipt)
 
@@ -81,13 +82,9 @@ def _options(call: Call) -> dict[str, Any]:
 async def _authorize(call: Call, asked: LoadOptions) -> None:
     """Raise `PolicyDenied` or `NotFound`; a load into a missing branch creates it from a base."""
     branch = asked.branch or MAIN_BRANCH
-    is_missing = branch not in await call.read(call.served.graph.list_branches)
-    # The change comes first: a denial must not depend on whether the branch exists.
-    call.authorize(Action.CHANGE, branch)
-    if is_missing and asked.from_ is not None:
-        call.authorize(Action.BRANCH_CREATE, asked.from_, branch)
-        call.authorize(Action.READ, asked.from_)
-    if is_missing and asked.from_ is None:
+    known = await call.read(call.served.graph.list_branches)
+    call.gate.load(call.access, branch, asked.from_, lambda: known)
+    if branch not in known and asked.from_ is None:
         raise NotFound(
             f"there is no branch '{branch}'", hint="name the branch to create it from in `from`"
         )
@@ -122,14 +119,14 @@ async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadR
 async def export(call: Call) -> Response:
     """The entities of a branch, all of one commit, in the form that the caller accepts."""
     asked = await call.document(ExportRequest)
-    graph, branch = call.served.graph, asked.branch or MAIN_BRANCH
-    snapshot = await call.authorize_read(branch, asked.snapshot, Action.EXPORT)
+    graph, branch = call.graph, asked.branch or MAIN_BRANCH
+    await call.read(exported_commit, graph, branch, asked.snapshot)  # a denial takes no slot
     in_arrow = wants_arrow(call)
     return await stream_response(
         call,
         lambda: graph.export(
             branch=branch,
-            snapshot=snapshot,
+            snapshot=asked.snapshot,
             types=asked.type_names or None,
             format="arrow" if in_arrow else "jsonl",
         ),
@@ -140,32 +137,14 @@ async def export(call: Call) -> Response:
 async def table(call: Call) -> Response:
     """The rows of one type as an Arrow stream, all of one commit."""
     asked = await call.document(TableRequest)
-    snapshot = await _table_commit(call, asked)
-    found = await call.read(
-        call.served.graph.table,
-        asked.type,
-        columns=asked.columns,
-        where=asked.where,
-        branch=None if snapshot is not None else asked.branch,
-        snapshot=snapshot,
-    )
+    rows: Any = {"columns": asked.columns, "where": asked.where}
+    if asked.branch is not None and asked.snapshot is not None:
+        work = partial(table_at, call.graph, asked.type, asked.branch, asked.snapshot, **rows)
+    else:
+        ends = {"branch": asked.branch, "snapshot": asked.snapshot}
+        work = partial(call.graph.table, asked.type, **ends, **rows)
+    found = await call.read(work)
     return await block_response(call, table_blocks(found, rows=asked.rows), ARROW_STREAM)
-
-
-async def _table_commit(call: Call, asked: TableRequest) -> str | None:
-    """The commit to read, which the caller may; None for the head of the branch.
-
-    A client asks for the columns first and then for the rows of that commit. As long as it is the
-    head of the branch that was asked for, the right to read the branch is enough.
-    """
-    if asked.branch is None or asked.snapshot is None:
-        return await call.authorize_read(asked.branch, asked.snapshot)
-    call.authorize(Action.READ, asked.branch)
-    wanted = await call.commit_named(asked.snapshot, asked.branch)
-    head = await call.read(call.served.graph.snapshot, asked.branch)
-    if head.graph_commit_id != wanted:
-        await call.authorize_commit(wanted)
-    return wanted
 
 
 HANDLERS: Handlers = {

@@ -21,7 +21,6 @@ from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
 from omnigraph.model.tables import ARROW_METADATA, ipc_blocks
-from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.generation import StoredQuery
 from omnigraph.server.responses import block_response, json_response, wants_arrow
@@ -48,15 +47,13 @@ ARROW_ROWS = 64 * 1024
 async def query(call: Call) -> Response:
     """Run a query that reads."""
     asked = await call.document(QueryRequest)
-    snapshot = await call.authorize_read(asked.branch, asked.snapshot)
-    run = partial(_read, call.served.graph, asked, snapshot, call.governor)
+    run = partial(_read, call.graph, asked, call.governor)
     return await rows_response(call, run)
 
 
 async def read(call: Call) -> Response:
     """The same for older clients; the answer does not name the commit."""
     old = await call.document(LegacyReadRequest)
-    snapshot = await call.authorize_read(old.branch, old.snapshot)
     asked = QueryRequest(
         query=old.query_source,
         name=old.query_name,
@@ -64,25 +61,21 @@ async def read(call: Call) -> Response:
         branch=old.branch,
         snapshot=old.snapshot,
     )
-    run = partial(_read, call.served.graph, asked, snapshot, call.governor)
+    run = partial(_read, call.graph, asked, call.governor)
     return await rows_response(call, run, with_commit=False)
 
 
 async def explain(call: Call) -> Response:
     """The plan of a query."""
     asked = await call.document(ExplainRequest)
-    call.authorize(Action.READ)
-    found = await call.read(call.served.graph.explain, asked.query, name=asked.name)
+    found = await call.read(call.graph.explain, asked.query, name=asked.name)
     return json_response(found)
 
 
 async def language(call: Call) -> Response:
     """What an editor asks about a text, with the schema of a branch."""
     asked = await call.document(LanguageRequest)
-    call.authorize(Action.READ)
-    if asked.branch is not None:
-        call.authorize(Action.READ, asked.branch)
-    graph = call.served.graph.on_branch(asked.branch or MAIN_BRANCH)
+    graph = call.graph.on_branch(asked.branch or MAIN_BRANCH)
     found = await call.read(
         language_answer, graph, asked.text, asked.language, asked.line, asked.column
     )
@@ -93,9 +86,7 @@ async def describe_queries(call: Call) -> Response:
     """What the queries of a text are called and take."""
     asked = await call.document(DescribeRequest)
     branch = asked.branch or MAIN_BRANCH
-    call.authorize(Action.READ)
-    call.authorize(Action.READ, branch)
-    found = await call.read(call.served.graph.on_branch(branch).describe_queries, asked.query)
+    found = await call.read(call.graph.on_branch(branch).describe_queries, asked.query)
     return json_response(QueryCatalog(found))
 
 
@@ -112,13 +103,13 @@ async def mutate_if(call: Call) -> Response:
 async def _mutate(call: Call, expected: str | None) -> Response:
     asked = await call.document(ChangeRequest)
     branch = asked.branch or MAIN_BRANCH
-    call.authorize(Action.CHANGE, branch)
+    call.gate.change("mutate", call.access, branch)
     size = len(asked.query.encode()) + len(orjson.dumps(asked.params))
     receipt = await call.write(
         branch,
         size,
         _write,
-        call.served.graph,
+        call.graph,
         asked,
         branch=branch,
         expected_head=expected,
@@ -128,14 +119,14 @@ async def _mutate(call: Call, expected: str | None) -> Response:
     return json_response(receipt)
 
 
-def _read(graph: Graph, asked: QueryRequest, snapshot: str | None, governor: Governor) -> Result:
+def _read(graph: Graph, asked: QueryRequest, governor: Governor) -> Result:
     try:
         return graph.query(
             asked.query,
             asked.params,
             name=asked.name,
             branch=asked.branch,
-            snapshot=snapshot,
+            snapshot=asked.snapshot,
             explain=asked.explain,
             governor=governor,
         )
@@ -198,7 +189,7 @@ def _json(run: Callable[[], Result], with_commit: bool) -> bytes:
 
 async def list_queries(call: Call) -> Response:
     """Every stored query, with its parameters."""
-    call.authorize(Action.READ, MAIN_BRANCH)
+    call.gate.read("queries list", call.access, MAIN_BRANCH)
     return Response(call.served.queries.catalog, media_type=JSON)
 
 
@@ -214,14 +205,13 @@ async def invoke(call: Call) -> Response:
             f"stored query '{stored.signature.name}' reads, and only commits keep a `message`",
             hint="leave `message` out",
         )
-    snapshot = await call.authorize_read(asked.branch, asked.snapshot)
     run = partial(
-        call.served.graph.query,
+        call.graph.query,
         stored.source,
         asked.params,
         name=stored.signature.name,
         branch=asked.branch,
-        snapshot=snapshot,
+        snapshot=asked.snapshot,
         governor=call.governor,
     )
     return await rows_response(call, run)
@@ -250,12 +240,12 @@ async def _invoke_mutation(
             hint="name a `branch` instead of a `snapshot`",
         )
     branch = asked.branch or MAIN_BRANCH
-    call.authorize(Action.CHANGE, branch)
+    call.gate.change("mutate", call.access, branch)
     size = len(stored.source.encode()) + len(orjson.dumps(asked.params))
     receipt = await call.write(
         branch,
         size,
-        call.served.graph.mutate,
+        call.graph.mutate,
         stored.source,
         asked.params,
         name=stored.signature.name,
@@ -270,7 +260,7 @@ async def _invoke_mutation(
 
 def _find(call: Call) -> StoredQuery:
     name = call.values["name"]
-    is_allowed = call.verdict(Action.INVOKE_QUERY).allowed
+    is_allowed = call.gate.invoke_query(call.access)
     found = call.served.queries.get(name) if is_allowed else None
     if found is None:
         raise NotFound("stored query not found")

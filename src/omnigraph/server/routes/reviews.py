@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import dropwhile, islice
 from typing import Any
 
 from starlette.responses import Response
 
-from omnigraph.errors import ChangeCursorRejected, LimitExceeded, NotFound
+from omnigraph.errors import ChangeCursorRejected, LimitExceeded
 from omnigraph.graph import Graph
-from omnigraph.model.ids import MAIN_BRANCH, is_branch_name, on_branch
+from omnigraph.graph.history import readable_commit
+from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.result import Result
-from omnigraph.model.reviews import Review, ReviewSummary, no_review
-from omnigraph.policy import Action
+from omnigraph.model.reviews import Review, ReviewSummary
 from omnigraph.review.checks import Check
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
 from omnigraph.server.call import Call, Handlers
@@ -33,7 +32,6 @@ from omnigraph.wire.requests import (
     PlanPage,
     ReplayPlanRequest,
     ReplayRequest,
-    ReplayTarget,
     ReportCheckRequest,
     ResolveRequest,
     RunChecksRequest,
@@ -50,10 +48,9 @@ async def diff(call: Call) -> Response:
     direct = call.flag_parameter("direct")
     pages: Any = {name: call.number_parameter(name) for name in ("limit", "limit_bytes")}
     images = call.flag_parameter("images")
-    target, source = await _authorize_end(call, target), await _authorize_end(call, source)
     page = await call.read(
         partial(
-            call.served.graph.diff_page,
+            call.graph.diff_page,
             target,
             source,
             direct=direct,
@@ -73,10 +70,9 @@ async def entity_history(call: Call) -> Response:
     limit = call.number_parameter("limit") or VERSIONS_DEFAULT
     if limit > VERSIONS_MAX:
         raise LimitExceeded("commits per page", VERSIONS_MAX, limit, hint="ask for less")
-    call.authorize(Action.READ, branch)
     page = await call.read(
         _history_page,
-        call.served.graph,
+        call.graph,
         (type_name, entity_id, branch),
         limit,
         call.parameter("page_token"),
@@ -104,10 +100,8 @@ async def plan_merge(call: Call) -> Response:
     """What a merge would do."""
     asked = await call.document(MergePlanRequest)
     target = asked.target or MAIN_BRANCH
-    for branch in (asked.source, target):
-        call.authorize(Action.READ, branch)
     plan = await call.read(
-        call.served.graph.plan_merge,
+        call.graph.plan_merge,
         asked.source,
         target,
         on_conflict=asked.on_conflict,
@@ -126,13 +120,12 @@ def _page(asked: PlanPage) -> dict[str, Any]:
 async def revert(call: Call) -> Response:
     """Undo a commit."""
     asked = await call.document(ReplayRequest)
-    branch, commit_id = await _replay_ends(call, asked)
-    call.authorize(Action.CHANGE, branch)
-    await call.require_readable(commit_id)
+    branch, commit_id = asked.branch or MAIN_BRANCH, call.values["commit_id"]
+    call.gate.change("revert", call.access, branch)
     receipt = await call.write(
         branch,
         BRANCH_OPERATION_BYTES,
-        call.served.graph.revert,
+        call.graph.revert,
         commit_id,
         branch=branch,
         actor=call.actor,
@@ -145,23 +138,22 @@ async def revert(call: Call) -> Response:
 async def plan_revert(call: Call) -> Response:
     """What undoing a commit would do."""
     asked = await call.document(ReplayPlanRequest)
-    branch, commit_id = await _replay_ends(call, asked)
-    call.authorize(Action.READ, branch)
-    await call.require_readable(commit_id)
-    plan = await call.read(call.served.graph.plan_revert, commit_id, branch=branch, **_page(asked))
+    branch, commit_id = asked.branch or MAIN_BRANCH, call.values["commit_id"]
+    plan = await call.read(call.graph.plan_revert, commit_id, branch=branch, **_page(asked))
     return json_response(plan)
 
 
 async def cherry_pick(call: Call) -> Response:
     """Do a commit once more on another branch."""
     asked = await call.document(ReplayRequest)
-    branch, commit_id = await _replay_ends(call, asked)
-    await call.require_readable(commit_id)
-    call.authorize(Action.CHANGE, branch)
+    branch, commit_id = asked.branch or MAIN_BRANCH, call.values["commit_id"]
+    verb = "branch cherry-pick"
+    commit_id = await call.read(readable_commit, call.graph, verb, commit_id, branch)
+    call.gate.change(verb, call.access, branch)
     receipt = await call.write(
         branch,
         BRANCH_OPERATION_BYTES,
-        call.served.graph.cherry_pick,
+        call.graph.cherry_pick,
         commit_id,
         branch,
         actor=call.actor,
@@ -174,34 +166,9 @@ async def cherry_pick(call: Call) -> Response:
 async def plan_cherry_pick(call: Call) -> Response:
     """What doing a commit once more would do."""
     asked = await call.document(ReplayPlanRequest)
-    branch, commit_id = await _replay_ends(call, asked)
-    await call.require_readable(commit_id)
-    call.authorize(Action.READ, branch)
-    plan = await call.read(call.served.graph.plan_cherry_pick, commit_id, branch, **_page(asked))
+    branch, commit_id = asked.branch or MAIN_BRANCH, call.values["commit_id"]
+    plan = await call.read(call.graph.plan_cherry_pick, commit_id, branch, **_page(asked))
     return json_response(plan)
-
-
-async def _replay_ends(call: Call, asked: ReplayTarget) -> tuple[str, str]:
-    """The branch that is written to, and the commit whose changes are replayed."""
-    branch = asked.branch or MAIN_BRANCH
-    return branch, await call.commit_named(call.values["commit_id"], branch)
-
-
-async def _authorize_end(call: Call, name: str) -> str:
-    """Let policy decide about reading one end of a diff; returns the name the engine knows."""
-    end = on_branch(name, MAIN_BRANCH)
-    if end not in await call.read(call.served.graph.list_branches):
-        try:
-            commit_id = await call.commit_named(end)
-        except NotFound:
-            # By its name alone, as for a branch that exists.
-            if is_branch_name(end):
-                call.authorize(Action.READ, end)
-            raise
-        await call.authorize_commit(commit_id)
-        return commit_id
-    call.authorize(Action.READ, end)
-    return end
 
 
 # --- change requests ------------------------------------------------------------------------------
@@ -210,30 +177,23 @@ async def _authorize_end(call: Call, name: str) -> str:
 async def list_reviews(call: Call) -> Response:
     """Change requests about branches that the caller may read."""
     state: Any = call.parameter("state") or "open"
-    call.authorize(Action.READ)
     page = await call.read(
-        call.served.graph.reviews.page_for,
-        partial(_may_read, call),
-        None if state == "all" else state,
-        call.number_parameter("limit"),
-        call.parameter("page_token"),
+        call.graph.reviews.list,
+        state=None if state == "all" else state,
+        limit=call.number_parameter("limit"),
+        page_token=call.parameter("page_token"),
     )
     return json_response(page)
-
-
-def _may_read(call: Call, *branches: str) -> bool:
-    return all(call.may(Action.READ, branch) for branch in branches)
 
 
 async def open_review(call: Call) -> Response:
     """Ask for a merge."""
     asked = await call.document(OpenReviewRequest)
     target = asked.target or MAIN_BRANCH
-    for branch in (asked.source, target):
-        call.authorize(Action.READ, branch)
+    call.gate.review("review open", call.access, asked.source, target)
     return await _told(
         call,
-        call.served.graph.reviews.open,
+        call.graph.reviews.open,
         asked.source,
         target,
         title=asked.title,
@@ -243,12 +203,10 @@ async def open_review(call: Call) -> Response:
 
 async def export_reviews(call: Call) -> Response:
     """Events of requests about branches that the caller may read."""
-    call.authorize(Action.EXPORT, MAIN_BRANCH)
     page = await call.read(
-        call.served.graph.reviews.events_for,
-        partial(_may_read, call),
-        call.parameter("page_token"),
-        call.number_parameter("limit"),
+        call.graph.reviews.export_page,
+        page_token=call.parameter("page_token"),
+        limit=call.number_parameter("limit"),
     )
     return json_response(page)
 
@@ -256,7 +214,7 @@ async def export_reviews(call: Call) -> Response:
 async def get_review(call: Call) -> Response:
     """One request."""
     review = await _readable(call)
-    return json_response(await call.read(call.served.graph.reviews.get, review.id))
+    return json_response(await call.read(call.graph.reviews.get, review.id))
 
 
 async def diff_review(call: Call) -> Response:
@@ -265,7 +223,7 @@ async def diff_review(call: Call) -> Response:
     pages: Any = {name: call.number_parameter(name) for name in ("limit", "limit_bytes")}
     review = await _readable(call)
     page = await call.read(
-        call.served.graph.reviews.diff_page,
+        call.graph.reviews.diff_page,
         review.id,
         page_token=call.parameter("page_token"),
         images=images,
@@ -281,7 +239,7 @@ async def edit_review(call: Call) -> Response:
     review = await _readable(call)
     return await _told(
         call,
-        call.served.graph.reviews.edit,
+        call.graph.reviews.edit,
         review.id,
         title=asked.title,
         description=asked.description,
@@ -292,7 +250,7 @@ async def comment_review(call: Call) -> Response:
     """Comment on a request."""
     asked = await call.document(CommentRequest)
     review = await _readable(call)
-    return await _told(call, call.served.graph.reviews.comment, review.id, **asked.model_dump())
+    return await _told(call, call.graph.reviews.comment, review.id, **asked.model_dump())
 
 
 async def resolve_comment(call: Call) -> Response:
@@ -301,7 +259,7 @@ async def resolve_comment(call: Call) -> Response:
     review = await _readable(call)
     return await _told(
         call,
-        call.served.graph.reviews.resolve,
+        call.graph.reviews.resolve,
         review.id,
         call.values["comment_id"],
         resolved=asked.resolved,
@@ -314,7 +272,7 @@ async def review_review(call: Call) -> Response:
     review = await _readable(call)
     return await _told(
         call,
-        call.served.graph.reviews.review,
+        call.graph.reviews.review,
         review.id,
         asked.verdict,
         text=asked.text,
@@ -332,7 +290,7 @@ async def check_review(call: Call) -> Response:
         return stored_check(call.served, check, head, limits(check.timeout_seconds))
 
     checks = call.served.checks
-    run_checks = call.served.graph.reviews.run_checks
+    run_checks = call.graph.reviews.run_checks
     return await _told(call, run_checks, review.id, checks, run, again=asked.again)
 
 
@@ -340,10 +298,10 @@ async def report_check(call: Call) -> Response:
     """Take the result of another program's check."""
     asked = await call.document(ReportCheckRequest)
     review = await _readable(call)
-    call.authorize(Action.CHECK_REPORT, review.source)
+    call.gate.check_report("review check report", call.access, review.source)
     return await _told(
         call,
-        call.served.graph.reviews.report_check,
+        call.graph.reviews.report_check,
         review.id,
         call.values["name"],
         asked.state,
@@ -357,52 +315,40 @@ async def merge_review(call: Call) -> Response:
     """Merge a request, and delete its source afterwards if that is wanted and allowed."""
     asked = await call.document(MergeReviewRequest)
     review = await _readable(call)
-    call.authorize(Action.BRANCH_MERGE, review.source, review.target, reviewed=True)
-    verdict = None
-    if asked.delete_branch:
-        verdict = call.verdict(Action.BRANCH_DELETE, None, review.source)
+    call.gate.review_merge(call.access, review.source, review.target)
     merged = await call.write(
         review.target,
         BRANCH_OPERATION_BYTES,
-        call.served.graph.reviews.merge,
+        call.graph.reviews.merge,
         review.id,
         on_conflict=asked.on_conflict,
         on_conflict_of=asked.on_conflict_of,
         granularity=asked.granularity,
         engine="local",
-        delete_branch=verdict is not None and verdict.allowed,
+        delete_branch=asked.delete_branch or False,
         message=asked.message,
         actor=call.actor,
         operation_id=call.key,
     )
     call.services.reviews_touched.set()
-    if verdict is not None and not verdict.allowed:
-        refused = replace(merged.merge, branch_deleted=False, branch_delete_error=verdict.message)
-        merged = replace(merged, merge=refused)
     return json_response(merged)
 
 
 async def close_review(call: Call) -> Response:
     """Close a request."""
     review = await _readable(call)
-    return await _told(call, call.served.graph.reviews.close, review.id)
+    return await _told(call, call.graph.reviews.close, review.id)
 
 
 async def reopen_review(call: Call) -> Response:
     """Open a request again."""
     review = await _readable(call)
-    return await _told(call, call.served.graph.reviews.reopen, review.id)
+    return await _told(call, call.graph.reviews.reopen, review.id)
 
 
 async def _readable(call: Call) -> ReviewSummary:
     """The request of the path; one about branches that the caller may not read is not found."""
-    id = call.values["review_id"]
-    found = await call.read(call.served.graph.reviews.summary, id)
-    if not all(
-        call.verdict(Action.READ, branch).allowed for branch in (found.source, found.target)
-    ):
-        raise no_review(id)
-    return found
+    return await call.read(call.graph.reviews.summary, call.values["review_id"])
 
 
 async def _told(call: Call, work: Callable[..., Review], *args: Any, **options: Any) -> Response:

@@ -9,6 +9,7 @@ from functools import partial
 from starlette.responses import Response
 
 from omnigraph.errors import Conflict
+from omnigraph.graph.gate import Question
 from omnigraph.graph.reading import require_compiling
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import SchemaPlan
@@ -16,7 +17,6 @@ from omnigraph.model.upkeep import GraphStats
 from omnigraph.policy import Action
 from omnigraph.policy.bundle import SCOPE_KEYS
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
-from omnigraph.server.auth import Question
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.generation import Served
 from omnigraph.server.responses import json_response
@@ -28,42 +28,37 @@ from omnigraph.wire.requests import SchemaApplyRequest, SchemaRebaseRequest, Sch
 async def get_schema(call: Call) -> Response:
     """The schema of a branch."""
     branch = call.branch_parameter()
-    call.authorize(Action.READ)
-    if branch is not None:
-        call.authorize(Action.READ, branch)
-    graph = call.served.graph.on_branch(branch or MAIN_BRANCH)
+    graph = call.graph.on_branch(branch or MAIN_BRANCH)
     return json_response(SchemaSource(await call.read(lambda: graph.schema_source)))
 
 
 async def describe_schema(call: Call) -> Response:
     """The types of a branch or commit."""
     branch, snapshot = call.branch_parameter(), call.parameter("snapshot")
-    call.authorize(Action.READ)
-    snapshot = await call.authorize_read(branch, snapshot)
-    describe = call.served.graph.describe_schema
+    describe = call.graph.describe_schema
     return json_response(await call.read(describe, branch=branch, snapshot=snapshot))
 
 
 async def get_permissions(call: Call) -> Response:
     """What the caller may do with a branch."""
     branch = call.branch_parameter() or MAIN_BRANCH
-    gate, actor = call.gate, call.actor
+    gate, access = call.gate, call.access
 
     def may(action: Action) -> bool:
         if action is Action.BRANCH_CREATE:
-            return gate.allows_somewhere(actor, action)
+            return gate.allows_somewhere(access, action)
         is_target = action in SCOPE_KEYS["target_branch_scope"]
         asked = Question(action, None, branch) if is_target else Question(action, branch)
-        return gate.decide(actor, asked).allowed
+        return gate.allows(access, asked)
 
     allowed = tuple(each.value for each in Action if each.kind == "graph" and may(each))
-    return json_response(Permissions(actor, branch, allowed))
+    return json_response(Permissions(call.actor, branch, allowed))
 
 
 async def apply_schema(call: Call) -> Response:
     """Bring the graph to another schema, unless a cluster is in charge of it."""
     asked = await call.document(SchemaApplyRequest)
-    call.authorize(Action.SCHEMA_APPLY, None, MAIN_BRANCH)
+    call.gate.schema_apply(call.access)
     if not call.services.config.applies_schemas:
         raise Conflict(
             "the schema of this graph belongs to its cluster",
@@ -73,7 +68,7 @@ async def apply_schema(call: Call) -> Response:
     receipt = await call.write(
         MAIN_BRANCH,
         size,
-        call.served.graph.apply_schema,
+        call.graph.apply_schema,
         asked.schema_source,
         allow_data_loss=asked.allow_data_loss,
         actor=call.actor,
@@ -92,7 +87,7 @@ async def rebase_schema(call: Call) -> Response:
     """Bring a branch to the schema of main."""
     asked = await call.document(SchemaRebaseRequest)
     rebase = partial(
-        call.served.graph.rebase_schema,
+        call.graph.rebase_schema,
         asked.branch,
         allow_data_loss=asked.allow_data_loss,
         dry_run=asked.dry_run,
@@ -100,18 +95,15 @@ async def rebase_schema(call: Call) -> Response:
         operation_id=call.key,
     )
     if asked.dry_run:
-        call.authorize(Action.READ)
-        call.authorize(Action.READ, asked.branch)
         return json_response(await call.read(rebase))
-    call.authorize(Action.SCHEMA_APPLY, None, asked.branch)
+    call.gate.schema_rebase(call.access, asked.branch)
     return json_response(await call.write(asked.branch, BRANCH_OPERATION_BYTES, rebase))
 
 
 async def plan_schema(call: Call) -> Response:
     """The steps to another schema."""
     asked = await call.document(SchemaRequest)
-    call.authorize(Action.READ)
-    graph = call.served.graph
+    graph = call.graph
     planned = await call.read(
         graph.plan_schema, asked.schema_source, allow_data_loss=asked.allow_data_loss
     )
@@ -123,9 +115,7 @@ async def plan_schema(call: Call) -> Response:
 async def get_stats(call: Call) -> Response:
     """A branch and the graph around it in numbers."""
     branch = call.branch_parameter() or MAIN_BRANCH
-    call.authorize(Action.READ)
-    call.authorize(Action.READ, branch)
-    found = await call.read(call.served.graph.stats, branch)
+    found = await call.read(call.graph.stats, branch)
     # The owner of a session on this machine runs the commands as they are.
     is_owned = call.services.config.owner is not None
     return json_response(found if is_owned else _by_graph_id(found, call.served))
@@ -148,8 +138,7 @@ def _by_graph_id(stats: GraphStats, served: Served) -> GraphStats:
 async def get_snapshot(call: Call) -> Response:
     """What a branch holds at its head."""
     branch = call.branch_parameter() or MAIN_BRANCH
-    call.authorize(Action.READ, branch)
-    found = await call.read(call.served.graph.snapshot, branch)
+    found = await call.read(call.graph.snapshot, branch)
     return json_response(found)
 
 

@@ -12,10 +12,12 @@ from starlette.routing import Route
 
 from omnigraph import __version__
 from omnigraph.errors import Denied, TooManyRequests, Unauthenticated
+from omnigraph.graph.gate import Question
+from omnigraph.graph.opened import gate_of
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, MAIN_BRANCH
 from omnigraph.model.upkeep import BlockedBranch
 from omnigraph.policy import Action
-from omnigraph.server.auth import Question, RuntimeState
+from omnigraph.server.auth import RuntimeState
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.config import OwnHosts
 from omnigraph.server.generation import Served
@@ -48,7 +50,7 @@ async def ready(call: Call) -> Response:
         is_known = False  # a probe is answered all the same
     shown = [each for each in blocked if is_known and _may_read(call, *each)]
     is_open = generation.state is RuntimeState.OPEN
-    may_list = is_open or (is_known and call.may(Action.GRAPH_LIST))
+    may_list = is_open or (is_known and call.may_list_graphs())
     found = Ready(
         "draining" if call.is_draining else "degraded" if blocked else "ready",
         len(generation.graphs),
@@ -64,7 +66,7 @@ async def ready(call: Call) -> Response:
 
 def _may_read(call: Call, served: Served, found: BlockedBranch) -> bool:
     question = Question(Action.READ, found.branch or MAIN_BRANCH)
-    return served.gate.decide(call.actor, question).allowed
+    return gate_of(served.graph).allows(call.access, question)
 
 
 def _block(served: Served, found: BlockedBranch) -> ServedBlock:
@@ -124,7 +126,7 @@ def metrics_response(metrics: Metrics) -> Response:
 
 async def list_graphs(call: Call) -> Response:
     """The graphs served here, by id."""
-    call.authorize(Action.GRAPH_LIST)
+    call.require_graph_list()
     graphs = call.generation.graphs
     listed = (ServedGraph(graph_id, call.address_of(graph_id)) for graph_id in sorted(graphs))
     return json_response(GraphList(tuple(listed)))

@@ -24,6 +24,7 @@ _UPKEEP = "storage is maintained by its operator, with the command line"
 _IN_PROCESS = "it needs the storage in this process"
 NOT_SERVED: Mapping[str, str] = {
     "accepted_ir": "the compiled schema is a value of this process; `schema_source` is its text",
+    "acting_as": "the token says who acts",
     "auto_optimize": "upkeep in the background belongs to the handle of the server",
     "blocked_branches": "`GET /readyz` of the server lists them",
     "cleanup": _UPKEEP,

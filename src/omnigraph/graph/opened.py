@@ -76,6 +76,8 @@ class OpenGraph:
     ) -> None:
         self.kernel = kernel
         self.gate = Gate(policy, read_only=read_only, bypassed=self._record_bypass)
+        self.is_ungated = policy is None
+        """Whether no policy decides about it."""
         self.path = WritePath(kernel)
         self.limits = WriteLimits.from_environment(os.environ)
         self.external = ExternalBlobs.below(external_blobs, self.limits.bytes_max)
@@ -314,9 +316,15 @@ class Handle:
 
     # --- what a verb reads, decided ---------------------------------------------------------------
 
+    @property
+    def _reads_freely(self) -> bool:
+        """Whether there is nothing to ask the gate, and nobody to be told."""
+        return self._opened.is_ungated and not self._access.is_served
+
     def _may_read(self, verb: str, branch: str | None = None) -> None:
         """Ask the gate about reading a branch, or the graph as a whole; raises `PolicyDenied`."""
-        self._opened.gate.read(verb, self._access, branch)
+        if not self._reads_freely:
+            self._opened.gate.read(verb, self._access, branch)
 
     def _read_target(
         self,
@@ -336,7 +344,8 @@ class Handle:
             )
         if snapshot is None:
             target = self._branch_of(branch)
-            self._opened.gate.read(verb, self._access, target, action)
+            if not self._reads_freely:
+                self._opened.gate.read(verb, self._access, target, action)
             return ReadTarget(target)
         return ReadTarget(None, self._read_commit(verb, snapshot, None, action))
 

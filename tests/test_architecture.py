@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, str] = {
     "commit": "errors model syntax effects schema query storage",
     "branching": "errors model syntax effects schema storage commit",
     "upkeep": "errors model effects schema storage commit copies",
-    "copies": "errors model effects storage commit",
+    "copies": "errors model effects storage commit branching",
     "review": "errors model effects strict_yaml storage commit branching",
     "engines": "errors model schema query storage",
     "engines.local": "errors model syntax schema query storage views engines",

@@ -153,7 +153,7 @@ def test_every_command_declares_its_capability():
         "scrub",
         "doctor",
     ]
-    direct += ["recover", "clone"]
+    direct += ["recover", "clone", "push", "pull"]
     direct += ["pipeline init", "pipeline validate", "pipeline plan", "pipeline run"]
     direct += ["schema check", "schema plan", "recovery list"]
     direct += [f"backup {verb}" for verb in ("create", "verify", "restore", "list", "prune")]

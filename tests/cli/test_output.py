@@ -192,6 +192,8 @@ WORKING = {
     "doctor": ["{graph}"],
     "scrub": ["{graph}"],
     "clone": ["{graph}", "{folder}/new.omni"],
+    "push": ["{graph}", "{origin}"],
+    "pull": ["{graph}", "{origin}"],
     "repair": ["{graph}"],
     "stats": ["{graph}"],
     "policy explain": ["--file", POLICY, "--actor", "act-bo", "--action", "read"],
@@ -247,6 +249,8 @@ FAILING = {
     "doctor": ["missing"],
     "scrub": ["missing"],
     "clone": ["missing", "{folder}/new.omni"],
+    "push": ["{graph}", "missing"],
+    "pull": ["{graph}", "missing"],
     "repair": ["missing"],
     "stats": ["missing"],
     "policy explain": ["--file", "missing.yaml", "--actor", "act-bo", "--action", "read"],
@@ -297,7 +301,9 @@ def filled(run, full_graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         text = " ".join(arguments)
         plain, blobs = tmp_path / "plain.omni", tmp_path / "blobs.omni"
         docs = tmp_path / "docs.omni"
-        commit = None
+        commit, origin = None, tmp_path / "origin.omni"
+        if "{origin}" in text:
+            run("clone", full_graph, origin)
         if "old" in text:
             run("branch", "create", "old", "--uri", full_graph)
         if "v0" in text:
@@ -321,6 +327,7 @@ def filled(run, full_graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                 blobs=blobs,
                 docs=docs,
                 commit=commit,
+                origin=origin,
             )
             for each in arguments
         ]

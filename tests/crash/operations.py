@@ -235,6 +235,11 @@ def _optimize() -> Operation:
     return Operation(_on_graph(lambda graph: graph.optimize().graph_commit_id), lambda model: None)
 
 
+def _push(root: str) -> object:
+    """Bring the commits of a clone that lies beside a graph to it."""
+    return open_graph(Path(root).with_name("clone.omni")).push(root).to_dict()
+
+
 def _branch_merge() -> Operation:
     """Branch `old` into main. Both have moved, and the branch deletes, updates and inserts."""
 
@@ -422,6 +427,7 @@ OPERATIONS = {
     "cleanup": _cleanup(),
     "lease-and-die": _lease_and_die(),
     "branch-merge": _branch_merge(),
+    "push": Operation(_push, lambda model: None),
     "branch-merge-into": _branch_merge_into(),
     "recover": _recover(),
     "recover-patiently": _recover_patiently(),

@@ -57,6 +57,14 @@ class Write:
     """The branch it takes data from, which the actor has to be able to read."""
 
 
+def cloned(graph: og.Graph) -> Path:
+    """A clone of a graph, made beside it once."""
+    place = Path(graph.uri).with_name("clone.omni")
+    if not place.exists():
+        graph.clone(place)
+    return place
+
+
 def head(graph: og.Graph, branch: str) -> str:
     return graph.list_commits(branch)[0].graph_commit_id
 
@@ -126,6 +134,17 @@ WRITES = [
         "review",
         "side",
         "review",
+    ),
+    Write(
+        "pull",
+        lambda g, a: g.pull(cloned(g), branch="side", actor=a),
+        "branch_merge",
+        "side",
+        "side",
+        "side",
+    ),
+    Write(
+        "push", lambda g, a: g.push(cloned(g), branch="review", actor=a), "read", branch="review"
     ),
     Write(
         "apply_schema",

@@ -101,7 +101,10 @@ class TableDelta:
         return not len(self.changes)
 
     def where_now(self, ids: pa.ChunkedArray, before: Positions) -> Positions:
-        """Where entities that did not change lie in the newer version."""
+        """Where entities that did not change lie in the newer version.
+
+        ``before`` says where they lie in the older one.
+        """
         positions = positions_in(self.before.handle, before, self.after.handle)
         moved = np.flatnonzero(positions == NOWHERE)
         if len(moved):
@@ -177,7 +180,7 @@ class Candidates:
         self, left: pa.Table, right: pa.Table, at_left: Positions, at_right: Mask
     ) -> Mask:
         """Which pairs were not written by one and the same version, as far as that is known."""
-        if self.before.entry.ref != self.after.entry.ref:
+        if ref_of(self.before) != ref_of(self.after):
             return np.ones(len(at_left), np.bool_)
         # Not by order: a table that was put back has older rows in a newer version.
         mine = _numbers(left[UPDATED_AT])[at_left]
@@ -233,9 +236,14 @@ def id_ranges(tables: Sequence[pa.Table], bytes_max: int) -> Iterator[IdRange]:
         yield IdRange(low, high)
 
 
-def pin(rows: TableRows) -> tuple[str | None, int]:
+def ref_of(rows: TableRows) -> tuple[str, str | None]:
+    """The line of versions that a snapshot shows one of, which is of one graph."""
+    return rows.root_uri, rows.entry.ref
+
+
+def pin(rows: TableRows) -> tuple[str, str | None, int]:
     """Which version of its table a snapshot shows."""
-    return rows.entry.ref, rows.entry.version
+    return *ref_of(rows), rows.entry.version
 
 
 def _alone(rows: pa.Table, mask: Mask, op: int) -> Changes:

@@ -80,6 +80,8 @@ class Sides:
     schema: MigrationPlan = NO_STEPS
     """What the target's schema has more than the source's: base and source are read as if they had
     it."""
+    base_there: SnapshotReader | None = None
+    """The base as the graph of the target has it, if the source is of another graph."""
 
     def plan(
         self, types: Iterable[PlannedType] = (), conflicts: Iterable[MergeConflict] = ()
@@ -181,6 +183,7 @@ def merge_types(
             TableRows(sides.base, type),
             TableRows(sides.source, type),
             TableRows(sides.target.reader, type),
+            None if sides.base_there is None else TableRows(sides.base_there, type),
         )
         for type in ordered_types(catalog)
     ]

@@ -61,6 +61,11 @@ class TableRows:
         return self.reader.snapshot.table(self.key)
 
     @property
+    def root_uri(self) -> str:
+        """The graph it is of."""
+        return self.reader.root_uri
+
+    @property
     def handle(self) -> Handle:
         """The table at that version."""
         return self.reader.handle(self.key)

@@ -26,6 +26,7 @@ from omnigraph.branching.delta import (
     TableDelta,
     id_ranges,
     pin,
+    ref_of,
 )
 from omnigraph.branching.moments import no_type
 from omnigraph.branching.spill import CollectedRows, Spill
@@ -45,7 +46,7 @@ from omnigraph.model.arrow import ID
 from omnigraph.model.merging import ConflictKind, ConflictPolicy, MergeGranularity
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.storage.fragments import Positions
-from omnigraph.storage.row_places import added_rows
+from omnigraph.storage.row_places import added_rows, positions_of
 from omnigraph.syntax.suggest import did_you_mean
 
 POLICIES: tuple[str, ...] = get_args(ConflictPolicy)
@@ -265,6 +266,14 @@ class TypeSides:
     base: TableRows
     source: TableRows
     target: TableRows
+    base_there: TableRows | None = None
+    """The base as the graph of the target has it, if the source is of another graph. What each side
+    changed is then found within its own graph, where versions share files."""
+
+    @property
+    def base_of_target(self) -> TableRows:
+        """The base that the target is compared with."""
+        return self.base_there or self.base
 
     def without_reading(self) -> MergedRows | None:
         """What the merge does, where the metadata of the tables says it; None where ids decide.
@@ -273,10 +282,9 @@ class TypeSides:
         target did not change it, and the source only added fragments, those are new entities: the
         base has none of their ids, and neither has the target.
         """
-        at_base, at_target = pin(self.base), pin(self.target)
-        if pin(self.source) in (at_base, at_target):
+        if pin(self.source) in (pin(self.base), pin(self.target)):
             return MergedRows(is_adopted=False)
-        if at_base != at_target:
+        if pin(self.base_of_target) != pin(self.target):
             return None
         added = added_rows(self.base.handle, self.source.handle)
         return None if added is None else MergedRows(taken=added)
@@ -287,8 +295,8 @@ class TypeSides:
 
         Each with the other one: base and source, source and base, base and target, target and base.
         """
-        base, source, target = self.base, self.source, self.target
-        return (base, source), (source, base), (base, target), (target, base)
+        base, there, source, target = self.base, self.base_of_target, self.source, self.target
+        return (base, source), (source, base), (there, target), (target, there)
 
     def merged(self, rules: ConflictRules, spill: Spill) -> MergedRows:
         """Bring what the source changed since the base to the target."""
@@ -296,7 +304,7 @@ class TypeSides:
         if known is not None:
             return known
         theirs = Candidates.of(self.base, self.source, spill)
-        ours = Candidates.of(self.base, self.target, spill)
+        ours = Candidates.of(self.base_of_target, self.target, spill)
         return self.merged_among(theirs, ours, rules, spill)
 
     def merged_among(
@@ -327,6 +335,7 @@ class _Merge:
 
     def __init__(self, sides: TypeSides, rules: ConflictRules, spill: Spill) -> None:
         self._base, self._source, self._target = sides.base, sides.source, sides.target
+        self._is_from_elsewhere = ref_of(sides.base)[0] != ref_of(sides.base_of_target)[0]
         self._rules = rules.of_type(sides.source.type.name)
         self._by_property = rules.granularity == "property"
         self._parts: list[MergedRows] = []
@@ -358,11 +367,24 @@ class _Merge:
         self._parts.append(
             MergedRows(
                 taken=free.after[free.ops != DELETE],
-                replaced=ours.where_now(updated.ids, updated.before),
-                removed=ours.where_now(deleted.ids, deleted.before),
+                replaced=self._where_now(updated, ours),
+                removed=self._where_now(deleted, ours),
                 removed_ids=deleted.ids,
             )
         )
+
+    def _where_now(self, changes: Changes, ours: TableDelta) -> Positions:
+        """Where entities that the target did not change lie in it."""
+        if not self._is_from_elsewhere:
+            return ours.where_now(changes.ids, changes.before)
+        ids = changes.ids.combine_chunks()
+        positions = positions_of(self._target.handle, ids)
+        found = [part[ID] for part in self._target.columns_of(positions, [ID])]
+        at = pc.index_in(ids, value_set=pa.chunked_array(found, pa.string()))
+        if at.null_count:
+            raise InternalError(f"{self._target.key} does not have the rows of its own history")
+        now: Positions = positions[at.to_numpy()]
+        return now
 
     def _mix(self, contested: Contested) -> Contested:
         """Join edits of the same entities property by property; returns what cannot be joined."""

@@ -59,7 +59,8 @@ class TypeMerge:
     def of(cls, sides: TypeSides, rows: MergedRows) -> TypeMerge:
         """Find the fragments that are taken as a whole."""
         source, target = sides.source, sides.target
-        if not len(rows.taken) or not source.reader.columns(source.key).is_same:
+        is_of_target = source.root_uri == target.root_uri
+        if not (len(rows.taken) and is_of_target and source.reader.columns(source.key).is_same):
             return cls(sides, rows, rest=rows.taken)
         whole, rest = whole_fragments(source.handle, rows.taken, target.handle)
         return cls(sides, rows, tuple(whole), rest)

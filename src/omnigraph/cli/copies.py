@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
+from omnigraph.cli.addressing import actor_of
+from omnigraph.cli.branch import GranularityOption
 from omnigraph.cli.failures import ExitCode
 from omnigraph.cli.help import Commands, FileCommand
-from omnigraph.cli.options import ConfirmFlag, JsonFlag, argument, option
+from omnigraph.cli.options import (
+    DEFAULT_BRANCH,
+    ConfirmFlag,
+    GlobalFlag,
+    JsonFlag,
+    MessageOption,
+    argument,
+    branch_name,
+    one_of,
+    option,
+)
 from omnigraph.cli.output import Line, Styled, counted, moment, output_of, table
+from omnigraph.model.merging import ConflictPolicy, MergeGranularity
+
+if TYPE_CHECKING:
+    from omnigraph.copies.receipts import TransferReceipt
 
 BACKUP = Commands(
     "backup",
@@ -28,7 +44,28 @@ CopiedBranchOption = Annotated[
 ]
 BackupOption = Annotated[str | None, option("--backup", "ID", "this backup instead of the newest")]
 VerifiedOption = Annotated[str | None, option("--backup", "ID", "this backup instead of all")]
+GraphArgument = Annotated[str, argument("GRAPH", "this graph: a folder or s3://bucket/prefix")]
+PushedToArgument = Annotated[str, argument("DST", "the graph that gets the commits")]
+PulledFromArgument = Annotated[str, argument("SRC", "the graph that has the commits")]
+BroughtBranchOption = Annotated[
+    str, option("--branch", "NAME", "the branch; main by default", check=branch_name)
+]
+BroughtConflictOption = Annotated[
+    str,
+    option(
+        "--on-conflict",
+        "fail|source|target",
+        "who wins where both graphs changed an entity; fail by default",
+        check=one_of(get_args(ConflictPolicy)),
+    ),
+]
 KeepOption = Annotated[int, option("--keep", "N", "how many of the newest backups stay", min=1)]
+
+
+class TransferCommand(FileCommand):
+    """A command that brings commits from one graph in storage to another."""
+
+    takes = frozenset({GlobalFlag.ACTOR})
 
 
 @BACKUP.add(FileCommand)
@@ -180,6 +217,82 @@ def clone(
     output_of(ctx).show(
         receipt, [(Styled(f"{receipt.uri} has {_heads(receipt.heads)}", "bold green"),)], json=json
     )
+
+
+@COMMANDS.add(TransferCommand)
+def push(  # noqa: PLR0917 - what a command takes, typer takes by position
+    ctx: typer.Context,
+    graph: GraphArgument,
+    destination: PushedToArgument,
+    branch: BroughtBranchOption = DEFAULT_BRANCH,
+    on_conflict: BroughtConflictOption = "fail",
+    granularity: GranularityOption = "entity",
+    message: MessageOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Bring the commits of a branch to the graph that this one was cloned from, or to a clone.
+
+    Each new commit is made there with its id, author and time. Where both graphs have gone on, the
+    two heads are merged there; conflicts change nothing and exit with 1. A branch that is not there
+    yet is made. Repeated, it goes on where it stopped.
+
+    omnigraph push team.omni s3://lake/team.omni
+    omnigraph push team.omni s3://lake/team.omni --branch agent/42 --message "reviewed"
+    """
+    from omnigraph.graph import open_graph
+
+    receipt = open_graph(graph).push(
+        destination,
+        branch=branch,
+        on_conflict=cast(ConflictPolicy, on_conflict),
+        granularity=cast(MergeGranularity, granularity),
+        actor=actor_of(ctx),
+        message=message,
+    )
+    output_of(ctx).show(receipt, _transfer_lines(receipt), json=json)
+
+
+@COMMANDS.add(TransferCommand)
+def pull(  # noqa: PLR0917 - what a command takes, typer takes by position
+    ctx: typer.Context,
+    graph: GraphArgument,
+    source: PulledFromArgument,
+    branch: BroughtBranchOption = DEFAULT_BRANCH,
+    on_conflict: BroughtConflictOption = "fail",
+    granularity: GranularityOption = "entity",
+    message: MessageOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Bring the commits of a branch from the graph that this one was cloned from, or from a clone.
+
+    As `push`, in the other direction: nothing is written to the source. Of two conflicting changes
+    of an entity, `--on-conflict source` takes that of the source.
+
+    omnigraph pull team.omni s3://lake/team.omni
+    omnigraph pull team.omni s3://lake/team.omni --on-conflict source
+    """
+    from omnigraph.graph import open_graph
+
+    receipt = open_graph(graph).pull(
+        source,
+        branch=branch,
+        on_conflict=cast(ConflictPolicy, on_conflict),
+        granularity=cast(MergeGranularity, granularity),
+        actor=actor_of(ctx),
+        message=message,
+    )
+    output_of(ctx).show(receipt, _transfer_lines(receipt), json=json)
+
+
+def _transfer_lines(receipt: TransferReceipt) -> Iterator[Line]:
+    if receipt.outcome == "already_up_to_date":
+        yield (Styled(f"{receipt.branch} is up to date", "bold green"),)
+    elif receipt.outcome == "merged":
+        yield (Styled(f"{receipt.branch} had gone on at both: merged", "bold green"),)
+    else:
+        done = f"{counted(len(receipt.commits), 'commit')} of {receipt.branch} brought"
+        yield (Styled(done, "bold green"),)
+    yield (f"{receipt.destination} is at {receipt.head}",)
 
 
 def _heads(heads: Mapping[str, str]) -> str:

@@ -31,6 +31,8 @@ NOT_SERVED: Mapping[str, str] = {
     "clone": _UPKEEP,
     "compute": _IN_PROCESS,
     "create_backup": _UPKEEP,
+    "push": _UPKEEP,
+    "pull": _UPKEEP,
     "embed": "a provider is asked by the operator of the storage, with the command line",
     "ensure_indices": _UPKEEP,
     "entity_at": "values would lose their types in JSON; `query` returns them in Arrow",

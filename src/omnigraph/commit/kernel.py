@@ -364,10 +364,13 @@ class Kernel:
             actor_id=intent.actor_id,
             commit_id=commit_id,
         )
+        started_at, brought = lineage.created_at, intent.brought
+        if brought is not None:
+            lineage = replace(lineage, commit_id=brought.commit_id, created_at=brought.created_at)
         return CommitPlan(
             attempt_id=attempt_id,
             writer_kind=intent.writer_kind,
-            started_at=lineage.created_at,
+            started_at=started_at,
             actor_id=intent.actor_id,
             branch=branch.branch,
             ref=branch.where.ref,

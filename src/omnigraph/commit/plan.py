@@ -190,6 +190,8 @@ class Intent:
     """The commit whose content a merge brings in."""
     message: str | None = None
     """The caller's reason for the write."""
+    brought: CommitRow | None = None
+    """The commit as another graph has it: this one gets its id and time as well."""
 
     @property
     def receipt_with_message(self) -> Mapping[str, Any] | None:

@@ -43,12 +43,15 @@ COMMIT_KINDS: Mapping[SidecarKind, tuple[CommitKind, ...]] = {
     "Load": ("load",),
     "SchemaApply": ("schema",),
     "SchemaRebase": ("schema",),
-    "BranchMerge": ("merge", "mutation"),
+    "BranchMerge": ("merge", "mutation", "load", "maintenance", "repair", "recovery"),
     "EnsureIndices": ("maintenance",),
     "Optimize": ("maintenance",),
     "Recovery": ("recovery",),
 }
-"""The commits an operation of a kind makes; a revert or a cherry-pick runs as a merge."""
+"""The commits an operation of a kind makes.
+
+A revert or a cherry-pick runs as a merge, and so does a commit that is brought from another graph.
+"""
 
 
 def read_sidecar(name: str, content: bytes) -> CommitPlan:

@@ -152,7 +152,9 @@ class WriteAttempt:
         if self._intent.commit_kind != "maintenance":
             every = self._kernel.settings.manifest_compact_every
             maintain_manifest(self._capture.branch, every, self._kernel.ids.ulid)
-            self._compact_tables(lease)
+            if self._intent.brought is None:
+                # A commit of our own among those that are brought would make the two graphs differ.
+                self._compact_tables(lease)
         return commit
 
     def _read_state(self) -> None:

@@ -30,7 +30,7 @@ from omnigraph.storage.digests import (
     encode_listing,
     listing_name,
 )
-from omnigraph.storage.layout import MANIFEST, RESTORING
+from omnigraph.storage.layout import MANIFEST, RESTORING, SCHEMA_OBJECTS
 from omnigraph.storage.publisher import place_registry
 
 THREADS = 4
@@ -66,7 +66,9 @@ def place(image: Image, chunks: Chunks, target: Kernel, claim: dict[str, str]) -
     last = [name for name in image.files if name.startswith(f"{MANIFEST}/_versions/")]
     first = [partial(work.put, name) for name in image.files if name not in last]
     copied = [*concurrently(*first, threads=True, work_max=THREADS), *map(work.put, last)]
-    store.write(listing_name(RESTORED), encode_listing(work.digests))
+    # The files of the accepted schema are replaced when it changes; they name their own hash.
+    kept = {name: each for name, each in work.digests.items() if name not in SCHEMA_OBJECTS}
+    store.write(listing_name(RESTORED), encode_listing(kept))
     place_registry(target.manifest, target.root.uri, image.heads)
     _require_heads(image, target)
     store.delete(RESTORING)

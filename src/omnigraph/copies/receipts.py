@@ -25,6 +25,24 @@ class CopyReceipt(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
+class TransferReceipt(JsonObject):
+    """What `push` or `pull` brought from one graph to another."""
+
+    verb: str
+    source: str
+    destination: str
+    branch: str
+    outcome: str
+    """`already_up_to_date`, `fast_forward` or `merged`."""
+    head: str
+    """The newest commit of the branch at the destination."""
+    commits: tuple[str, ...]
+    """The commits that were made there, oldest first; of a merge, that one."""
+    branch_created: bool
+    """Whether the destination did not have the branch."""
+
+
+@dataclass(frozen=True, slots=True)
 class BackupInfo(JsonObject):
     """One finished backup."""
 

@@ -196,6 +196,8 @@ class Graph(Handle):
     scrub = upkeep.scrub
     create_backup = upkeep.create_backup
     clone = upkeep.clone
+    push = upkeep.push
+    pull = upkeep.pull
     stats = upkeep.stats
     recover = upkeep.recover
     list_recoveries = upkeep.list_recoveries

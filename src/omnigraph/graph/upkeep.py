@@ -7,21 +7,26 @@ the storage may copy it, with or without us.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 from omnigraph import copies
+from omnigraph.branching.three_way import ConflictRules
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
 from omnigraph.commit.recovery.settling import Settlement
-from omnigraph.copies.receipts import BackupReceipt, CopyReceipt
+from omnigraph.copies.receipts import BackupReceipt, CopyReceipt, TransferReceipt
+from omnigraph.copies.transfer import TransferSpec, transfer
 from omnigraph.errors import InputError
 from omnigraph.graph.opened import Handle, engine_name
+from omnigraph.model.ids import checked_message
 from omnigraph.model.load_options import SparkOptions, checked_options
+from omnigraph.model.merging import ConflictPolicy, MergeGranularity
 from omnigraph.model.upkeep import (
     CleanupPolicy,
     CleanupReceipt,
@@ -216,6 +221,73 @@ def clone(
     """
     self._opened.gate.maintain("clone", self._access, writes=False)
     return copies.clone(self._kernel, destination, branch=branch)
+
+
+def push(
+    self: Handle,
+    destination: str | os.PathLike[str],
+    *,
+    branch: str | None = None,
+    on_conflict: ConflictPolicy = "fail",
+    granularity: MergeGranularity = "entity",
+    actor: str | None = None,
+    message: str | None = None,
+) -> TransferReceipt:
+    """Bring the commits of a branch to a graph that this one was cloned from, or that is a clone.
+
+    Where the destination has not gone on, it gets each new commit with its id, author and time.
+    Where both have, the two heads are merged there, as `merge_branch` does; ``on_conflict`` and
+    ``granularity`` are for that, and ``actor`` and ``message`` are kept with the merge. A branch
+    that the destination does not have is made there. Repeated, it goes on where it stopped, and
+    does nothing once all is there. Raises `Conflict` for graphs without a common commit or with
+    other schemas, `MergeConflicts`, and `ReadSetChanged` when others kept writing to the
+    destination.
+    """
+    name, by = self._branch_of(branch), self._actor_of(actor)
+    self._opened.gate.select("push", by, name)
+    with _opened(destination, "read_write") as other:
+        rules = ConflictRules(on_conflict, granularity=granularity)
+        request = TransferSpec("push", name, rules, by, checked_message(message))
+        return transfer(self._kernel, other._kernel, request)
+
+
+def pull(
+    self: Handle,
+    source: str | os.PathLike[str],
+    *,
+    branch: str | None = None,
+    on_conflict: ConflictPolicy = "fail",
+    granularity: MergeGranularity = "entity",
+    actor: str | None = None,
+    message: str | None = None,
+) -> TransferReceipt:
+    """Bring the commits of a branch here from a graph that this one was cloned from, or a clone.
+
+    The same as `push` from the other side: nothing is written to the source. The policy of this
+    handle decides as about a merge into the branch; `push` needs to read it.
+    """
+    name, by = self._branch_of(branch), self._actor_of(actor)
+    self._opened.gate.branch_merge(by, name, name)
+    with _opened(source, "read_only") as other:
+        rules = ConflictRules(on_conflict, granularity=granularity)
+        request = TransferSpec("pull", name, rules, by, checked_message(message))
+        receipt = transfer(other._kernel, self._kernel, request)
+    self._opened.notify_auto_optimizer()
+    return receipt
+
+
+@contextmanager
+def _opened(
+    place: str | os.PathLike[str], mode: Literal["read_write", "read_only"]
+) -> Iterator[Handle]:
+    """The graph at the other end."""
+    from omnigraph.graph.opening import open_graph
+
+    other = open_graph(place, mode)
+    try:
+        yield other
+    finally:
+        other.close()
 
 
 def examine(self: Handle, *, deep: bool = False) -> Diagnosis:

@@ -152,6 +152,11 @@ class SnapshotReader:
     def _portable(self) -> Snapshot:
         return replace(self.snapshot, tables=dict(self.snapshot.tables))
 
+    @property
+    def root_uri(self) -> str:
+        """The graph whose tables these are."""
+        return self._root_uri
+
     def where(self, entry: TableEntry) -> DatasetRef:
         """The dataset behind an entry, on the ref that holds its version."""
         return DatasetRef(f"{self._root_uri}/{entry.location}", entry.ref)

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from docs.generators.text import cell
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-EXTRAS = ("spark", "server", "aws", "policy", "mcp", "lsp")
+EXTRAS = ("spark", "server", "aws", "policy", "mcp", "lsp", "algorithms")
 """The extras of `all`; what comes with the others is never needed to run Omnigraph."""
 
 INTRODUCTION = """\

@@ -40,9 +40,14 @@ COMMANDS = Commands()
 ALGORITHMS = (
     "pagerank",
     "degrees",
+    "betweenness",
+    "closeness",
     "connected_components",
+    "strongly_connected",
     "label_propagation",
+    "louvain",
     "shortest_paths",
+    "similarity",
     "triangle_count",
     "k_core",
 )
@@ -87,6 +92,36 @@ IterationsOption = Annotated[
 ]
 ToleranceOption = Annotated[
     float | None, option("--tolerance", "SUM", "the change at which pagerank ends; 1e-6 by default")
+]
+SamplesOption = Annotated[
+    int | None,
+    option(
+        "--samples",
+        "N",
+        "nodes that betweenness and closeness begin at; 256 by default, all if there are fewer",
+        min=1,
+    ),
+]
+SeedOption = Annotated[
+    int | None, option("--seed", "N", "of louvain, and of samples; 1 by default", min=0)
+]
+ResolutionOption = Annotated[
+    float | None, option("--resolution", "R", "larger for smaller groups of louvain; 1 by default")
+]
+PerNodeOption = Annotated[
+    int | None, option("--per-node", "N", "most rows of similarity a node; 10 by default", min=1)
+]
+AtLeastOption = Annotated[
+    float | None, option("--at-least", "S", "the least similarity of a row; 0 by default")
+]
+MeasureOption = Annotated[
+    str | None,
+    option(
+        "--measure",
+        "jaccard|cosine|overlap",
+        "how similarity compares neighbours; jaccard by default",
+        check=one_of(("jaccard", "cosine", "overlap")),
+    ),
 ]
 EngineOption = Annotated[
     str | None,
@@ -138,6 +173,12 @@ def compute(
     damping: DampingOption = None,
     iterations: IterationsOption = None,
     tolerance: ToleranceOption = None,
+    samples: SamplesOption = None,
+    seed: SeedOption = None,
+    resolution: ResolutionOption = None,
+    per_node: PerNodeOption = None,
+    at_least: AtLeastOption = None,
+    measure: MeasureOption = None,
     branch: ReadBranchOption = None,
     snapshot: SnapshotOption = None,
     engine: EngineOption = None,
@@ -154,7 +195,8 @@ def compute(
 
     The rows with the largest values are printed; `--out` writes all of them to a file, and `--into`
     to a property on a branch, as one commit. `--engine spark` computes what exceeds the memory of
-    this process, with the same results.
+    this process, with the same results; betweenness, closeness, louvain, similarity and
+    strongly_connected run in this process only.
 
     omnigraph compute pagerank --store team.omni --node Person --edge Knows
     omnigraph compute pagerank --store team.omni --edge Knows --into Person.rank --to-branch ranks
@@ -170,6 +212,12 @@ def compute(
         "damping": damping,
         "iterations": iterations,
         "tolerance": tolerance,
+        "samples": samples,
+        "seed": seed,
+        "resolution": resolution,
+        "per_node": per_node,
+        "at_least": at_least,
+        "measure": measure,
     }
     output = output_of(ctx)
     graph = open_to_read(ctx) if into is None else open_to_write(ctx, "compute")
@@ -201,7 +249,7 @@ def _own_options(
     known = inspect.signature(verb).parameters
     for name, value in given.items():
         if value is not None and name not in known:
-            shown = "--landmark" if name == "landmarks" else f"--{name}"
+            shown = "--landmark" if name == "landmarks" else f"--{name.replace('_', '-')}"
             raise UsageError(f"{algorithm} has no `{shown}`", hint="leave it out")
     if "landmarks" in known and given["landmarks"] is None:
         raise UsageError(f"{algorithm} needs `--landmark`", hint="name a node to begin at")

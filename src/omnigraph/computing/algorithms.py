@@ -54,13 +54,17 @@ class Received:
     """Of the whole graph."""
 
 
-class Algorithm(Protocol):
-    """One algorithm with its parameters."""
+class Described(Protocol):
+    """What is known of every algorithm before it runs."""
 
     name: ClassVar[str]
     edge_use: ClassVar[EdgeUse]
     is_weighted: ClassVar[bool]
     """Whether it can use weights of edges."""
+
+
+class Algorithm(Described, Protocol):
+    """One algorithm with its parameters."""
 
     @property
     def iterations(self) -> int | None:

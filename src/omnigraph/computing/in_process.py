@@ -38,6 +38,8 @@ class Computed:
     edges: int
     rounds: int
     converged: bool
+    places: Counts | None = None
+    """The node of each row, where a node has no row or several; None if each has one."""
 
 
 class Topology:
@@ -170,7 +172,7 @@ def compute(
     if isinstance(algorithm, ConnectedComponents):
         begin, end, _ = topology.ends()
         roots, rounds = component_roots(begin, end, topology.nodes)
-        names = _named_after(roots, topology.keys)
+        names = named_after(roots, topology.keys)
         return Computed({"component": names}, len(begin), rounds, True)
     is_labelled = isinstance(algorithm, LabelPropagation)
     block = topology.block(with_keys=is_labelled)
@@ -216,8 +218,8 @@ def component_roots(begin: Places, end: Places, nodes: int) -> tuple[Places, int
     return parents, rounds
 
 
-def _named_after(roots: Places, keys: Keys) -> npt.NDArray[np.int64]:
-    """For each node the member of its component with the smallest key."""
+def named_after(roots: Places, keys: Keys) -> npt.NDArray[np.int64]:
+    """For each node the member of its group with the smallest key; ``roots`` number the groups."""
     order = np.argsort(keys)
     _, firsts = np.unique(roots[order], return_index=True)
     chosen = np.zeros(len(roots), np.int64)

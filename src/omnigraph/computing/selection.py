@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.computing.algorithms import Algorithm, ConnectedComponents, EdgeUse
+from omnigraph.computing.algorithms import Described, EdgeUse
 from omnigraph.computing.blocks import Floats, Keys
 from omnigraph.errors import InputError
 from omnigraph.model.hashing import StringHash
@@ -47,7 +47,7 @@ class Selection:
     def of(
         cls,
         catalog: Catalog,
-        algorithm: Algorithm | ConnectedComponents,
+        algorithm: Described,
         *,
         nodes: Sequence[str] | str | None,
         edges: Sequence[str] | str | None,

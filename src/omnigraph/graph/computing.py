@@ -35,14 +35,21 @@ from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from omnigraph.computing.in_process import Computed, OnRound, Topology
+    from omnigraph.computing.whole_graph import Measure, WholeGraphAlgorithm
     from omnigraph.graph.facade import Graph
     from omnigraph.storage.reader import SnapshotReader
 
 Landmarks = str | Sequence[str] | Mapping[str, str | Sequence[str]]
 """Ids of nodes, or ids by node type if there are several."""
 
-_LABELS = {"connected_components": "component", "label_propagation": "community"}
-"""The algorithms whose values are names of groups."""
+_LABELS = {
+    "connected_components": "component",
+    "label_propagation": "community",
+    "louvain": "community",
+    "similarity": "other",
+    "strongly_connected": "component",
+}
+"""The algorithms that name nodes, and the column with the names."""
 
 
 class Compute:
@@ -88,6 +95,15 @@ class Compute:
         """
         return self._run(ConnectedComponents(), "component", options)
 
+    def strongly_connected(self, **options: Unpack[ComputeOptions]) -> Computation:
+        """`component`: the group of nodes that reach each other along the edges, named as above.
+
+        Needs the extra `algorithms`, and runs in this process only.
+        """
+        from omnigraph.computing.whole_graph import StronglyConnected
+
+        return self._run(StronglyConnected(), "component", options)
+
     def label_propagation(
         self,
         *,
@@ -102,6 +118,88 @@ class Compute:
         """
         _require_rounds(iterations)
         return self._run(LabelPropagation(iterations), "community", options, weight=weight)
+
+    def louvain(
+        self,
+        *,
+        resolution: float = 1.0,
+        weight: str | None = None,
+        seed: int = 1,
+        **options: Unpack[ComputeOptions],
+    ) -> Computation:
+        """`community`: a group with more edges inside than chance would put there.
+
+        It is named after a member. A larger ``resolution`` gives smaller groups. Equal seeds give
+        equal groups. Needs the extra `algorithms`, and runs in this process only.
+        """
+        from omnigraph.computing.whole_graph import Louvain
+
+        if not resolution > 0:
+            raise InputError(f"resolution is {resolution}", hint="it is greater than 0")
+        return self._run(Louvain(resolution, seed), "community", options, weight=weight)
+
+    def betweenness(
+        self,
+        *,
+        samples: int = 256,
+        direction: ComputeDirection = "out",
+        seed: int = 1,
+        **options: Unpack[ComputeOptions],
+    ) -> Computation:
+        """`betweenness`: the share of shortest paths between others that lead through a node.
+
+        Paths from ``samples`` nodes, chosen by ``seed``, stand for all; if there are no more nodes
+        the answer is exact. Needs the extra `algorithms`, and runs in this process only.
+        """
+        from omnigraph.computing.whole_graph import Betweenness
+
+        _require_samples(samples)
+        return self._run(Betweenness(samples, seed), "betweenness", options, direction=direction)
+
+    def closeness(
+        self,
+        *,
+        samples: int = 256,
+        direction: ComputeDirection = "out",
+        seed: int = 1,
+        **options: Unpack[ComputeOptions],
+    ) -> Computation:
+        """`closeness`: the share of nodes that reach a node, by their mean distance to it.
+
+        Distances from ``samples`` nodes, chosen by ``seed``, stand for all; if there are no more
+        nodes the answer is exact. Runs in this process only.
+        """
+        from omnigraph.computing.whole_graph import Closeness
+
+        _require_samples(samples)
+        return self._run(Closeness(samples, seed), "closeness", options, direction=direction)
+
+    def similarity(
+        self,
+        *,
+        per_node: int = 10,
+        at_least: float = 0.0,
+        measure: Measure = "jaccard",
+        direction: ComputeDirection = "out",
+        **options: Unpack[ComputeOptions],
+    ) -> Computation:
+        """`other` and `similarity`: the nodes that share most neighbours with each node.
+
+        Up to ``per_node`` rows, of those with a neighbour in common that are ``at_least`` so
+        similar, by `jaccard`, `cosine` or `overlap`. Several rows a node cannot be written with
+        ``into``. Needs the extra `algorithms`, and runs in this process only.
+        """
+        from omnigraph.computing.whole_graph import Similarity
+
+        if per_node < 1:
+            raise InputError(f"per_node is {per_node}", hint="it is at least 1")
+        if options.get("into") is not None:
+            raise InputError(
+                "similarity gives several values for a node, and `into` writes one",
+                hint="leave `into` out, and load the rows as edges",
+            )
+        algorithm = Similarity(per_node, at_least, measure)
+        return self._run(algorithm, "similarity", options, direction=direction)
 
     def shortest_paths(
         self,
@@ -137,7 +235,7 @@ class Compute:
 
     def _run(
         self,
-        algorithm: Algorithm | ConnectedComponents,
+        algorithm: Algorithm | ConnectedComponents | WholeGraphAlgorithm,
         value: str,
         options: ComputeOptions,
         *,
@@ -145,6 +243,8 @@ class Compute:
         weight: str | None = None,
         landmarks: Landmarks | None = None,
     ) -> Computation:
+        from omnigraph.computing.whole_graph import WholeGraphAlgorithm
+
         graph, opened = self._graph, self._graph._opened
         unknown = set(options) - set(ComputeOptions.__annotations__)
         if unknown:
@@ -166,6 +266,11 @@ class Compute:
         found = None if landmarks is None else _landmarks(landmarks, selection)
         started = monotonic_seconds()
         if engine == "spark":
+            if isinstance(algorithm, WholeGraphAlgorithm):
+                raise InputError(
+                    f"{algorithm.name} runs in one process, and not on Spark",
+                    hint="leave `engine` out",
+                )
             run = self._on_spark(
                 algorithm, selection, reader, found, spark=spark, on_round=options.get("on_round")
             )
@@ -190,13 +295,14 @@ class Compute:
 
     def _in_process(
         self,
-        algorithm: Algorithm | ConnectedComponents,
+        algorithm: Algorithm | ConnectedComponents | WholeGraphAlgorithm,
         selection: Selection,
         reader: SnapshotReader,
         landmarks: Sequence[tuple[str, str]] | None,
         options: ComputeOptions,
     ) -> _Run:
         from omnigraph.computing.in_process import Topology, compute
+        from omnigraph.computing.whole_graph import WholeGraphAlgorithm
         from omnigraph.engines.local.engine import LocalEngine
 
         engine = self._graph._opened.engine("local")
@@ -206,7 +312,10 @@ class Compute:
             places = [topology.place_of(*landmark) for landmark in landmarks]
             _require_found(landmarks, places)
             algorithm = ShortestPaths(tuple(int(place) for place in places if place is not None))
-        done = compute(algorithm, topology, options.get("on_round"))
+        if isinstance(algorithm, WholeGraphAlgorithm):
+            done = algorithm.run(topology)
+        else:
+            done = compute(algorithm, topology, options.get("on_round"))
         rows = _local_rows(topology, done, algorithm.name)
         if landmarks is not None:
             rows = distance_rows(rows, landmarks, are_counts=selection.weight is None)
@@ -366,6 +475,11 @@ def _require_rounds(iterations: int) -> None:
         raise InputError(f"iterations is {iterations}", hint="it is at least 1")
 
 
+def _require_samples(samples: int) -> None:
+    if samples < 1:
+        raise InputError(f"samples is {samples}", hint="it is at least 1")
+
+
 def _text_key(node: NodeType) -> str | None:
     """The key property of a type whose ids are its values."""
     if len(node.key) != 1 or node.properties[node.key[0]].type.scalar is not Scalar.STRING:
@@ -413,4 +527,6 @@ def _local_rows(topology: Topology, done: Computed, algorithm: str) -> pa.Table:
     if label is not None:
         names = group_names(rows, topology.selection.labels_have_types)
         columns[label] = names.take(pa.array(columns[label]))
+    if done.places is not None:
+        rows = rows.take(pa.array(done.places))
     return pa.table({"type": rows["type"], "id": rows["id"], **columns})

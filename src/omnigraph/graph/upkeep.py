@@ -243,11 +243,11 @@ def push(
     other schemas, `MergeConflicts`, and `ReadSetChanged` when others kept writing to the
     destination.
     """
-    name, by = self._branch_of(branch), self._actor_of(actor)
+    name, by = self._branch_of(branch), self._by(actor)
     self._opened.gate.select("push", by, name)
     with _opened(destination, "read_write") as other:
         rules = ConflictRules(on_conflict, granularity=granularity)
-        request = TransferSpec("push", name, rules, by, checked_message(message))
+        request = TransferSpec("push", name, rules, by.actor, checked_message(message))
         return transfer(self._kernel, other._kernel, request)
 
 
@@ -266,11 +266,11 @@ def pull(
     The same as `push` from the other side: nothing is written to the source. The policy of this
     handle decides as about a merge into the branch; `push` needs to read it.
     """
-    name, by = self._branch_of(branch), self._actor_of(actor)
+    name, by = self._branch_of(branch), self._by(actor)
     self._opened.gate.branch_merge(by, name, name)
     with _opened(source, "read_only") as other:
         rules = ConflictRules(on_conflict, granularity=granularity)
-        request = TransferSpec("pull", name, rules, by, checked_message(message))
+        request = TransferSpec("pull", name, rules, by.actor, checked_message(message))
         receipt = transfer(other._kernel, self._kernel, request)
     self._opened.notify_auto_optimizer()
     return receipt

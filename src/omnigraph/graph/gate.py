@@ -41,12 +41,6 @@ def check_graph_policy(policy: Policy | None) -> None:
             f"{policy} decides about a server, not about a graph",
             hint="open the graph with the bundle of a graph",
         )
-    if policy is not None and policy.has_views:
-        raise InputError(
-            f"{policy} limits rules to types, which this version checks and explains, but does "
-            "not enforce yet",
-            hint="leave `types` out of the rules",
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import copy
 import os
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -32,7 +33,7 @@ from omnigraph.effects.environment import positive_number
 from omnigraph.embedding.client import QueryEmbedder
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.engines.base import Engine
-from omnigraph.errors import InputError, NotFound, UnresolvedRevision
+from omnigraph.errors import InputError, NotFound, PolicyDenied, UnresolvedRevision
 from omnigraph.graph.gate import NOBODY, Access, Gate
 from omnigraph.model.ids import is_branch_name, is_ulid, on_branch
 from omnigraph.model.load_options import SparkOptions, checked_options
@@ -50,6 +51,7 @@ from omnigraph.storage.reader import PastReader, SnapshotReader
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source
 from omnigraph.upkeep.automatic import AutoOptimizer, commits_between
+from omnigraph.views import View, ViewedReader
 
 ENGINES = ("local", "spark")
 """The engines a query can name."""
@@ -57,8 +59,11 @@ ENGINES = ("local", "spark")
 READERS_KEPT_MAX = 16
 """Branches whose head stays open between queries."""
 CATALOGS_KEPT_MAX = 64
-COMPILERS_KEPT_MAX = 4
-"""Schemas whose compiled plans are kept."""
+COMPILERS_KEPT_MAX = 32
+"""Schemas, and parts of them that actors see, whose compiled plans are kept."""
+VIEWS_KEPT_MAX = 4096
+"""Views by actor, branch and schema; many of them are the same one."""
+VIEWED_READERS_KEPT_MAX = 64
 
 
 class OpenGraph:
@@ -75,6 +80,7 @@ class OpenGraph:
         auto_optimize: bool | int | None,
     ) -> None:
         self.kernel = kernel
+        self.policy = policy
         self.gate = Gate(policy, read_only=read_only, bypassed=self._record_bypass)
         self.is_ungated = policy is None
         """Whether no policy decides about it."""
@@ -86,7 +92,10 @@ class OpenGraph:
         self.readers: dict[str, tuple[ManifestState, SnapshotReader]] = {}
         """The head of a branch as it was last queried, with the tables that were opened."""
         self.auto_optimizer: AutoOptimizer | None = None
-        self._compilers: dict[str, QueryCompiler] = {}
+        self._compilers: OrderedDict[str, QueryCompiler] = OrderedDict()
+        self._views: OrderedDict[tuple[object, ...], View | None] = OrderedDict()
+        self._viewed: OrderedDict[tuple[str, str], ViewedReader] = OrderedDict()
+        """By branch and view, the readers of its head that views restrict."""
         self._catalogs: dict[str, Catalog] = {}
         """By the hash of the schema: branches may have older ones than main."""
         self._known: dict[str, Catalog] = {}
@@ -171,10 +180,53 @@ class OpenGraph:
         """The plan of a query; compiled plans are kept until the schema changes."""
         compiler = self._compilers.get(catalog.schema_hash)
         if compiler is None or compiler.catalog is not catalog:
-            if len(self._compilers) >= COMPILERS_KEPT_MAX:
-                self._compilers.clear()
-            compiler = self._compilers[catalog.schema_hash] = QueryCompiler(catalog)
+            compiler = QueryCompiler(catalog)
+            self._keep(self._compilers, catalog.schema_hash, compiler, COMPILERS_KEPT_MAX)
         return compiler.compile(source, name)
+
+    def _keep(self, kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
+        with self._lock:
+            kept[key] = value
+            if len(kept) > most:
+                kept.popitem(last=False)
+
+    # --- what an actor sees -----------------------------------------------------------------------
+
+    def view(
+        self,
+        by: Access,
+        branch: str,
+        catalog: Catalog,
+        *,
+        action: Action = Action.READ,
+        target_branch: str | None = None,
+    ) -> View | None:
+        """What somebody sees of a branch by an action; None for everything.
+
+        This is the one place that decides it, for all faces and verbs. Whether the action is
+        allowed at all is asked of the gate: where no rule grants anything, the view is empty. Under
+        a policy with views somebody has to be named: raises `PolicyDenied`.
+        """
+        policy, actor = self.policy, by.identity
+        if policy is None or not policy.has_views or by.is_system:
+            return None
+        if actor is None:
+            raise PolicyDenied(
+                "what can be read here depends on the actor, and there is none",
+                action=action,
+                actor=None,
+                branch=branch,
+                target_branch=target_branch,
+                hint="say who reads: graph.acting_as(...)",
+            )
+        key = (actor, branch, action, target_branch, catalog.schema_hash)
+        if key in self._views:
+            return self._views[key]
+        view = policy.view(
+            actor, catalog, action=action, branch=branch, target_branch=target_branch
+        )
+        self._keep(self._views, key, view, VIEWS_KEPT_MAX)
+        return view
 
     def engine(self, name: str | None, spark: SparkOptions | None = None) -> Engine:
         """The engine that runs a query, made when it is first asked for.
@@ -283,6 +335,20 @@ class OpenGraph:
             self.readers[target.branch] = (state, reader)
         return reader
 
+    def seen(self, reader: SnapshotReader, view: View | None) -> SnapshotReader:
+        """The rows of a reader that a view shows."""
+        if view is None or not view.restricts_rows:
+            return reader
+        key = (reader.snapshot.branch, view.key)
+        known = self._viewed.get(key)
+        if known is None or known.whole is not reader:
+            known = ViewedReader(reader, view)
+            self._keep(self._viewed, key, known, VIEWED_READERS_KEPT_MAX)
+        return known
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 CompareEngine = Literal["auto", "local", "spark"]
 """Who compares the rows of a merge or diff."""
@@ -303,6 +369,14 @@ class Handle:
         self._kernel = opened.kernel
         self._default_branch = MAIN
         self._access = NOBODY
+
+    def _view_of(self, snapshot: Snapshot, action: Action = Action.READ) -> View | None:
+        """What a verb that reads a snapshot sees of it; None for everything."""
+        opened = self._opened
+        if opened.policy is None:
+            return None
+        catalog = opened.catalog_of(snapshot)
+        return opened.view(self._access, snapshot.branch, catalog, action=action)
 
     def _branch_of(self, branch: str | None) -> str:
         return branch or self._default_branch

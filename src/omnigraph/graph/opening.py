@@ -72,8 +72,9 @@ def open_graph(
     became of each operation. Opening read-only writes nothing at all. ``embedding`` says how the
     texts of `nearest` become vectors; without it, the environment does. ``policy`` decides who may
     write through this handle, and every write then needs an ``actor``; without it every write is
-    allowed. ``external_blobs`` are folders, `s3://bucket/folder` or `file:///path`, whose objects
-    writes may name as blobs; by default there are none.
+    allowed. If its rules are limited to types, reads need one too: see `Graph.acting_as`.
+    ``external_blobs`` are folders, `s3://bucket/folder` or `file:///path`, whose objects writes may
+    name as blobs; by default there are none.
 
     ``auto_optimize`` keeps main compact and its indexes up to date in the background, after every
     32 commits of this handle or as many as it says. It never fails a write, and ends with the
@@ -93,7 +94,7 @@ def open_graph(
         open_for_reading(kernel)
     else:
         open_for_writing(kernel, settle=settle)
-    return Graph(
+    graph = Graph(
         kernel,
         read_only=mode == "read_only",
         embedding=embedding,
@@ -101,6 +102,9 @@ def open_graph(
         external_blobs=external_blobs,
         auto_optimize=auto_optimize,
     )
+    if policy is not None and policy.has_views:
+        policy.check_names(graph._opened.accepted().catalog)
+    return graph
 
 
 def _graph_root(uri: str | os.PathLike[str]) -> Root:

@@ -20,6 +20,7 @@ from omnigraph.errors import (
     NotFound,
     WrongVerb,
 )
+from omnigraph.graph.gate import Access
 from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.model.editing import Language, LanguageAnswer
 from omnigraph.model.exports import export_directory
@@ -92,6 +93,7 @@ def query(
         name,
         self._read_target("query", branch, snapshot),
         self._opened.engine(engine, spark),
+        self._access,
         Governor(memory_bytes=query_bytes()) if governor is None else governor,
     )
     return run.explained() if explain else run.result()
@@ -255,6 +257,7 @@ class QueryRun:
     name: str | None
     target: ReadTarget
     engine: Engine
+    by: Access
     governor: Governor
 
     def result(self) -> Result:
@@ -289,7 +292,8 @@ class QueryRun:
     def _run(self, trace: Trace | None, *, is_retry: bool = False) -> tuple[ReadPlan, Result]:
         opened = self.opened
         # The branch of a commit is known when it is found; most are on main.
-        known = opened.known_catalog(self.target.branch or MAIN)
+        branch = self.target.branch or MAIN
+        known = self._named(opened.known_catalog(branch), branch)
         try:
             plan, parameters = self._bound(known)
         except CompileError as problem:
@@ -301,6 +305,10 @@ class QueryRun:
             plan, parameters = self._bound(known)
         reader = opened.pinned(self.target)
         current = opened.catalog_of(reader.snapshot)
+        if opened.policy is not None:
+            view = opened.view(self.by, reader.snapshot.branch, current)
+            if view is not None:
+                reader, current = opened.seen(reader, view), view.catalog
         if current is not known:
             plan, parameters = self._bound(current)
         held = self.governor.held
@@ -330,7 +338,12 @@ class QueryRun:
                 snapshot = opened.snapshot(self.target.branch)
         except NotFound:
             raise problem from None
-        return opened.catalog_of(snapshot)
+        return self._named(opened.catalog_of(snapshot), snapshot.branch)
+
+    def _named(self, catalog: Catalog, branch: str) -> Catalog:
+        """The types and properties that the actor can name."""
+        view = self.opened.view(self.by, branch, catalog)
+        return catalog if view is None else view.catalog
 
     def _bound(self, catalog: Catalog) -> tuple[ReadPlan, Mapping[str, Any]]:
         """The plan and its parameters; raises what is wrong with them before any row is read."""

@@ -7,6 +7,7 @@ works on what remains. This room knows nothing of rules, requests and branches.
 
 from __future__ import annotations
 
+from omnigraph.views.rows import ViewedReader
 from omnigraph.views.view import RowGrant, TypeRights, TypeView, View
 
-__all__ = ["RowGrant", "TypeRights", "TypeView", "View"]
+__all__ = ["RowGrant", "TypeRights", "TypeView", "View", "ViewedReader"]

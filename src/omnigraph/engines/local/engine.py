@@ -42,6 +42,8 @@ from omnigraph.query import plan
 from omnigraph.query.compile import PLANS_BYTES_MAX, ByteCache
 from omnigraph.query.evaluate import ColumnExpression
 from omnigraph.query.plan import ReadPlan
+from omnigraph.storage.reader import SnapshotReader
+from omnigraph.views import ViewedReader
 
 
 class LocalEngine:
@@ -69,7 +71,7 @@ class LocalEngine:
         else:
             prepared = self._prepare(run)
         self.memory.budget.queries += 1
-        tables = SnapshotTables(
+        tables = self._tables_of(run.reader)(
             self.memory,
             run.reader,
             self.settings,
@@ -79,6 +81,14 @@ class LocalEngine:
             prepared.references,
         )
         return answer(Session(run, prepared, tables))
+
+    @staticmethod
+    def _tables_of(reader: SnapshotReader) -> type[SnapshotTables]:
+        if isinstance(reader, ViewedReader):
+            from omnigraph.engines.local.visible import VisibleTables
+
+            return VisibleTables
+        return SnapshotTables
 
     def _prepare(self, run: Execution) -> PreparedRead:
         """The prepared form of a plan, cached by the identity of the plan object."""

@@ -309,11 +309,15 @@ class RowView:
         *,
         deleted: Mapping[tuple[str, ...], npt.NDArray[np.int64]],
         columns: StoredColumns,
+        actors: Hashable = None,
     ) -> None:
         self.handle = handle
+        self.actors = actors
+        """What tells the rows that some actors see from those of others; None for all rows."""
         self.layout = layout
         self.deleted = deleted
-        """The places of deleted rows within their fragments, by the files of these, ascending."""
+        """The places of deleted rows within their fragments, by the files of these, ascending;
+        what actors do not see is as if it were deleted."""
         self.count = layout.size - sum(map(len, deleted.values()))
         self.fragments = fragments
         self.made: dict[Hashable, Sized] = {}
@@ -419,6 +423,28 @@ class RowView:
         rows = np.concatenate([in_order[:0], *places])[np.searchsorted(in_order, positions)]
         return loaded[rows] if isinstance(loaded, np.ndarray) else taken(loaded, rows)
 
+    def without(self, hidden: npt.NDArray[np.integer], actors: Hashable) -> RowView:
+        """The rows of this version but those at some ascending positions."""
+        deleted = dict(self.deleted)
+        for files, (start, rows) in self.layout.starts.items():
+            begin, end = np.searchsorted(hidden, [start, start + rows]).tolist()
+            if begin < end:
+                own = hidden[begin:end].astype(np.int64) - start
+                deleted[files] = np.union1d(deleted.get(files, _NONE), own)
+        return RowView(
+            self._table,
+            self.handle,
+            self.fragments,
+            self.layout,
+            deleted=deleted,
+            columns=self._columns,
+            actors=actors,
+        )
+
+    def loader(self, name: str, type: pa.DataType) -> Load:
+        """Reads a stored column for some fragments."""
+        return self._loader(name, type)
+
     def _loader(self, name: str, type: pa.DataType) -> Load:
         stored = self._columns.name(name)
 
@@ -443,8 +469,11 @@ class RowView:
         return self._table.keep(self.made, key, make) if known is None else cast(Made, known)
 
     def nearest_with(self, *keys: Hashable) -> RowView | None:
-        """Another version that has one of ``keys``, and the most rows of this one."""
-        return self._table.nearest_view(self.layout, keys)
+        """Another version that has one of ``keys``, and the most rows of this one.
+
+        One that shows the same actors' rows is nearer than any other.
+        """
+        return self._table.nearest_view(self.layout, keys, self.actors)
 
     def keep_with_files(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """A value computed once for all versions that have these files."""
@@ -480,7 +509,7 @@ class TableVersions:
         self._budget = budget
         self._later = later
         self._lock = threading.RLock()
-        self._views: OrderedDict[tuple[str | None, int, StoredColumns], RowView] = OrderedDict()
+        self._views: OrderedDict[Hashable, RowView] = OrderedDict()
         self._layouts: OrderedDict[tuple[tuple[str, ...], ...], Layout] = OrderedDict()
         self._deleted: OrderedDict[tuple[tuple[str, ...], str], npt.NDArray[np.int64]] = (
             OrderedDict()
@@ -489,6 +518,20 @@ class TableVersions:
     def known(self, ref: str | None, version: int, columns: StoredColumns = SAME) -> RowView | None:
         """The view of a version, if it is cached."""
         return self._views.get((ref, version, columns))
+
+    def known_to(self, key: Hashable) -> RowView | None:
+        """What `shown_to` made for a key, if it is cached."""
+        return self._views.get(key)
+
+    def shown_to(self, key: Hashable, make: Callable[[], RowView]) -> RowView:
+        """The rows of a version that some actors see, made once for each key."""
+        known = self._views.get(key)
+        if known is None:
+            made = make()  # it reads other tables, so without the lock of this one
+            with current().locked(self._lock):
+                known = self._views.setdefault(key, made)
+                self._drop_oldest_view()
+        return known
 
     def has_column(self, name: Hashable) -> bool:
         """Whether some version has this column in memory."""
@@ -507,10 +550,13 @@ class TableVersions:
             if known is None:
                 known = self._view(handle, columns)
                 self._views[key] = known
-                if len(self._views) > _VIEWS_MAX:
-                    _, dropped = self._views.popitem(last=False)
-                    self._budget.forget(dropped.made)
+                self._drop_oldest_view()
             return known
+
+    def _drop_oldest_view(self) -> None:
+        if len(self._views) > _VIEWS_MAX:
+            _, dropped = self._views.popitem(last=False)
+            self._budget.forget(dropped.made)
 
     def column(self, view: RowView, name: Hashable, load: Load) -> Column:
         """A column of a view's layout; only fragments no other layout has are loaded."""
@@ -568,9 +614,11 @@ class TableVersions:
                 self._later(key, job)
             raise
 
-    def nearest_view(self, layout: Layout, keys: Sequence[Hashable]) -> RowView | None:
+    def nearest_view(
+        self, layout: Layout, keys: Sequence[Hashable], actors: Hashable = None
+    ) -> RowView | None:
         """The view with one of some keys and the most rows of a layout, newest first."""
-        best, best_rows = None, 0
+        best, best_rows = None, (False, 0)
         for view in reversed(self._views.values()):
             if not any(key in view.made for key in keys):
                 continue
@@ -579,8 +627,8 @@ class TableVersions:
             else:
                 starts = view.layout.starts
                 rows = sum(size for files, (_, size) in layout.starts.items() if files in starts)
-            if rows > best_rows:
-                best, best_rows = view, rows
+            if rows and (view.actors == actors, rows) > best_rows:
+                best, best_rows = view, (view.actors == actors, rows)
         return best
 
     def longest_beginning(self, layout: Layout, key: Hashable) -> Layout | None:

@@ -34,9 +34,10 @@ from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression, scalar_operand
-from omnigraph.storage.datasets import Handle
+from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.search import matching_rows, nearest_rows
 from omnigraph.syntax.query_ast import ComparisonOperator
+from omnigraph.views import ViewedReader
 
 # --- scans ----------------------------------------------------------------------------------------
 
@@ -200,24 +201,40 @@ def _storage_search(session: Session, step: plan.Scan) -> _Found | None:
         call = prepared.calls.get(predicate.name) if isinstance(predicate, ex.OutputValue) else None
         if isinstance(call, ex.TextMatch) and session.search.in_storage(call):
             text = session.search.text(call.query) or ""
-            return lambda columns: matching_rows(handle, call.property, text, columns)
+            return _visible(reader, step, partial(matching_rows, handle, call.property, text))
     ranked = prepared.compiled.rank
     score = None if ranked is None else ranked.score
     alone = len(prepared.pattern.steps) == 1 and not step.predicates
     kept = not (prepared.having or prepared.compiled.distinct)
     stop = session.last_row()
     if isinstance(score, ex.Nearest) and alone and kept and stop:
-        return partial(_nearest, session, handle, score, stop)
+        return partial(_nearest, session, step, score, stop)
     return None
 
 
+def _visible(reader: SnapshotReader, step: plan.Scan, find: _Found) -> _Found:
+    """A search whose hidden rows are left out."""
+    key = TableKey.node(step.type_name)
+    if not isinstance(reader, ViewedReader) or not reader.restricts(key):
+        return find
+
+    def found(columns: list[str]) -> pa.Table | None:
+        rows = find(reader.with_columns_read(key, columns))
+        return None if rows is None else reader.kept(key, rows)
+
+    return found
+
+
 def _nearest(
-    session: Session, handle: Handle, score: ex.Nearest, stop: int, columns: list[str]
+    session: Session, step: plan.Scan, score: ex.Nearest, stop: int, columns: list[str]
 ) -> pa.Table | None:
     """A shortlist with the nearest rows; None if it may miss some."""
-    query = session.search.query_vector(score)
-    found = nearest_rows(handle, score.property, query.tolist(), stop, columns)
-    return found if found.num_rows >= stop else None
+    query = session.search.query_vector(score).tolist()
+    reader = session.tables.reader
+    handle = reader.handle(TableKey.node(step.type_name))
+    search = partial(nearest_rows, handle, score.property, query, stop)
+    found = _visible(reader, step, search)(columns)
+    return found if found is not None and found.num_rows >= stop else None
 
 
 def _fetched(

@@ -375,7 +375,7 @@ class SnapshotTables:
         if edges <= EDGES_ALWAYS_SORTED:
             return False
         rows = self.memory.rows(entry.location)
-        view = rows.known(entry.ref, entry.version, self.reader.columns(entry.table_key))
+        view = self._known_view(entry)
         if view is not None and CachedEdges(view, sources, targets).is_sorted(step.direction):
             return False
         if edges * _EDGE_BYTES > self.memory.budget.limit:
@@ -395,18 +395,20 @@ class SnapshotTables:
             return False
         self.memory.spend(entry.location, hops, expected)
         if spent * WARMING_SHARE > budget:
-            self._warm_edges(step, entry, CachedEdges(self._view(entry), sources, targets))
+            self._warm_edges(step, entry, sources, targets)
         return True
 
-    def _warm_edges(self, step: plan.Expand, entry: TableEntry, edges: CachedEdges) -> None:
-        key = (entry.location, entry.ref, entry.version, step.direction)
+    def _warm_edges(
+        self, step: plan.Expand, entry: TableEntry, sources: AnySpace, targets: AnySpace
+    ) -> None:
+        key = (self._version_of(entry), step.direction)
         ends = {name for end in step.declared for name in self._types_of(end)}
         nodes = [self._entry("node", type_name) for type_name in ends]
 
         def warm() -> None:
             for one in nodes:
                 CachedNodes(self._view(one), self.space(one.type_name))
-            edges.adjacency(step.direction)
+            CachedEdges(self._view(entry), sources, targets).adjacency(step.direction)
             self.memory.reset_spent(entry.location)
 
         self.memory.warming.ask(key, warm)
@@ -427,7 +429,7 @@ class SnapshotTables:
             return nodes
         spent = self.memory.spent(entry.location)
         if spent * WARMING_SHARE > entry.row_count and self._fits(entry, columns):
-            key = (entry.location, entry.ref, entry.version)
+            key = self._version_of(entry)
             self.memory.warming.ask(key, lambda: CachedNodes(self._view(entry), space))
         spend = partial(self.memory.spend, entry.location, 1)
         return FetchedNodes(self.reader, entry.table_key, space, columns, spend)
@@ -473,6 +475,15 @@ class SnapshotTables:
 
     def _entry(self, kind: EntityKind, type_name: str) -> TableEntry:
         return self.reader.snapshot.table(_table_key(kind, type_name))
+
+    def _version_of(self, entry: TableEntry) -> Hashable:
+        """What the rows of a table that this query reads depend on."""
+        return entry.location, entry.ref, entry.version
+
+    def _known_view(self, entry: TableEntry) -> RowView | None:
+        """The rows of a table, if they are cached."""
+        rows = self.memory.rows(entry.location)
+        return rows.known(entry.ref, entry.version, self.reader.columns(entry.table_key))
 
     def _view(self, entry: TableEntry) -> RowView:
         rows = self.memory.rows(entry.location)

@@ -1,0 +1,289 @@
+"""The rows of a snapshot that an actor sees.
+
+A `ViewedReader` reads like the reader of the whole snapshot, without the rows that a view hides: of
+a lookup it tests the rows that were found, of a scan all of them. An edge is there if it and the
+nodes at both of its ends are. Positions are those in the whole table.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import InputError
+from omnigraph.model.arrow import BLOB_STORAGE, ID
+from omnigraph.model.references import ShownEnds, qualified
+from omnigraph.query.evaluate import ColumnExpression, holds
+from omnigraph.query.expressions import PropertyValue
+from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.storage.blobs import BlobCell
+from omnigraph.storage.reader import SnapshotReader, StoredColumns
+from omnigraph.views.view import RowGrant, View
+
+_LOOKUP_IDS_MAX = 2_000
+"""For more nodes than this, the visible ones of the whole type are read."""
+
+_UNUSED_NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+"""Conditions on rows are refused if they read the time."""
+
+Rows: TypeAlias = "pa.Table | pa.RecordBatch"
+
+
+def granted(grants: Sequence[RowGrant], type: object, rows: Rows) -> pa.Array:
+    """For each row of a type whether one of some conditions holds, as a mask without nulls.
+
+    A row for which a condition cannot be computed, such as one where a sum is too large, is not
+    granted by it.
+    """
+    ends = ShownEnds.of(type)
+    mask: pa.Array | None = None
+    for grant in grants:
+        one = _granted(grant, ends, rows)
+        mask = one if mask is None else pc.or_(mask, one)
+    return pa.repeat(False, rows.num_rows) if mask is None else mask
+
+
+def _granted(grant: RowGrant, ends: ShownEnds, rows: Rows) -> pa.Array:
+    def column(leaf: ColumnExpression) -> pa.Array | pa.ChunkedArray:
+        return ends.column(leaf.property if isinstance(leaf, PropertyValue) else ID, rows)
+
+    try:
+        found = holds(grant.predicate, column, grant.parameters, _UNUSED_NOW, rows.num_rows)
+    except InputError:
+        if rows.num_rows <= 1:
+            return pa.repeat(False, rows.num_rows)
+        half = rows.num_rows // 2
+        parts = (rows.slice(0, half), rows.slice(half))
+        return pa.concat_arrays([_granted(grant, ends, part) for part in parts])
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def columns_read(view: View, table_key: str) -> list[str]:
+    """The stored columns that decide whether a row of a visible type is visible."""
+    type = view.types[table_key].type
+    ends = ShownEnds.of(type)
+    read = [ends.stored(name) for each in view.conditions(table_key) or () for name in each.columns]
+    return list(dict.fromkeys([*read, *hiding_ends(view, table_key)]))
+
+
+def hiding_ends(view: View, table_key: str) -> list[str]:
+    """The ends of an edge type at which nodes may be hidden."""
+    type = view.types[table_key].type
+    if not isinstance(type, EdgeType):
+        return []
+    declared = {"src": type.source, "dst": type.target}
+    return [
+        end
+        for end, nodes in view.ends(table_key).items()
+        if len(nodes) < len(view.whole.node_types(declared[end]))
+        or any(view.restricts(node.table_key) for node in nodes)
+    ]
+
+
+class ViewedReader(SnapshotReader):
+    """The rows of a snapshot that a view shows. Safe to share between threads."""
+
+    def __init__(self, whole: SnapshotReader, view: View) -> None:
+        self.whole = whole
+        self.view = view
+        shown = {key: entry for key, entry in whole.snapshot.tables.items() if view.shows(key)}
+        self.snapshot = replace(whole.snapshot, tables=shown)
+        self._visible: dict[str, pa.Array] = {}
+        """The ids of all visible nodes, by the keys of restricted types."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a worker, which opens the tables itself."""
+        return ViewedReader, (self.whole, self.view)
+
+    # --- what rows are visible --------------------------------------------------------------------
+
+    def restricts(self, table_key: str) -> bool:
+        """Whether rows of a type may be hidden."""
+        return self.view.restricts(table_key)
+
+    def mask(self, table_key: str, rows: Rows) -> pa.Array:
+        """Which rows of a restricted type are visible; they have its `columns_read`."""
+        type = self.view.types[table_key].type
+        grants = self.view.conditions(table_key)
+        mask = pa.repeat(True, rows.num_rows) if grants is None else granted(grants, type, rows)
+        if isinstance(type, EdgeType):
+            ends = self.view.ends(table_key)
+            for end in hiding_ends(self.view, table_key):
+                mask = pc.and_(mask, self._has_end(type, end, ends[end], rows[end]))
+        return mask
+
+    def kept(self, table_key: str, rows: pa.Table) -> pa.Table:
+        """The visible rows among some of a type, which have the columns that decide it."""
+        return rows.filter(self.mask(table_key, rows)) if self.restricts(table_key) else rows
+
+    def _has_end(
+        self, edge: EdgeType, end: str, nodes: Sequence[NodeType], values: Any
+    ) -> pa.Array:
+        """Whether the nodes at one end of edges are visible."""
+        flat = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        prefixes = edge.end_types.get(end)
+        if prefixes is None:
+            (node,) = nodes
+            return pc.is_in(flat, value_set=self.visible_ids(node.table_key, pc.unique(flat)))
+        mask = pa.repeat(False, len(flat))
+        for node in nodes:
+            prefix = prefixes[node.name]
+            own = pc.starts_with(flat, pattern=prefix)
+            if self.restricts(node.table_key):
+                references = pc.unique(flat.filter(own))
+                ids = pc.utf8_slice_codeunits(references, start=len(prefix))
+                visible = qualified(self.visible_ids(node.table_key, ids), prefix)
+                if isinstance(visible, pa.ChunkedArray):
+                    visible = visible.combine_chunks()
+                own = pc.is_in(flat, value_set=visible)
+            mask = pc.or_(mask, own)
+        return mask
+
+    def visible_ids(self, table_key: str, ids: pa.Array) -> pa.Array:
+        """The ids of visible nodes of a type: those among ``ids``, and maybe others."""
+        if not self.restricts(table_key) or table_key not in self.snapshot.tables:
+            return ids
+        known = self._visible.get(table_key)
+        if known is not None:
+            return known
+        if self.is_empty(table_key):
+            return ids.slice(0, 0)
+        if len(ids) <= _LOOKUP_IDS_MAX:
+            return _flat(self.rows_where_in(table_key, ID, ids, [ID])[ID])
+        found = self._visible[table_key] = _flat(self.ids(table_key))
+        return found
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def handle(self, table_key: str) -> Any:
+        """The whole table of a type at its pinned version, hidden rows included."""
+        return self.whole.handle(table_key)
+
+    def columns(self, table_key: str) -> StoredColumns:
+        """How the columns of the pinned version differ from those a caller names."""
+        return self.whole.columns(table_key)
+
+    def batches(
+        self, table_key: str, columns: Sequence[str], rows_max: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All visible rows of a type, a bounded number at a time."""
+        if not self.restricts(table_key):
+            yield from self.whole.batches(table_key, columns, rows_max)
+            return
+        for batch in self.whole.batches(
+            table_key, self.with_columns_read(table_key, columns), rows_max
+        ):
+            found = batch.filter(self.mask(table_key, batch))
+            if found.num_rows:
+                yield found.select(list(columns))
+
+    def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """All visible rows of a type."""
+        if columns is None or not self.restricts(table_key):
+            rows = self.whole.scan(table_key, columns)
+            return self.kept(table_key, rows)
+        rows = self.whole.scan(table_key, self.with_columns_read(table_key, columns))
+        return self.kept(table_key, rows).select(list(columns))
+
+    def take(self, table_key: str, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
+        """The rows at positions in the whole table, which the caller knows to be visible."""
+        return self.whole.take(table_key, positions, columns)
+
+    def positions(self, table_key: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The positions of the visible rows of a type in the whole table, ascending."""
+        if not self.restricts(table_key):
+            return np.arange(self.snapshot.table(table_key).row_count)
+        parts = [np.zeros(0, np.int64)]
+        at = 0
+        for batch in self.whole.batches(table_key, self.with_columns_read(table_key, [ID])):
+            shown = self.mask(table_key, batch).to_numpy(zero_copy_only=False)
+            parts.append(at + np.flatnonzero(shown))
+            at += batch.num_rows
+        return np.concatenate(parts)
+
+    def row_count(self, table_key: str) -> int:
+        """How many rows of a type are visible."""
+        if not self.restricts(table_key):
+            return self.snapshot.table(table_key).row_count
+        return sum(batch.num_rows for batch in self.batches(table_key, [ID]))
+
+    def rows_where(
+        self, table_key: str, wanted: pc.Expression | None, columns: Sequence[str]
+    ) -> pa.Table:
+        """Visible rows of a type that pass a filter, all of them without one."""
+        if not self.restricts(table_key):
+            return self.whole.rows_where(table_key, wanted, columns)
+        rows = self.whole.rows_where(table_key, wanted, self.with_columns_read(table_key, columns))
+        return self.kept(table_key, rows).select(list(columns))
+
+    def rows_where_in(
+        self,
+        table_key: str,
+        column: str,
+        values: pa.Array,
+        columns: Sequence[str],
+        *,
+        narrowed_by: Mapping[str, pa.Array] | None = None,
+    ) -> pa.Table:
+        """Visible rows of a type whose ``column`` holds one of ``values``."""
+        read = (
+            columns if not self.restricts(table_key) else self.with_columns_read(table_key, columns)
+        )
+        rows = self.whole.rows_where_in(table_key, column, values, read, narrowed_by=narrowed_by)
+        return self.kept(table_key, rows).select(list(columns))
+
+    def with_columns_read(self, table_key: str, columns: Sequence[str]) -> list[str]:
+        """Columns, and those that decide which rows are visible."""
+        return list(dict.fromkeys([*columns, *columns_read(self.view, table_key), ID]))
+
+    # --- blobs ------------------------------------------------------------------------------------
+
+    def blob_sizes(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
+        """Bytes of each visible entity's blob; null for a null blob and a hidden entity."""
+        return self._for_visible(table_key, ids, self.whole.blob_sizes, column, pa.int64())
+
+    def blobs(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
+        """The blobs of some entities, in the order of ``ids``; null for a hidden entity."""
+        return self._for_visible(table_key, ids, self.whole.blobs, column, BLOB_STORAGE)
+
+    def _for_visible(
+        self, table_key: str, ids: pa.Array, read: Any, column: str, type: pa.DataType
+    ) -> pa.Array:
+        if not self.restricts(table_key):
+            found: pa.Array = read(table_key, column, ids)
+            return found
+        visible = _flat(self.rows_where_in(table_key, ID, ids, [ID])[ID])
+        own = read(table_key, column, visible) if len(visible) else pa.nulls(0, type)
+        return own.take(pc.index_in(ids, value_set=visible))
+
+    def blobs_at(self, table_key: str, column: str, positions: pa.Array) -> Any:
+        """The blobs at positions in the whole table, which the caller knows to be visible."""
+        return self.whole.blobs_at(table_key, column, positions)
+
+    def blob_sizes_at(self, table_key: str, column: str, positions: pa.Array) -> pa.Array:
+        """Bytes of each blob at positions in the whole table."""
+        return self.whole.blob_sizes_at(table_key, column, positions)
+
+    def stored_blobs_at(self, table_key: str, column: str, positions: pa.Array) -> pa.Array:
+        """The blobs at positions in the whole table, as they are written."""
+        return self.whole.stored_blobs_at(table_key, column, positions)
+
+    def blob_cell(self, table_key: str, column: str, id: str) -> BlobCell | None:
+        """What one visible entity has in a blob column; None if there is no such entity."""
+        if table_key not in self.snapshot.tables or self.is_empty(table_key):
+            return None
+        if self.restricts(table_key):
+            found = self.rows_where_in(table_key, ID, pa.array([id]), [ID])
+            if not found.num_rows:
+                return None
+        return self.whole.blob_cell(table_key, column, id)
+
+
+def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -7,8 +7,9 @@ visible; before it, nothing of it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -135,8 +136,11 @@ class Executor:
         plan: CommitPlan,
         tables: Sequence[TableExecution],
         schema: SchemaExecution | None = None,
+        written: Set[Path] = frozenset(),
     ) -> CommitRow:
-        """Carry out a plan and publish it once; its commit.
+        """Carry out a plan and publish it once; its commit, the first one of a group.
+
+        ``written`` are the data files of a group on local disk, which are flushed together.
 
         Raises `EffectFreeConflict` if another writer was first and nothing of the plan is left, and
         `RecoveryRequired` if it was interrupted: recovery then finishes or undoes it.
@@ -147,7 +151,7 @@ class Executor:
         self._lease.require_valid()
         self._sidecar_digest = self._kernel.sidecars.write(plan)
         try:
-            commit = self._effects(plan, tables, schema)
+            commit = self._effects(plan, tables, schema, written)
         except CommitLost as lost:
             raise self._after_rejection(plan, tables, lost) from lost
         except (OmnigraphError, OSError, ValueError) as error:
@@ -159,8 +163,13 @@ class Executor:
         self._kernel.sidecars.forget(plan.attempt_id)
         return commit
 
-    def commit_table(self, plan: CommitPlan, table: TableExecution) -> None:
-        """Fork the table if it has to be, and commit its transactions, one after the other."""
+    def commit_table(
+        self, plan: CommitPlan, table: TableExecution, unflushed: set[Path] | None = None
+    ) -> None:
+        """Fork the table if it has to be, and commit its transactions, one after the other.
+
+        With ``unflushed``, their files are added to it and left to be flushed.
+        """
         self._lease.require_valid()
         fork = table.effects.first_touch
         self._has_started = True
@@ -177,33 +186,47 @@ class Executor:
             elif at:
                 self._lease.require_valid()
             landed = table.landed = self._kernel.lance.commit(
-                landed, staged, plan.attempt_id, self._sidecar_digest
+                landed, staged, plan.attempt_id, self._sidecar_digest, unflushed
             )
 
     def publish(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:
-        """Make the plan visible by one compare-and-swap, with the new version of each table."""
-        pins = [
-            VersionRow(
-                work.effects.identity,
-                at.version,
-                work.effects.ref,
-                row_count(at, at.version),
-                digests=self._digests(work.effects, at.version),
-            )
-            for work in tables
-            if (at := work.landed) is not None
-        ]
+        """Make the plan visible by one compare-and-swap, with the new versions of each table."""
+        first, *others = self._pins(plan, tables)
         created = (
             {}
             if plan.schema is None
             else {new.identity: self._created_digests(new) for new in plan.schema.registrations}
         )
-        return publish(self._branch, plan.request(pins, self._lease.epoch, created))
+        return publish(self._branch, plan.request(first, self._lease.epoch, created, others))
 
-    def _digests(self, effects: TableEffects, version: int) -> str | None:
-        """Digests of the files that the effects on a table added to it."""
+    def _pins(
+        self, plan: CommitPlan, tables: Sequence[TableExecution]
+    ) -> Iterator[list[VersionRow]]:
+        """For each commit of the plan, the last version of each table that is its own."""
+        after = {work.effects.identity: work.effects.expected_version for work in tables}
+        for number, commit in enumerate(plan.commits, start=1):
+            pins = []
+            for work in tables:
+                effects, at = work.effects, work.landed
+                own = [
+                    effects.expected_version + n
+                    for n, tx in enumerate(effects.transactions, start=1)
+                    if tx.uuid in commit.uuids
+                ]
+                if at is None or (plan.following and not own):
+                    continue
+                version = own[-1] if number <= len(plan.following) else at.version
+                before, after[effects.identity] = after[effects.identity], version
+                rows, digests = row_count(at, version), self._digests(effects, before, version)
+                pins.append(
+                    VersionRow(effects.identity, version, effects.ref, rows, digests=digests)
+                )
+            yield pins
+
+    def _digests(self, effects: TableEffects, before: int, version: int) -> str | None:
+        """Digests of the files that effects on a table added to it behind a version."""
         where, lance = self._where(effects), self._kernel.lance
-        found = lance.digests_between(where, effects.expected_version, version)
+        found = lance.digests_between(where, before, version)
         if effects.first_touch is not None:
             found |= lance.fork_digests(where)
         return encode_digests(found) if found else None
@@ -218,15 +241,24 @@ class Executor:
         return self.publish(plan, tables)
 
     def _effects(
-        self, plan: CommitPlan, tables: Sequence[TableExecution], schema: SchemaExecution | None
+        self,
+        plan: CommitPlan,
+        tables: Sequence[TableExecution],
+        schema: SchemaExecution | None,
+        written: Set[Path],
     ) -> CommitRow:
         passed = _FAILPOINTS[plan.writer_kind]
         hit(passed.after_sidecar)
         if schema is not None:
             self._stage_schema(plan, schema)
+        # Recovery may find every version of a group and publish it: their data is there then.
+        self._kernel.lance.flush(written)
+        unflushed: set[Path] | None = set() if plan.following else None
         for table in tables:
-            self.commit_table(plan, table)
+            self.commit_table(plan, table, unflushed)
             hit(passed.after_table)
+        if unflushed is not None:
+            self._kernel.lance.flush(unflushed - written)
         if passed.after_tables is not None:
             hit(passed.after_tables)
         return self._publish_checked(plan, tables)

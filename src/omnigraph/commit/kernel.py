@@ -22,6 +22,7 @@ from omnigraph.commit.plan import (
     CommitPlan,
     Intent,
     LeaseClaim,
+    PlannedCommit,
     SchemaDelta,
     TableEffects,
 )
@@ -386,6 +387,22 @@ class Kernel:
             tables=tables,
             schema=schema,
         )
+
+    def planned_on(
+        self, before: CommitRow, intent: Intent, attempt_id: str, uuids: frozenset[str]
+    ) -> PlannedCommit:
+        """The next commit of a group: that of ``intent`` on top of the one ``before``."""
+        lineage = replace(
+            before,
+            commit_id=self.ids.ulid(),
+            parent_commit_id=before.commit_id,
+            actor_id=intent.actor_id,
+            kind=intent.commit_kind,
+            created_at=self.clock.wall_us(),
+            operation_id=intent.operation_id,
+            receipt=intent.receipt_with_message,
+        )
+        return PlannedCommit(attempt_id, lineage, uuids)
 
     def next_commit(
         self,

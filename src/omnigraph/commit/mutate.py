@@ -90,7 +90,8 @@ def mutate(
         intent = Intent(
             "Mutation", "mutation", actor_id, expected_head, operation_id, counts, message=message
         )
-        return Prepared(outcome.change_set, outcome, intent)
+        is_additive = plan.is_insert_only and not has_open_ends(outcome.change_set, catalog)
+        return Prepared(outcome.change_set, outcome, intent, is_additive)
 
     try:
         written = path.write(
@@ -113,6 +114,12 @@ def mutate(
         actor_id,
         commit_info(written.commit) if written.commit is not None else None,
     )
+
+
+def has_open_ends(changes: ChangeSet, catalog: Catalog) -> bool:
+    """Whether edges of it end at interfaces: what they refer to depends on the nodes there are."""
+    keys = map(TableKey, changes.tables)
+    return any(key.kind == "edge" and catalog.edges[key.type_name].end_types for key in keys)
 
 
 def _again(minted: list[str], mint: Callable[[], str]) -> Callable[[], str]:

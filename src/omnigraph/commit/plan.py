@@ -308,8 +308,19 @@ class Authority:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedCommit:
+    """One commit of a plan: its row in the lineage, and which of the effects are its own."""
+
+    attempt_id: str
+    lineage: CommitRow
+    """The fixed commit; its position is filled in when it is published."""
+    uuids: frozenset[str]
+    """Of its transactions."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitPlan:
-    """One commit: its effects, its assumptions and its row in the lineage."""
+    """One commit, or those of a group: effects, assumptions and rows in the lineage."""
 
     attempt_id: str
     """Names the sidecar. Stored as `operation_id`, as errors, the audit and `recover` show it."""
@@ -327,6 +338,8 @@ class CommitPlan:
     tables: tuple[TableEffects, ...]
     schema: SchemaDelta | None = None
     """Only of a change of schema: of a graph, or of one branch that takes over main's."""
+    following: tuple[PlannedCommit, ...] = ()
+    """The other commits of a group, each on top of the one before."""
     versions_only: bool = False
     """Read from a sidecar of the older shape: judged by versions, its identities still unknown."""
     sidecar_digest: str | None = None
@@ -336,6 +349,13 @@ class CommitPlan:
     def changes_contract(self) -> bool:
         """Whether the graph gets another schema; a rebase takes one that there is."""
         return self.writer_kind == "SchemaApply"
+
+    @property
+    def commits(self) -> tuple[PlannedCommit, ...]:
+        """All commits of the plan in order; an ordinary one has one."""
+        others = frozenset(uuid for each in self.following for uuid in each.uuids)
+        planned = frozenset(tx.uuid for table in self.tables for tx in table.transactions)
+        return (PlannedCommit(self.attempt_id, self.lineage, planned - others), *self.following)
 
     def is_new(self, table: TableEffects) -> bool:
         """Whether the branch does not have a table yet that the plan changes."""
@@ -347,10 +367,12 @@ class CommitPlan:
         pins: Iterable[VersionRow],
         epoch: int,
         digests: Mapping[TableIdentity, str | None] | None = None,
+        following: Iterable[Iterable[VersionRow]] = (),
     ) -> PublishRequest:
         """The publish of this plan, once its tables stand at ``pins``.
 
-        ``digests`` are those of the tables it creates.
+        ``digests`` are those of the tables it creates; ``following`` the pins of the other commits
+        of a group, in their order.
         """
         delta = self.schema or SchemaDelta("")
         created = delta.registrations
@@ -364,6 +386,10 @@ class CommitPlan:
                 *delta.renames,
             ),
             tombstones=delta.tombstones,
+            following=tuple(
+                (each.lineage, tuple(its_pins))
+                for each, its_pins in zip(self.following, following, strict=True)
+            ),
             expected_table_versions={
                 **{table.identity: table.expected_version for table in self.tables},
                 **{dropped.identity: dropped.version for dropped in delta.tombstones},
@@ -375,7 +401,9 @@ class CommitPlan:
         """The plan that undoes this one: ``commit`` on top of its parent, after restores."""
         assert commit.parent_commit_id is not None
         authority = replace(self.authority, head_commit_id=commit.parent_commit_id)
-        return replace(self, lineage=commit, authority=authority, tables=tables, schema=None)
+        return replace(
+            self, lineage=commit, authority=authority, tables=tables, schema=None, following=()
+        )
 
 
 def _first(identity: TableIdentity, digests: Mapping[TableIdentity, str | None]) -> VersionRow:

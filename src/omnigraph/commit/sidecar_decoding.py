@@ -20,6 +20,7 @@ from omnigraph.commit.plan import (
     FirstTouch,
     LeaseClaim,
     NewTable,
+    PlannedCommit,
     PlannedTransaction,
     SchemaDelta,
     SidecarKind,
@@ -33,10 +34,15 @@ from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, TableRow, VersionRow
 
 SIDECAR_VERSION = 2
+GROUP_VERSION = 3
+"""The shape with further commits, of a group. Older releases leave it to newer ones."""
 VERSIONS_ONLY = 1
 """The older shape: versions instead of identities and uuids. Read and settled, never written."""
 
 INTEGER_MAX = 2**63 - 1
+
+GROUPED: tuple[SidecarKind, ...] = ("Mutation", "Load")
+"""The kinds of operations that share a publish."""
 
 COMMIT_KINDS: Mapping[SidecarKind, tuple[CommitKind, ...]] = {
     "Mutation": ("mutation",),
@@ -63,18 +69,21 @@ def read_sidecar(name: str, content: bytes) -> CommitPlan:
     if not isinstance(record, dict):
         raise UnreadableSidecar(name, "is not a JSON object")
     version = record.get("schema_version")
-    if type(version) is int and version > SIDECAR_VERSION:
+    if type(version) is int and version > GROUP_VERSION:
         branch = record.get("branch")
         raise UnreadableSidecar(
             name,
-            f"has schema_version {version}; this version reads up to {SIDECAR_VERSION}",
+            f"has schema_version {version}; this version reads up to {GROUP_VERSION}",
             is_newer=True,
             branch=branch if isinstance(branch, str) else None,
         )
     members = _Members(record, "")
     try:
         members.whole("schema_version", least=VERSIONS_ONLY)
-        plan = _decode(members) if version == SIDECAR_VERSION else _decode_versions(members)
+        if version == VERSIONS_ONLY:
+            plan = _decode_versions(members)
+        else:
+            plan = _decode(members, is_group=version == GROUP_VERSION)
         members.require(
             name == sidecar_name(plan.attempt_id), "operation_id", "is not the name of the file"
         )
@@ -137,6 +146,22 @@ class _Members:
         self.require(is_ulid(value), name, "is not a ULID")
         return value
 
+    def ulids(self, name: str) -> set[str]:
+        """Distinct ids."""
+        values = self._take(name)
+        self.require(
+            isinstance(values, list)
+            and all(isinstance(each, str) and is_ulid(each) for each in values)
+            and len(set(values)) == len(values),
+            name,
+            "is not a list of distinct ULIDs",
+        )
+        return set(values)
+
+    def peek(self, name: str) -> object:
+        """A member that is read later, by its type."""
+        return self._left.get(name)
+
     def ulid_or_none(self, name: str) -> str | None:
         """An id, or null."""
         return None if self.is_null(name) else self.ulid(name)
@@ -183,7 +208,7 @@ class _Members:
         return is_null
 
 
-def _decode(members: _Members) -> CommitPlan:
+def _decode(members: _Members, *, is_group: bool) -> CommitPlan:
     kind = _kind(members)
     attempt_id = members.ulid("operation_id")
     actor_id = members.text_or_none("actor_id")
@@ -220,10 +245,51 @@ def _decode(members: _Members) -> CommitPlan:
         rollback_commit_id=rollback_commit_id,
         tables=tables,
         schema=delta,
+        following=_following(members, commit, tables) if is_group else (),
     )
+    members.require(not is_group or kind in GROUPED, "writer_kind", "never commits in a group")
     _require_distinct(members, plan)
     members.end()
     return plan
+
+
+def _following(
+    members: _Members, first: CommitRow, tables: tuple[TableEffects, ...]
+) -> tuple[PlannedCommit, ...]:
+    """The other commits of a group: each has its own transactions and the one before as parent."""
+    found: list[PlannedCommit] = []
+    before, taken = first, set[str]()
+    planned = {tx.uuid for table in tables for tx in table.transactions}
+    for each in members.objects("following"):
+        attempt_id, actor_id = each.ulid("operation_id"), each.text_or_none("actor_id")
+        row = each.object("lineage")
+        kind: SidecarKind = "Load" if row.peek("kind") == "load" else "Mutation"
+        commit = _lineage(row, kind, first.branch, actor_id)
+        each.require(
+            commit.parent_commit_id == before.commit_id, "lineage", "is not on the commit before"
+        )
+        each.require(commit.schema_hash == first.schema_hash, "lineage", "has another schema")
+        uuids = each.ulids("transactions")
+        each.require(bool(uuids), "transactions", "are none")
+        each.require(uuids <= planned - taken, "transactions", "are not planned, or another's")
+        each.end()
+        taken |= uuids
+        found.append(PlannedCommit(attempt_id, commit, frozenset(uuids)))
+        before = commit
+    members.require(bool(found), "following", "is empty")
+    members.require(taken < planned, "following", "leave the first commit without a transaction")
+    _require_in_order(members, found, tables)
+    return tuple(found)
+
+
+def _require_in_order(
+    members: _Members, following: list[PlannedCommit], tables: tuple[TableEffects, ...]
+) -> None:
+    """A later commit has later versions of each table."""
+    owner = {uuid: at for at, each in enumerate(following, start=1) for uuid in each.uuids}
+    for table in tables:
+        along = [owner.get(tx.uuid, 0) for tx in table.transactions]
+        members.require(along == sorted(along), "following", "are not in the order of versions")
 
 
 def _kind(members: _Members) -> SidecarKind:
@@ -394,6 +460,10 @@ def _require_distinct(members: _Members, plan: CommitPlan) -> None:
         *(table.restore_uuid for table in plan.tables),
         *(new.uuid for new in delta.registrations),
     ]
+    commits = [plan.rollback_commit_id, *(each.lineage.commit_id for each in plan.commits)]
+    attempts = [each.attempt_id for each in plan.commits]
+    members.require(len(set(commits)) == len(commits), "following", "name a commit twice")
+    members.require(len(set(attempts)) == len(attempts), "following", "name an operation twice")
     members.require(len(set(identities)) == len(identities), "tables", "name a table twice")
     members.require(len(set(uuids)) == len(uuids), "tables", "name a transaction twice")
 

@@ -10,22 +10,28 @@ from typing import Any
 
 import orjson
 
-from omnigraph.commit.plan import CommitPlan, NewTable, SchemaDelta, TableEffects, sidecar_name
-from omnigraph.commit.sidecar_decoding import SIDECAR_VERSION, read_sidecar
+from omnigraph.commit.plan import (
+    CommitPlan,
+    NewTable,
+    PlannedCommit,
+    SchemaDelta,
+    TableEffects,
+    sidecar_name,
+)
+from omnigraph.commit.sidecar_decoding import GROUP_VERSION, SIDECAR_VERSION, read_sidecar
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import UnreadableSidecar
 from omnigraph.storage.layout import RECOVERY, REFUSED_SIDECARS
-from omnigraph.storage.manifest_rows import TableRow, identity_columns
+from omnigraph.storage.manifest_rows import CommitRow, TableRow, identity_columns
 
 
 def encode_sidecar(plan: CommitPlan) -> bytes:
     """The content of the object that holds a sidecar; parts of a plan go in field by field."""
-    lineage = plan.lineage
     return orjson.dumps(
         {
-            "schema_version": SIDECAR_VERSION,
+            "schema_version": GROUP_VERSION if plan.following else SIDECAR_VERSION,
             "operation_id": plan.attempt_id,
             "writer_kind": plan.writer_kind,
             "started_at": plan.started_at,
@@ -34,22 +40,44 @@ def encode_sidecar(plan: CommitPlan) -> bytes:
             "ref_identity": plan.ref,
             "lease": plan.lease,
             "authority": plan.authority,
-            "lineage": {
-                "commit_id": lineage.commit_id,
-                "parent_commit_id": lineage.parent_commit_id,
-                "merged_parent_commit_id": lineage.merged_parent_commit_id,
-                "kind": lineage.kind,
-                "created_at": lineage.created_at,
-                "schema_hash": lineage.schema_hash,
-                "operation_id": lineage.operation_id,
-                "receipt": lineage.receipt,
-            },
+            "lineage": _lineage_json(plan.lineage),
             "rollback_commit_id": plan.rollback_commit_id,
             "tables": [_table_json(table) for table in plan.tables],
             **_delta_json(plan.schema),
+            **_following_json(plan.following),
         },
         option=orjson.OPT_INDENT_2,
     )
+
+
+def _lineage_json(commit: CommitRow) -> dict[str, Any]:
+    return {
+        "commit_id": commit.commit_id,
+        "parent_commit_id": commit.parent_commit_id,
+        "merged_parent_commit_id": commit.merged_parent_commit_id,
+        "kind": commit.kind,
+        "created_at": commit.created_at,
+        "schema_hash": commit.schema_hash,
+        "operation_id": commit.operation_id,
+        "receipt": commit.receipt,
+    }
+
+
+def _following_json(following: tuple[PlannedCommit, ...]) -> dict[str, Any]:
+    """The other commits of a group; an ordinary plan is stored without the member."""
+    if not following:
+        return {}
+    return {
+        "following": [
+            {
+                "operation_id": each.attempt_id,
+                "actor_id": each.lineage.actor_id,
+                "lineage": _lineage_json(each.lineage),
+                "transactions": sorted(each.uuids),
+            }
+            for each in following
+        ]
+    }
 
 
 def _table_json(table: TableEffects) -> dict[str, Any]:

@@ -16,18 +16,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from omnigraph.commit.grouping import GroupCommit, Member, WriterGroup, may_join
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import NO_QUEUE, Lease
 from omnigraph.commit.plan import ChangeSet, Intent
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.writer import WriteAttempt
+from omnigraph.commit.writer import WriteAttempt, require_nothing_pending
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
     Conflict,
     EffectFreeConflict,
     ExpectedVersionMismatch,
+    OmnigraphError,
     ReadSetChanged,
     StorageError,
+    WriterBusy,
 )
 from omnigraph.model.receipts import CommitKind
 from omnigraph.schema.catalog import Catalog
@@ -51,6 +54,8 @@ class Prepared(Generic[T]):
     changes: ChangeSet
     result: T
     intent: Intent
+    is_additive: bool = False
+    """Whether change set and result are the same on every state that has none of its ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,15 @@ class _Request:
     operation_id: str | None
     actor_id: str | None
 
+    @property
+    def may_share(self) -> bool:
+        """Whether it may share a publish with others, as far as that is known by now."""
+        return (
+            self.kind in ("mutation", "load")
+            and self.may_prepare_again
+            and self.expected_head is None
+        )
+
 
 class WritePath:
     """Runs writes of one graph."""
@@ -86,6 +100,11 @@ class WritePath:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._recoverer = Recoverer(kernel)
+        self._groups: dict[str, WriterGroup] = {}
+
+    def group(self, branch: str) -> WriterGroup:
+        """The writers of a branch in this process that may share a publish."""
+        return self._groups.setdefault(branch, WriterGroup())
 
     def write(
         self,
@@ -124,12 +143,8 @@ class WritePath:
             captured: list[Capture] = []
             try:
                 if not attempt:
-                    return self._recovered(self._beside_others(request, prepare, captured))
-                manifest = self._recoverer.barrier(branch, kind)
-                attempt_id = self._kernel.ids.ulid()
-                with self._kernel.own_branch(manifest, attempt_id) as lease:
-                    written = self._owned(lease, request, prepare, captured)
-                return self._recovered(written)
+                    return self._recovered(self._first(request, prepare, captured))
+                return self._recovered(self._as_owner(request, prepare, captured))
             except MOVED as moved:
                 # Without effects an attempt may be repeated whatever the other writer did.
                 effect_free = isinstance(moved, EffectFreeConflict)
@@ -145,6 +160,106 @@ class WritePath:
                 if attempt == retries or not self._may_repeat(request, captured):
                     raise conflict from error
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _first(
+        self, request: _Request, prepare: Prepare[T], captured: list[Capture]
+    ) -> WriteOutcome[T]:
+        """The first attempt: in a group if others write to the branch, or may soon."""
+        if not request.may_share:
+            return self._beside_others(request, prepare, captured)
+        group = self.group(request.branch)
+        if not group.try_lead():
+            return self._with_others(group, request, prepare, captured)
+        try:
+            return self._beside_others(request, prepare, captured)
+        finally:
+            group.end_lead()
+
+    def _with_others(
+        self,
+        group: WriterGroup,
+        request: _Request,
+        prepare: Prepare[T],
+        captured: list[Capture],
+    ) -> WriteOutcome[T]:
+        """Prepare on what this process knows of the branch, and let a leader commit it."""
+        joined = self._prepared_member(request, prepare)
+        if joined is not None:
+            prepared, member = joined
+            upkeep_failed = False
+            if not group.join(member):
+                try:
+                    upkeep_failed = self._lead(group, request, member)
+                finally:
+                    group.end_lead()
+            if member.failure is not None:
+                raise member.failure
+            if member.commit is not None:
+                return WriteOutcome(prepared.result, member.commit, upkeep_failed)
+        return self._as_owner(request, prepare, captured)
+
+    def _prepared_member(
+        self, request: _Request, prepare: Prepare[T]
+    ) -> tuple[Prepared[T], Member] | None:
+        """A staged member of a group; None if the write has to go alone.
+
+        What is known of the branch may be old. So nothing is refused because of it, and what is
+        accepted is proved by the leader.
+        """
+        kernel = self._kernel
+        if kernel.manifest.known_state(request.branch) is None:
+            return None
+        try:
+            manifest = kernel.manifest.known(request.branch)
+            capture, prepared = self._prepare(manifest, request, prepare, [])
+            if not prepared.is_additive or prepared.changes.is_empty:
+                return None
+            if not may_join(prepared.changes):
+                return None
+            attempt = WriteAttempt(
+                kernel, capture, prepared.changes, prepared.intent, assumes_new=True
+            )
+            if any(table.effects.first_touch is not None for table in attempt.tables):
+                return None
+            attempt.stage()
+        except (OmnigraphError, AlreadyWritten):
+            return None
+        return prepared, Member(attempt)
+
+    def _lead(self, group: WriterGroup, request: _Request, member: Member) -> bool:
+        """Own the branch and commit the members that wait; whether upkeep was interrupted."""
+        kernel = self._kernel
+        manifest = self._recoverer.barrier(request.branch, request.kind)
+        pending: list[str] = []
+
+        def look() -> None:
+            kernel.manifest.refreshed(request.branch)
+            pending[:] = kernel.sidecars.names()
+
+        attempt_id = member.attempt.attempt_id
+        try:
+            owned = kernel.own_branch(manifest, attempt_id, look, catch_up=manifest.refresh)
+            with owned as lease:
+                require_nothing_pending(kernel, request.branch, pending)
+                current = kernel.manifest.branch(request.branch)
+                head = current.state.head_snapshot()
+                accepted = kernel.accepted_at(head, request.accepted)
+                capture = kernel.capture(current, accepted.schema_hash, head)
+                commit = GroupCommit(kernel, capture, accepted.catalog, lease)
+                commit.run([member, *group.take()], group)
+                return commit.upkeep_failed
+        except WriterBusy as busy:
+            group.fail_waiting(busy)
+            raise
+
+    def _as_owner(
+        self, request: _Request, prepare: Prepare[T], captured: list[Capture]
+    ) -> WriteOutcome[T]:
+        """Own the branch first, and then prepare."""
+        manifest = self._recoverer.barrier(request.branch, request.kind)
+        attempt_id = self._kernel.ids.ulid()
+        with self._kernel.own_branch(manifest, attempt_id) as lease:
+            return self._owned(lease, request, prepare, captured)
 
     def _beside_others(
         self, request: _Request, prepare: Prepare[T], captured: list[Capture]

@@ -82,15 +82,19 @@ class WriteAttempt:
         *,
         earlier: WriteAttempt | None = None,
         queue: WriterQueue = NO_QUEUE,
+        assumes_new: bool = False,
     ) -> None:
         self._kernel = kernel
-        self._capture = capture
-        self._intent = intent
         self._queue = queue
-        self._attempt_id = kernel.ids.ulid()
+        self.capture = capture
+        self.changes = changes
+        self.intent = intent
+        self.attempt_id = kernel.ids.ulid()
+        self._assumes_new = assumes_new
+        """Whether its rows are staged as new ones, which the leader of a group proves."""
         self._earlier = earlier
         """An attempt at the same write that lost. Data files it wrote may be used again."""
-        self._tables = [self._plan(change) for _, change in sorted(changes.tables.items())]
+        self.tables = [self._plan(change) for _, change in sorted(changes.tables.items())]
         self._owned: _OwnedState | None = None
         self.upkeep_failed = False
         """Whether the upkeep that followed the write was interrupted."""
@@ -116,7 +120,7 @@ class WriteAttempt:
         more than writing what is there. ``progress`` gets how many tables are done, of how many.
         """
         # A table that the branch still shares is staged once it is forked.
-        due = [table for table in self._tables if table.effects.first_touch is None]
+        due = [table for table in self.tables if table.effects.first_touch is None]
         finished = count(1)  # shared by several threads: each takes the next number
 
         def stage(table: StagedTable) -> None:
@@ -133,36 +137,49 @@ class WriteAttempt:
 
     def owned_branch(self) -> AbstractContextManager[Lease]:
         """Step 8: own the branch, and read its state."""
-        branch = self._capture.branch
+        branch = self.capture.branch
         return self._kernel.own_branch(
-            branch, self._attempt_id, self._read_state, self._queue, branch.refresh
+            branch, self.attempt_id, self._read_state, self._queue, branch.refresh
         )
 
     def commit(self, lease: Lease) -> CommitRow:
         """Steps 9 to 14. Raises before the first effect if the branch has moved."""
         self._require_unchanged()
         plan = self._kernel.plan(
-            self._capture,
+            self.capture,
             lease,
-            self._intent,
-            tuple(table.effects for table in self._tables),
-            attempt_id=self._attempt_id,
+            self.intent,
+            tuple(table.effects for table in self.tables),
+            attempt_id=self.attempt_id,
         )
-        commit = Executor(self._kernel, self._capture.branch, lease).run(plan, self._tables)
-        if self._intent.commit_kind != "maintenance":
+        commit = Executor(self._kernel, self.capture.branch, lease).run(plan, self.tables)
+        if self.intent.commit_kind != "maintenance":
             every = self._kernel.settings.manifest_compact_every
-            maintain_manifest(self._capture.branch, every, self._kernel.ids.ulid)
-            if self._intent.brought is None:
+            maintain_manifest(self.capture.branch, every, self._kernel.ids.ulid)
+            if self.intent.brought is None:
                 # A commit of our own among those that are brought would make the two graphs differ.
-                self._compact_tables(lease)
+                self.upkeep_failed = not compact_tables(
+                    self._kernel, self.capture, lease, self.landed
+                )
         return commit
+
+    @property
+    def landed(self) -> dict[TableKey, Handle]:
+        """The tables it has committed to, at their new versions."""
+        return {t.entry.table_key: t.landed for t in self.tables if t.landed is not None}
+
+    @property
+    def operation_key(self) -> tuple[str | None, str] | None:
+        """Its author and the caller's key for it; None without a key."""
+        key = self.intent.operation_id
+        return None if key is None else (self.intent.actor_id, key)
 
     def _read_state(self) -> None:
         """Read concurrently, under the lease, all that decides whether to continue."""
         kernel = self._kernel
-        opened = [(table, table.handle) for table in self._tables if table.handle is not None]
+        opened = [(table, table.handle) for table in self.tables if table.handle is not None]
         branch, pending, *heads = concurrently(
-            partial(kernel.manifest.refreshed, self._capture.branch.branch),
+            partial(kernel.manifest.refreshed, self.capture.branch.branch),
             kernel.sidecars.names,
             *(partial(latest_version, handle) for _, handle in opened),
             threads=kernel.is_remote,
@@ -172,17 +189,17 @@ class WriteAttempt:
 
     def _require_unchanged(self) -> None:
         """Step 9: the branch has not moved since it was captured, and every table is at its pin."""
-        capture, seen = self._capture, self._owned
+        capture, seen = self.capture, self._owned
         assert seen is not None
-        self._require_nothing_pending(seen.pending)
+        require_nothing_pending(self._kernel, capture.branch.branch, seen.pending)
         captured_ref, ref = capture.branch.where.ref, seen.branch.where.ref
         if ref != captured_ref:
             raise ReadSetChanged("graph_branch", captured_ref, ref)
         state = seen.branch.state
-        if self._intent.expected_head is not None:
-            require_head(state, self._intent.expected_head)
+        if self.intent.expected_head is not None:
+            require_head(state, self.intent.expected_head)
         pins = state.pins
-        for table in self._tables:
+        for table in self.tables:
             pin = pins.get(table.entry.identity)
             actual = pin.version if pin is not None else 0
             if actual != table.entry.version:
@@ -193,59 +210,19 @@ class WriteAttempt:
             if head != table.entry.version:
                 raise drift_error(self._kernel, capture.branch.branch, table.entry, head)
 
-    def _require_nothing_pending(self, names: list[str]) -> None:
-        """An operation that was interrupted since the barrier has to be recovered first."""
-        branch = self._capture.branch.branch
-        try:
-            for plan in self._kernel.sidecars.pending_on(branch, names):
-                raise EffectFreeConflict(
-                    f"operation {plan.attempt_id} on {branch} has to be settled first"
-                )
-        except UnreadableSidecar as refused:
-            # The barrier of the next attempt refuses or sets it aside.
-            raise EffectFreeConflict(refused.message) from refused
-
-    def _compact_tables(self, lease: Lease) -> None:
-        """Rewrite the small fragments that many small writes have left, as a commit of its own.
-
-        Each write adds a fragment, and every lookup visits all of them. The write itself is done
-        and acknowledged whatever happens here.
-        """
-        every = self._kernel.settings.table_compact_every
-        crowded = {
-            table.entry.table_key: table.landed
-            for table in self._tables
-            if table.landed is not None
-            and fragment_count(table.landed) >= every
-            and small_fragments(table.landed) >= every
-        }
-        if not crowded:
-            return
-        try:
-            due = compaction_of(crowded)
-            if not due.tables:
-                return
-            branch = self._capture.branch
-            capture = self._kernel.capture(branch, self._capture.schema_hash)
-            upkeep = Intent("Optimize", "maintenance", UPKEEP_ACTOR)
-            WriteAttempt(self._kernel, capture, due, upkeep).run_owned(lease)
-        except Exception:
-            self.upkeep_failed = True
-            log.warning("tables %s were not compacted", sorted(crowded), exc_info=True)
-
     # --- staging ----------------------------------------------------------------------------------
 
     def _plan(self, change: TableChange) -> StagedTable:
-        entry = self._capture.snapshot.table(change.table_key)
+        entry = self.capture.snapshot.table(change.table_key)
         *uuids, restore_uuid = self._kernel.ids.ulids(max(1, len(change.steps)) + 1)
-        effects = TableEffects.of(entry, self._capture.branch.where.ref, uuids, restore_uuid)
+        effects = TableEffects.of(entry, self.capture.branch.where.ref, uuids, restore_uuid)
         return StagedTable(effects, entry, change, self._stage_table)
 
     def _stage_table(self, table: StagedTable) -> None:
         """Stage one table: what workers or an earlier attempt have written, or anew."""
         handle = table.handle
         if handle is None:
-            handle = table.handle = self._capture.reader.handle(table.entry.table_key)
+            handle = table.handle = self.capture.reader.handle(table.entry.table_key)
         if table.change.written is not None:
             table.staged = [self._stage_written(table, handle, table.change.written)]
         elif (restaged := self._restaged(table, handle)) is not None:
@@ -273,7 +250,7 @@ class WriteAttempt:
 
     def _restaged(self, table: StagedTable, handle: Handle) -> StagedTransaction | None:
         """What the earlier attempt staged for the same rows, if it still means the same here."""
-        earlier = self._earlier._staged_like(table, self._capture) if self._earlier else None
+        earlier = self._earlier._staged_like(table, self.capture) if self._earlier else None
         if earlier is None:
             return None
         assert earlier.handle is not None and earlier.staged[0] is not None
@@ -284,13 +261,15 @@ class WriteAttempt:
 
     def _staged_like(self, table: StagedTable, capture: Capture) -> StagedTable | None:
         """The table for which this attempt has staged the same change."""
-        for own in self._tables:
+        if self._assumes_new:
+            return None
+        for own in self.tables:
             if (
                 own.staged
                 and own.effects.location == table.effects.location
                 and own.effects.ref == table.effects.ref
                 and own.change.kind == table.change.kind
-                and self._capture.schema_hash == capture.schema_hash
+                and self.capture.schema_hash == capture.schema_hash
                 and own.change.rows.equals(table.change.rows)
             ):
                 return own
@@ -305,7 +284,9 @@ class WriteAttempt:
                 # Rows that are new are staged much faster if that is known, and can be committed
                 # on a newer version as they are. Without other writers it is not worth asking.
                 ids = table.change.ids.combine_chunks()
-                is_new = self._queue.is_crowded and not holds_any(handle, ids)
+                is_new = self._assumes_new or (
+                    self._queue.is_crowded and not holds_any(handle, ids)
+                )
                 stage = tables.stage_append if is_new else tables.stage_upsert
                 return [stage(handle, rows, uuids[0])]
             case "delete":
@@ -318,6 +299,47 @@ class WriteAttempt:
                 return [stage_exchange(handle, rows, gone, uuids[0])]
             case "upkeep":
                 return list(stage_ahead(handle, table.change.steps, uuids))
+
+
+def require_nothing_pending(kernel: Kernel, branch: str, names: list[str]) -> None:
+    """An operation that was interrupted since the barrier has to be recovered first."""
+    try:
+        for plan in kernel.sidecars.pending_on(branch, names):
+            raise EffectFreeConflict(
+                f"operation {plan.attempt_id} on {branch} has to be settled first"
+            )
+    except UnreadableSidecar as refused:
+        # The barrier of the next attempt refuses or sets it aside.
+        raise EffectFreeConflict(refused.message) from refused
+
+
+def compact_tables(
+    kernel: Kernel, capture: Capture, lease: Lease, landed: Mapping[TableKey, Handle]
+) -> bool:
+    """Rewrite the small fragments that many small writes have left, as a commit of its own.
+
+    Each write adds a fragment, and every lookup visits all of them. ``landed`` are the tables that
+    were just written, at their new versions: the write itself is done and acknowledged whatever
+    happens here. False if the upkeep was interrupted.
+    """
+    every = kernel.settings.table_compact_every
+    crowded = {
+        key: handle
+        for key, handle in landed.items()
+        if fragment_count(handle) >= every and small_fragments(handle) >= every
+    }
+    if not crowded:
+        return True
+    try:
+        due = compaction_of(crowded)
+        if due.tables:
+            following = kernel.capture(capture.branch, capture.schema_hash)
+            upkeep = Intent("Optimize", "maintenance", UPKEEP_ACTOR)
+            WriteAttempt(kernel, following, due, upkeep).run_owned(lease)
+    except Exception:
+        log.warning("tables %s were not compacted", sorted(crowded), exc_info=True)
+        return False
+    return True
 
 
 def compaction_of(crowded: Mapping[TableKey, Handle]) -> ChangeSet:

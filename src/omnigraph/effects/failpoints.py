@@ -57,6 +57,9 @@ class Failpoint(StrEnum):
     MUTATION_POST_FINALIZE_PRE_PUBLISHER = "mutation.post_finalize_pre_publisher"
     MUTATION_POST_NO_EFFECT_PRE_GATE = "mutation.post_no_effect_pre_gate"
 
+    GROUP_PRE_ADMISSION = "group.pre_admission"
+    GROUP_BETWEEN_MEMBERS = "group.between_members"
+
     GRAPH_PUBLISH_AFTER_MANIFEST_COMMIT = "graph_publish.after_manifest_commit"
 
     SCHEMA_APPLY_BEFORE_STAGING_WRITE = "schema_apply.before_staging_write"

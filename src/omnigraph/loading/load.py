@@ -28,6 +28,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.mutate import has_open_ends
 from omnigraph.commit.plan import ChangeSet, WriteLimits
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.write_path import AlreadyWritten, Prepared, WriteOutcome, WritePath
@@ -162,7 +163,7 @@ def _written(path: WritePath, executor: LoadExecutor) -> WriteOutcome[LoadChange
             raise ReadSetChanged("schema_hash", known, catalog.schema_hash)
         found = executor.changes(capture)
         intent = request.intent(found.nodes, found.edges, executor.engine, found.skipped)
-        return Prepared(found.changes, found, intent)
+        return Prepared(found.changes, found, intent, _is_additive(found, catalog))
 
     written = path.write(
         request.branch,
@@ -177,6 +178,16 @@ def _written(path: WritePath, executor: LoadExecutor) -> WriteOutcome[LoadChange
     # Stages that ran inside `prepare` are counted on their own.
     executor.note("commit", perf_counter() - started - (executor.seconds - before))
     return written
+
+
+def _is_additive(found: LoadChanges, catalog: Catalog) -> bool:
+    """Whether all that was read is new, and would be so on any state without the same ids."""
+    depends = (
+        each.updated or each.unchanged or each.kept or each.skipped
+        for each in found.counts.values()
+    )
+    is_whole = not (found.skipped or found.problems or any(depends))
+    return is_whole and not has_open_ends(found.changes, catalog)
 
 
 def _receipt(

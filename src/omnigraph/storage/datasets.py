@@ -209,11 +209,13 @@ class LanceStore:
         transaction: Transaction,
         operation_id: str | None = None,
         sidecar_digest: str | None = None,
+        unflushed: set[Path] | None = None,
     ) -> LanceDataset:
         """Commit strictly (see `commit_strict`) and put it on disk as far as configured.
 
         ``operation_id`` is written into the transaction, for readers of the table's history, and
-        ``sidecar_digest`` for recovery (see `sidecar_digest_of`).
+        ``sidecar_digest`` for recovery (see `sidecar_digest_of`). With ``unflushed``, the files
+        are added to it instead, for `flush`.
         """
         if operation_id is not None:
             properties = {"operation": operation_id}
@@ -223,7 +225,7 @@ class LanceStore:
         if self.root.is_local:
             _require_whole(handle.uri, transaction)
             landed = commit_strict(handle, transaction)
-            self._finish_commit(landed, transaction, handle)
+            self._finish_commit(landed, transaction, handle, unflushed)
             return landed
         # What the commit lists is there already: it is fetched while the commit is under way.
         landed, digests = concurrently(
@@ -388,14 +390,34 @@ class LanceStore:
 
     # --- files of commits -------------------------------------------------------------------------
 
+    def flush(self, files: Iterable[Path]) -> None:
+        """Put files of several commits on local disk, all at once."""
+        if (root := self.root.path) is not None:
+            flush_tree(root, files, self.durability)
+
+    def staged_files(self, handle: LanceDataset, staged: Iterable[Transaction]) -> set[Path]:
+        """The data files of transactions that add rows, on local disk."""
+        if self.root.path is None:
+            return set()
+        folder = Path(handle.uri)
+        found = (_new_files(folder, transaction, handle) for transaction in staged)
+        return {file for files in found for file in files if file.parent.name != "_transactions"}
+
     def _finish_commit(
-        self, landed: LanceDataset, transaction: Transaction, before: LanceDataset | None = None
+        self,
+        landed: LanceDataset,
+        transaction: Transaction,
+        before: LanceDataset | None = None,
+        unflushed: set[Path] | None = None,
     ) -> None:
         """Put the files of a commit on local disk, where Lance flushes nothing, and digest them."""
         if (root := self.root.path) is None:
             return
         files = {_version_file_of(landed), *_new_files(Path(landed.uri), transaction, before)}
-        flush_tree(root, files, self.durability)
+        if unflushed is None:
+            flush_tree(root, files, self.durability)
+        else:
+            unflushed |= files
         where = _place_of(landed.uri)
         if self._listed_subject(where) is not None:
             self._list_new(root, where, files)

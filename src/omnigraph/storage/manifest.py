@@ -572,6 +572,10 @@ class Manifest:
         known = self.main if name == MAIN else self._branches.get(name)
         return None if known is None or known.published is None else known.state
 
+    def known(self, name: str) -> ManifestBranch:
+        """The manifest of a branch as it was last read, without asking storage."""
+        return self.main if name == MAIN else self._branches[name]
+
     def refreshed(self, name: str) -> ManifestBranch:
         """The manifest of a branch at its newest state; raises `NotFound`.
 

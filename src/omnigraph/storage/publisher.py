@@ -108,12 +108,15 @@ class PublishRequest:
     registrations: tuple[TableRow, ...] = ()
     tombstones: tuple[VersionRow, ...] = ()
     """Tables to drop, at the version they have."""
+    following: tuple[tuple[CommitRow, tuple[VersionRow, ...]], ...] = ()
+    """Further commits that become visible with it, each on top of the one before, and their
+    pins."""
     expected_table_versions: Mapping[TableIdentity, int] = field(default_factory=dict)
     """Published version of each table the change rests on; 0 means unregistered."""
 
 
 def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
-    """Make a change visible, once, and return its commit row.
+    """Make a change visible, once, and return its commit row, the first one of a group.
 
     Raises the typed conflict for whichever assumption no longer holds, and nothing was published;
     `RecoveryRequired` when the store cannot say whether it was.
@@ -199,7 +202,12 @@ def _rows(state: ManifestState, request: PublishRequest, commit: CommitRow) -> l
     rows: list[ManifestRow] = [replace(table, commit_seq=seq) for table in request.registrations]
     rows += [replace(pin, commit_seq=seq) for pin in request.pins]
     rows += [TombstoneRow(pin.identity, pin.version, seq) for pin in request.tombstones]
-    rows += [commit, HeadRow(state.branch, commit.commit_id, request.epoch, seq)]
+    rows.append(commit)
+    for following, pins in request.following:
+        seq += 1
+        commit = replace(following, manifest_version=commit.manifest_version, commit_seq=seq)
+        rows += [*(replace(pin, commit_seq=seq) for pin in pins), commit]
+    rows.append(HeadRow(state.branch, commit.commit_id, request.epoch, seq))
     return rows
 
 

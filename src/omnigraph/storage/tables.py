@@ -243,6 +243,11 @@ def rows_where(
     return pa.Table.from_batches(batches, scanner.projected_schema)
 
 
+def adds_only(staged: Transaction) -> bool:
+    """Whether a staged transaction does nothing but add rows."""
+    return _added_fragments(staged) is not None
+
+
 SCANNED_ROWS_MAX = 10_000
 """So many ids are read faster than a filter for them is planned."""
 

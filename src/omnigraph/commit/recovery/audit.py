@@ -83,12 +83,12 @@ class RecoveryAudit:
         self._lance = lance
         self._where = DatasetRef(f"{root_uri}/{RECOVERY_AUDIT}")
 
-    def record(self, row: RecoveryRow) -> None:
-        """Add a row; a second recoverer of the same operation adds nothing."""
-        table = _encode(row)
+    def record(self, *rows: RecoveryRow) -> None:
+        """Add the rows of a sidecar; a second recoverer of the same operation adds nothing."""
+        table = pa.Table.from_pylist([_encode(row) for row in rows], schema=SCHEMA)
         if not self._lance.exists(self._where):
             try:
-                self._lance.create(self._where, SCHEMA, table, f"audit-{row.operation_id}")
+                self._lance.create(self._where, SCHEMA, table, f"audit-{rows[0].operation_id}")
             except CommitLost:
                 # Another recoverer created it in the meantime.
                 self._lance.insert_new(self._where, "operation_id", table)
@@ -106,8 +106,8 @@ class RecoveryAudit:
         return sorted(found, key=lambda row: (row.created_at, row.operation_id))
 
 
-def _encode(row: RecoveryRow) -> pa.Table:
-    record = {
+def _encode(row: RecoveryRow) -> dict[str, Any]:
+    return {
         "operation_id": row.operation_id,
         "graph_commit_id": row.graph_commit_id,
         "recovery_kind": row.recovery_kind,
@@ -117,7 +117,6 @@ def _encode(row: RecoveryRow) -> pa.Table:
         "retired_transactions_json": orjson.dumps([asdict(t) for t in row.retired]).decode(),
         "created_at": row.created_at,
     }
-    return pa.Table.from_pylist([record], schema=SCHEMA)
 
 
 def _decode(record: dict[str, Any]) -> RecoveryRow:

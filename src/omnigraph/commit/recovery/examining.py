@@ -132,6 +132,9 @@ class Examiner:
         chain = transactions_since(handle, table.expected_version)
         own = {*(tx.uuid for tx in table.transactions), table.restore_uuid}
         strangers = set(chain) - own
+        if chain and chain[-1] in own:
+            # Of versions that were flushed together, loss of power may take one in the middle.
+            strangers.discard(None)
         if strangers and head != pin:
             strangers -= {uuid for row in self._audit.rows() for uuid in row.retired_uuids}
         kind = class_of(table, pin, head, chain, strangers)

@@ -16,6 +16,7 @@ from omnigraph.commit.plan import (
     FIRST_VERSION,
     CommitPlan,
     NewTable,
+    PlannedCommit,
     PlannedTransaction,
     SchemaDelta,
     TableEffects,
@@ -96,12 +97,12 @@ class Settling:
         """Publish what the operation would have published; all of it has been committed."""
         plan, tables = case.plan, case.tables
         hit(Failpoint.RECOVERY_BEFORE_ROLL_FORWARD_PUBLISH)
-        recovered = replace(
-            plan.lineage, recovered_by=RECOVERY_ACTOR, recovery_operation_id=plan.attempt_id
+        first, *others = (
+            replace(each, lineage=_recovered(each.lineage, plan)) for each in plan.commits
         )
         executor = Executor(self._kernel, case.branch, case.lease)
         commit = executor.publish(
-            replace(plan, lineage=recovered),
+            replace(plan, lineage=first.lineage, following=tuple(others)),
             [_TableRestore(t.effects, t.handle, t.handle) for t in tables],
         )
         schema = self.schema(plan)
@@ -189,16 +190,22 @@ class Settling:
         # A delayed commit of an operation that was undone is known by these, and undone as well. A
         # restore counts, too: it lands on top of whatever is there.
         undone = recovery_kind != "RolledForward"
+        now = self._kernel.clock.wall_us()
         self._audit.record(
-            RecoveryRow(
-                operation_id=plan.attempt_id,
-                graph_commit_id=commit_id,
-                recovery_kind=recovery_kind,
-                recovery_for_actor=plan.actor_id,
-                sidecar_writer_kind=plan.writer_kind,
-                tables=tables,
-                retired=tuple(_retired(table) for table in plan.tables) if undone else (),
-                created_at=self._kernel.clock.wall_us(),
+            *(
+                RecoveryRow(
+                    operation_id=each.attempt_id,
+                    # All that was undone was undone by one commit.
+                    graph_commit_id=commit_id if undone or not at else each.lineage.commit_id,
+                    recovery_kind=recovery_kind,
+                    recovery_for_actor=each.lineage.actor_id if at else plan.actor_id,
+                    sidecar_writer_kind=plan.writer_kind,
+                    tables=_outcomes_for(each, tables) if plan.following else tables,
+                    # Those of a group are retired together, in the row of its sidecar.
+                    retired=tuple(map(_retired, plan.tables)) if undone and not at else (),
+                    created_at=now,
+                )
+                for at, each in enumerate(plan.commits)
             )
         )
         self._kernel.sidecars.delete(plan.attempt_id)
@@ -247,6 +254,17 @@ def outcome_of(table: TableEffects, from_version: int, to_version: int) -> Table
 def _retired(table: TableEffects) -> RetiredTable:
     uuids = (*(tx.uuid for tx in table.transactions), table.restore_uuid)
     return RetiredTable(table.location, table.ref, uuids)
+
+
+def _recovered(commit: CommitRow, plan: CommitPlan) -> CommitRow:
+    return replace(commit, recovered_by=RECOVERY_ACTOR, recovery_operation_id=plan.attempt_id)
+
+
+def _outcomes_for(
+    commit: PlannedCommit, tables: tuple[TableOutcome, ...]
+) -> tuple[TableOutcome, ...]:
+    """What the audit of a group says of the tables that one of its commits changes."""
+    return tuple(each for each in tables if commit.uuids.intersection(each.uuids))
 
 
 TableState = Literal["absent", "made", "foreign"]

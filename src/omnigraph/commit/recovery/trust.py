@@ -39,10 +39,17 @@ def refusal(plan: CommitPlan, problem: str) -> UnreadableSidecar:
 
 def landed_commit(plan: CommitPlan, state: ManifestState) -> CommitRow | None:
     """The commit of the plan, if it is published; refuses one that another operation made."""
-    found = state.commits.get(plan.lineage.commit_id)
+    found = [_landed_row(plan, each.lineage, state) for each in plan.commits]
+    if None in found and any(found):
+        raise refusal(plan, "names commits of which only some are published")
+    return found[0]
+
+
+def _landed_row(plan: CommitPlan, wanted: CommitRow, state: ManifestState) -> CommitRow | None:
+    """One commit of the plan, if it is published."""
+    found = state.commits.get(wanted.commit_id)
     if found is None:
         return None
-    wanted = plan.lineage
     is_own = found.recovery_operation_id == plan.attempt_id or (
         not plan.versions_only
         and found.recovery_operation_id is None

@@ -253,16 +253,16 @@ def test_a_record_of_a_newer_version_stays_and_blocks_its_branch_alone(tmp_path:
     graph = init(root, SCHEMA)
     graph.create_branch("review")
     (root / "__recovery").mkdir()
-    content = b'{"schema_version": 3, "branch": "review"}'
+    content = b'{"schema_version": 4, "branch": "review"}'
     (root / NAME).write_bytes(content)
     assert [outcome for outcome, _ in recover(graph)] == ["blocked"]
     graph.mutate(ADD, {"n": "a"})
-    with pytest.raises(UnreadableSidecar, match="schema_version 3"):
+    with pytest.raises(UnreadableSidecar, match="schema_version 4"):
         graph.mutate(ADD, {"n": "a"}, branch="review")
     open_graph(root)
     assert (root / NAME).read_bytes() == content
     assert "unsettled" in [found.code for found in doctor(root).findings]
-    (root / NAME).write_bytes(b'{"schema_version": 3}')
+    (root / NAME).write_bytes(b'{"schema_version": 4}')
     with pytest.raises(UnreadableSidecar):
         graph.mutate(ADD, {"n": "b"})
 

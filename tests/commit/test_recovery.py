@@ -278,9 +278,9 @@ def test_c_rec_022_a_damaged_sidecar_is_refused_named_and_kept(
 def test_c_rec_022_a_sidecar_of_a_newer_version_is_refused_named_and_stays(
     graph: TestGraph,
 ) -> None:
-    name, content = "__recovery/01M7000000000000000000000X.json", b'{"schema_version": 3}'
+    name, content = "__recovery/01M7000000000000000000000X.json", b'{"schema_version": 4}'
     graph.kernel.store.write(name, content)
-    with pytest.raises(UnreadableSidecar, match="schema_version 3") as refused:
+    with pytest.raises(UnreadableSidecar, match="schema_version 4") as refused:
         graph.write(graph.persons("a"))
     assert name in refused.value.message
     assert graph.kernel.store.read(name) == content

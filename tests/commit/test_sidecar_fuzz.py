@@ -71,7 +71,7 @@ def settle(real: Interrupted, path: Path_, record: dict[str, Any]) -> None:
         outcomes += [found.outcome for found in Recoverer(kernel).run("full")]
         assert outcomes[-1] in CONVERGED or outcomes[-1] == "blocked", (path, outcomes)
     for branch, old in shown.items():
-        assert state(graph, branch) in (old, sorted([*old, "lost"])), path
+        assert state(graph, branch) in (old, sorted([*old, *KINDS[real.kind].adds])), path
 
 
 def state(graph: Graph, branch: str) -> list[str]:

@@ -25,8 +25,8 @@ class Pending:
 def pending(root: Path) -> Pending:
     """Look at a graph without touching it."""
     kernel = Kernel.of(Root.parse(root))
-    names = kernel.sidecars.names()
-    operations = frozenset(Path(name).stem for name in names)
+    plans = kernel.sidecars.pending()
+    operations = frozenset(each.attempt_id for plan in plans for each in plan.commits)
     audited = tuple(row.operation_id for row in open_graph(root, "read_only").list_recoveries())
     return Pending(operations, audited)
 

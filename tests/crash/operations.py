@@ -24,6 +24,7 @@ from omnigraph.model.json_object import JsonObject
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.upkeep import CleanupReceipt
 from tests.crash.model import SCHEMA, Contents, Model, seed, seed_records
+from tests.support.groups import in_group
 from tests.support.templates import copy_of
 
 T = TypeVar("T")
@@ -94,6 +95,28 @@ def _insert(branch: str) -> Operation:
     def apply(model: Model) -> None:
         model.branches[branch].persons["cleo"] = 1
         model.branches[branch].cities["bern"] = 1
+
+    return Operation(_on_graph(run), apply)
+
+
+GROUP = ("gail", "gert", "gina")
+
+
+def _group() -> Operation:
+    """One commit for each of several writers, which share a publish."""
+
+    def run(graph: Graph) -> list[str]:
+        writes = [partial(graph.mutate, INSERT, {"person": name, "city": name}) for name in GROUP]
+        answers = in_group(graph, writes)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return [answer.commit.graph_commit_id for answer in answers]
+
+    def apply(model: Model) -> None:
+        for name in GROUP:
+            model.main.persons[name] = 1
+            model.main.cities[name] = 1
 
     return Operation(_on_graph(run), apply)
 
@@ -408,6 +431,7 @@ def _keyed(verb: str) -> Operation:
 OPERATIONS = {
     "insert": _insert("main"),
     "first-touch": _insert("review"),
+    "group": _group(),
     "update": _update(),
     "update-nothing": _update_of_nothing(),
     "delete": _delete(),

@@ -19,7 +19,7 @@ from omnigraph.errors import NotFound
 from omnigraph.graph import open_graph
 from tests.crash import judge, processes
 from tests.crash.model import Model
-from tests.crash.operations import OPERATIONS, passed_by, seeded
+from tests.crash.operations import GROUP, OPERATIONS, passed_by, seeded
 
 Which = Literal["old", "new"]
 
@@ -67,6 +67,23 @@ def write_steps(tables: int) -> list[Step]:
     return [*before, *after]
 
 
+def group_steps(members: int) -> list[Step]:
+    """The way of a group through two tables."""
+    staged = [f"mutation.post_stage_pre_effect_gate@{n}" for n in range(1, members + 1)]
+    between = [f"group.between_members@{n}" for n in range(1, 2 * members - 1)]
+    before = [
+        OPENING,
+        *staged,
+        "recovery.sidecar_list@2 recovery.sidecar_list@3 group.pre_admission",
+        "recovery.sidecar_write mutation.post_sidecar_pre_fork",
+        *between[: members - 1],
+        "mutation.post_table_commit@1",
+        *between[members - 1 :],
+    ]
+    after = f"mutation.post_table_commit@2 mutation.post_finalize_pre_publisher {PUBLISHED}"
+    return [*steps(" ".join(before)), *steps(after, "new")]
+
+
 def fork_steps(n: int) -> str:
     """The way of a table's first write on a branch, up to its commit."""
     names = ("fork.before_classify", "fork.post_create_pre_open", "mutation.post_fork_pre_commit")
@@ -75,6 +92,7 @@ def fork_steps(n: int) -> str:
 
 STEPS: dict[str, list[Step]] = {
     "insert": write_steps(2),
+    "group": group_steps(len(GROUP)),
     "update": write_steps(2),
     "delete": write_steps(3),
     "append": write_steps(2),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import RecoveryRequired
 from omnigraph.graph import Graph, init
+from tests.support.groups import in_group
 
 SCHEMA = "node Person { name: String @key  age: I32? @index }  node City { name: String @key }"
 WIDER = f"{SCHEMA}  node Planet {{ name: String @key }}".replace("age: I32?", "age: I64?")
@@ -56,12 +58,23 @@ def _late(graph: Graph) -> object:
         return graph.recover()
 
 
+def _group(graph: Graph) -> object:
+    """Two writers that share a publish."""
+    first, second = in_group(graph, [partial(_add, graph, name) for name in ("lost", "lost too")])
+    assert type(first) is type(second)
+    if isinstance(first, Exception):
+        raise first
+    return first
+
+
 @dataclass(frozen=True)
 class Kind:
     """How an operation is interrupted."""
 
     run: Callable[[Graph], object]
     at: str
+    adds: tuple[str, ...] = ("lost",)
+    """What the graph shows in addition if it is completed."""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -74,6 +87,10 @@ KINDS: Mapping[str, Kind] = {
     ),
     "idle fork": Kind(
         lambda graph: _add(graph, "lost", "review"), "mutation.post_fork_pre_commit=error*1"
+    ),
+    "group": Kind(_group, "group.between_members=error*1", ("lost", "lost too")),
+    "complete group": Kind(
+        _group, "mutation.post_finalize_pre_publisher=error*1", ("lost", "lost too")
     ),
     "Load": Kind(_load, "mutation.post_table_commit=error*1"),
     "BranchMerge": Kind(

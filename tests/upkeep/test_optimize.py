@@ -360,12 +360,12 @@ def test_a_compaction_that_fails_half_way_keeps_no_write_from_being_done(
     commit = LanceStore.commit
     failures: list[str] = []
 
-    def refuse(store: LanceStore, at: Handle, transaction: Transaction, *operation: str) -> Handle:
+    def refuse(store: LanceStore, at: Handle, transaction: Transaction, *more: Any) -> Handle:
         is_rewrite = isinstance(transaction.operation, LanceOperation.Rewrite)
         if is_rewrite and "__manifest" not in at.uri and not failures:
             failures.append(at.uri)
             raise StorageError("the disk is full")
-        return commit(store, at, transaction, *operation)
+        return commit(store, at, transaction, *more)
 
     monkeypatch.setattr(LanceStore, "commit", refuse)
     for number in range(100, 110):

@@ -139,10 +139,11 @@ class WriterGroup:
                 self._waiting.popleft().failure = failure
             self._changed.notify_all()
 
-    def wait_for_waiting(self, count: int) -> None:
-        """Wait until so many writers wait."""
+    @property
+    def waiting(self) -> int:
+        """How many writers wait."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._waiting) >= count)
+            return len(self._waiting)
 
 
 @dataclass(slots=True)

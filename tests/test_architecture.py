@@ -64,9 +64,10 @@ MAY_IMPORT: dict[str, str] = {
     "client": "errors model wire",
     "mcp": "errors model graph client",
     "lsp": "errors model syntax query",
-    "server": "errors model effects strict_yaml access policy review graph wire",
+    "server": "errors model effects strict_yaml embedding access policy review graph cluster wire",
+    "cluster": "errors model syntax effects strict_yaml schema query embedding policy review graph",
     "cli": "errors model syntax schema query embedding access policy copies graph loading pipeline"
-    " pipeline.spark client mcp lsp server inference pipeline.files",
+    " pipeline.spark client mcp lsp cluster server inference pipeline.files",
     "__main__": "cli",
 }
 """Room → rooms it may import. A dotted room is a part of a room with rules of its own."""

@@ -53,6 +53,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     ├── OutcomeUnknown                  ask again with the operation id
     │   ├── InitializationIndeterminate  `init` got no answer at its commit point
     │   └── AnswerLost                  a server may or may not have done a write
+    ├── ClusterRefused                  a cluster cannot be served or addressed as it is
     ├── ServerUnreachable               no server answered
     ├── UnexpectedAnswer                the reply is not from an Omnigraph server
     ├── EmbeddingError                  the provider refused, or sent no usable vector
@@ -745,6 +746,23 @@ class AnswerLost(OutcomeUnknown):
             hint=look if operation_id is None else ask,
             details={} if operation_id is None else {"operation_id": operation_id},
         )
+
+
+class ClusterRefused(OmnigraphError):
+    """A cluster cannot be read, served or changed as it is; nothing was applied.
+
+    ``diagnostic`` is the stable code of the reason, and ``path`` the part of the cluster it is
+    about: an address, a key of `cluster.yaml`, or an object of the storage root.
+    """
+
+    wire_code = None
+
+    def __init__(
+        self, diagnostic: str, path: str, message: str, *, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, details={"diagnostic": diagnostic, "path": path})
+        self.diagnostic = diagnostic
+        self.path = path
 
 
 class ServerUnreachable(OmnigraphError):

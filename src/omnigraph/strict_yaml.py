@@ -50,9 +50,14 @@ class Node:
     error: type[InputError]
     """What a problem of the document is raised as."""
 
-    def fail(self, problem: str, *, hint: str | None = None) -> NoReturn:
-        """Raise the error of the document for this place."""
-        raise self.error(f"{self.place}: {problem}", hint=hint)
+    def fail(
+        self, problem: str, *, hint: str | None = None, is_duplicate: bool = False
+    ) -> NoReturn:
+        """Raise the error of the document for this place; its details have the path."""
+        details: dict[str, Any] = {"path": self.path}
+        if is_duplicate:
+            details["duplicate_key"] = True
+        raise self.error(f"{self.place}: {problem}", hint=hint, details=details)
 
     def fields(
         self, *, required: Collection[str] = (), optional: Collection[str] = ()
@@ -95,6 +100,30 @@ class Node:
 
     def _wrong(self, wanted: str, hint: str | None = None) -> NoReturn:
         self.fail(f"{self.label} must be {wanted}, not {_shown(self.value)}", hint=hint)
+
+
+def plain_value(node: Node) -> Any:
+    """A value as JSON has it."""
+    match node.value:
+        case str() as text:
+            return text
+        case list() as items:
+            return [plain_value(item) for item in items]
+        case dict() as fields:
+            return {key: plain_value(value) for key, value in fields.items()}
+        case Plain(spelling, kind):
+            return _plain_scalar(spelling, kind)
+
+
+def _plain_scalar(spelling: str, kind: str) -> Any:
+    match kind:
+        case "nothing":
+            return None
+        case "a boolean":
+            return spelling == "true"
+        case "an integer":
+            return int(spelling, 0) if spelling[:2] in ("0x", "0o") else int(spelling)
+    return float(spelling.replace(".inf", "inf").replace(".nan", "nan"))
 
 
 def read_document(source: str | Path, error: type[InputError]) -> Node:
@@ -214,7 +243,9 @@ class _Builder:
                 key.fail(f"a key of {key.label} is {_shown(key.value)}, not a text", hint=hint)
             inner = f"{path}.{key.value}" if path else key.value
             if key.value in fields:
-                key.fail(f"duplicate key `{inner}`", hint="keep one of the two")
+                replace(key, path=inner).fail(
+                    f"duplicate key `{inner}`", hint="keep one of the two", is_duplicate=True
+                )
             value = self._node(next(self._events), inner, depth + 1)
             # Problems of a value are reported at its key.
             fields[key.value] = replace(value, place=key.place)

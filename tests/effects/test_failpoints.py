@@ -43,6 +43,10 @@ CATALOG = {
     "fork": "before_classify post_create_pre_open",
     "cleanup": "table_gc reconcile_fork resolve_branch_snapshot",
     "stream": "post_commit_pre_checkpoint",
+    "cluster_create": "post_sidecar post_init",
+    "cluster_schema": "post_sidecar post_apply",
+    "cluster_delete": "post_sidecar post_remove",
+    "cluster_apply": "post_payloads post_ledger",
     "lease": "before_renew after_takeover",
     "init": "after_schema_contract_written post_manifest_create",
 }

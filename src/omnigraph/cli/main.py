@@ -19,6 +19,7 @@ from omnigraph.cli import (
     blob,
     branch,
     changes,
+    cluster,
     commit,
     compute,
     copies,
@@ -292,6 +293,7 @@ COMMANDS = (
     health.RECOVERY,
     copies.BACKUP,
     policy.COMMANDS,
+    cluster.COMMANDS,
 )
 """All commands, in the order help lists them within each capability."""
 

@@ -206,7 +206,7 @@ def plan_lines(plan: MigrationPlan, start: str, new: Path) -> Iterator[Line]:
 
 def applied_lines(receipt: SchemaApplyReceipt, new: Path) -> Iterator[Line]:
     """One line a step, and that they were taken."""
-    yield from _step_lines([_known(step) for step in receipt.steps], receipt.uri, new)
+    yield from _step_lines([step_of(step) for step in receipt.steps], receipt.uri, new)
     if not receipt.applied:
         yield (Styled("nothing to do: the graph has this schema already", "bold green"),)
     else:
@@ -216,7 +216,7 @@ def applied_lines(receipt: SchemaApplyReceipt, new: Path) -> Iterator[Line]:
 def rebased_lines(receipt: SchemaRebaseReceipt) -> Iterator[Line]:
     """One line a step, what is lost by them, and whether they were taken."""
     yield from _step_lines(
-        [_known(step) for step in receipt.steps], receipt.branch, "the schema of main"
+        [step_of(step) for step in receipt.steps], receipt.branch, "the schema of main"
     )
     if receipt.dropped:
         yield (Styled(f"drops what the branch wrote: {', '.join(receipt.dropped)}", "yellow"),)
@@ -229,7 +229,8 @@ def rebased_lines(receipt: SchemaRebaseReceipt) -> Iterator[Line]:
         yield (Styled("nothing to do: the branch has the schema of main", "bold green"),)
 
 
-def _known(document: Mapping[str, Any]) -> Step | str:
+def step_of(document: Mapping[str, Any]) -> Step | str:
+    """The step that a JSON object stands for; its text if it is not known."""
     try:
         return read_step(document)
     except (KeyError, TypeError, ValueError):  # of a newer server

@@ -109,6 +109,15 @@ class Failpoint(StrEnum):
     LEASE_BEFORE_RENEW = "lease.before_renew"
     LEASE_AFTER_TAKEOVER = "lease.after_takeover"
 
+    CLUSTER_CREATE_POST_SIDECAR = "cluster_create.post_sidecar"
+    CLUSTER_CREATE_POST_INIT = "cluster_create.post_init"
+    CLUSTER_SCHEMA_POST_SIDECAR = "cluster_schema.post_sidecar"
+    CLUSTER_SCHEMA_POST_APPLY = "cluster_schema.post_apply"
+    CLUSTER_DELETE_POST_SIDECAR = "cluster_delete.post_sidecar"
+    CLUSTER_DELETE_POST_REMOVE = "cluster_delete.post_remove"
+    CLUSTER_APPLY_POST_PAYLOADS = "cluster_apply.post_payloads"
+    CLUSTER_APPLY_POST_LEDGER = "cluster_apply.post_ledger"
+
     INIT_AFTER_SCHEMA_CONTRACT_WRITTEN = "init.after_schema_contract_written"
     INIT_POST_MANIFEST_CREATE = "init.post_manifest_create"
 

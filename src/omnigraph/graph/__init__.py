@@ -5,7 +5,7 @@ from __future__ import annotations
 from omnigraph.graph.blobs import Blob
 from omnigraph.graph.facade import Graph
 from omnigraph.graph.opened import ENGINES, READERS_KEPT_MAX
-from omnigraph.graph.opening import OpenMode, doctor, init, open_graph, scrub
+from omnigraph.graph.opening import OpenMode, delete_graph, doctor, init, open_graph, scrub
 from omnigraph.model.load_options import (
     CsvOptions,
     ErrorOptions,
@@ -30,6 +30,7 @@ __all__ = [
     "SnapshotSummary",
     "SparkOptions",
     "TableSummary",
+    "delete_graph",
     "doctor",
     "init",
     "open_graph",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.leases import GRAPH_SCOPE
 from omnigraph.commit.opening import initialize, open_for_reading, open_for_writing
+from omnigraph.effects.objects import open_store
 from omnigraph.effects.uri import Root
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, OmnigraphError
@@ -116,6 +119,25 @@ def _graph_root(uri: str | os.PathLike[str]) -> Root:
             hint="use a folder, for example one of tempfile.TemporaryDirectory()",
         )
     return root
+
+
+def delete_graph(uri: str | os.PathLike[str]) -> None:
+    """Remove the graph at ``uri`` with everything below its root, for good.
+
+    One that is damaged, or half removed, is removed too. Raises `WriterBusy` while another process
+    writes to it, and then nothing is removed.
+    """
+    root = _graph_root(uri)
+    parent, _, name = root.uri.rpartition("/")
+    kernel = Kernel.of(root)
+    attempt_id = kernel.ids.ulid()
+    with ExitStack() as locks:
+        # New writers wait for the owner of the graph; those that are on their way are waited for.
+        locks.enter_context(kernel.leases.hold(GRAPH_SCOPE, attempt_id))
+        for holder in kernel.leases.holders():
+            if holder.scope != GRAPH_SCOPE:
+                locks.enter_context(kernel.leases.hold(holder.scope, attempt_id))
+        open_store(Root.parse(parent)).delete_prefix(name)
 
 
 def scrub(

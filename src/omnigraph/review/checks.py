@@ -27,7 +27,7 @@ from typing import Any
 
 from omnigraph.errors import InputError
 from omnigraph.model.reviews import CHECK_NAME_CHARACTERS_MAX, CheckState
-from omnigraph.strict_yaml import Node, Plain, read_document
+from omnigraph.strict_yaml import Node, plain_value, read_document
 
 FILE_NAME = "checks.yaml"
 SUFFIXES = (".yaml", ".yml")
@@ -167,12 +167,12 @@ def _check(node: Node, path: Path, required: tuple[str, ...]) -> Check:
     if len(name) > CHECK_NAME_CHARACTERS_MAX:
         fields["name"].fail(f"the name has more than {CHECK_NAME_CHARACTERS_MAX} characters")
     expected = _expected(fields["expect"]) if "expect" in fields else Expected()
-    params = _plain(fields["params"]) if "params" in fields else {}
+    params = plain_value(fields["params"]) if "params" in fields else {}
     if not isinstance(params, dict):
         fields["params"].fail("`params` must be a mapping")
     seconds = TIMEOUT_SECONDS
     if "timeout_seconds" in fields:
-        given = _plain(fields["timeout_seconds"])
+        given = plain_value(fields["timeout_seconds"])
         if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
             fields["timeout_seconds"].fail("`timeout_seconds` must be a positive number")
         seconds = float(given)
@@ -187,34 +187,11 @@ def _expected(node: Node) -> Expected:
             return Expected.of(node.value)
         except ValueError as problem:
             node.fail(str(problem), hint="or give `min` and `max` numbers of rows")
-    bounds = {name: _plain(each) for name, each in node.fields(optional=("min", "max")).items()}
+    fields = node.fields(optional=("min", "max"))
+    bounds = {name: plain_value(each) for name, each in fields.items()}
     for name, bound in bounds.items():
         if isinstance(bound, bool) or not isinstance(bound, int) or bound < 0:
             node.fail(f"`{name}` must be a number of rows")
     if not bounds:
         node.fail("`expect` needs `min` or `max`")
     return Expected(bounds.get("min", 0), bounds.get("max"))
-
-
-def _plain(node: Node) -> Any:
-    """A value as JSON has it."""
-    match node.value:
-        case str() as text:
-            return text
-        case list() as items:
-            return [_plain(item) for item in items]
-        case dict() as fields:
-            return {key: _plain(value) for key, value in fields.items()}
-        case Plain(spelling, kind):
-            return _scalar(spelling, kind)
-
-
-def _scalar(spelling: str, kind: str) -> Any:
-    match kind:
-        case "nothing":
-            return None
-        case "a boolean":
-            return spelling == "true"
-        case "an integer":
-            return int(spelling, 0) if spelling[:2] in ("0x", "0o") else int(spelling)
-    return float(spelling.replace(".inf", "inf").replace(".nan", "nan"))

@@ -1,0 +1,147 @@
+"""What the commands of a cluster return; `to_dict` is what `--json` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from omnigraph.cluster.diagnostics import Diagnostic
+from omnigraph.cluster.plan import BlastRadius, Change, Gate
+from omnigraph.model.json_object import OPTIONAL, JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateObservations(JsonObject):
+    """What a command found of ledger and lock."""
+
+    state_path: str
+    lock_path: str
+    state_found: bool
+    applied_config_digest: Annotated[str | None, OPTIONAL] = None
+    state_revision: int = 0
+    state_cas: Annotated[str | None, OPTIONAL] = None
+    resource_count: int = 0
+    locked: bool = False
+    lock_id: Annotated[str | None, OPTIONAL] = None
+    lock_acquired: bool = False
+    acquired_lock_id: Annotated[str | None, OPTIONAL] = None
+    lock_operation: Annotated[str | None, OPTIONAL] = None
+    lock_created_at: Annotated[str | None, OPTIONAL] = None
+    lock_pid: Annotated[int | None, OPTIONAL] = None
+    lock_age_seconds: Annotated[int | None, OPTIONAL] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAnswer(JsonObject):
+    """What every command says."""
+
+    ok: bool
+    """Whether there is no error among the diagnostics."""
+    config_dir: str
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        """The diagnostics that made the command fail."""
+        return tuple(each for each in self.diagnostics if each.severity == "error")
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of all diagnostics."""
+        return [each.code for each in self.diagnostics]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSummary(JsonObject):
+    """One declared resource."""
+
+    address: str
+    kind: str
+    digest: str
+    path: Annotated[str | None, OPTIONAL] = None
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredRevision(JsonObject):
+    """The digest of everything that is declared."""
+
+    config_digest: Annotated[str | None, OPTIONAL] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation(ClusterAnswer):
+    """What `validate` found."""
+
+    config_file: str
+    resource_digests: Mapping[str, str]
+    resources: tuple[ResourceSummary, ...]
+    dependencies: tuple[Mapping[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned(ClusterAnswer):
+    """What `plan` found."""
+
+    desired_revision: DesiredRevision
+    resource_digests: Mapping[str, str]
+    dependencies: tuple[Mapping[str, str], ...]
+    state_observations: StateObservations
+    changes: tuple[Change, ...]
+    blast_radius: tuple[BlastRadius, ...]
+    approvals_required: tuple[Gate, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied(ClusterAnswer):
+    """What `apply` did."""
+
+    actor: Annotated[str | None, OPTIONAL] = None
+    desired_revision: DesiredRevision
+    state_observations: StateObservations
+    changes: tuple[Change, ...]
+    applied_count: int
+    deferred_count: int
+    converged: bool
+    """Whether nothing is left to do."""
+    state_written: bool
+    resource_statuses: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approved(ClusterAnswer):
+    """What `approve` recorded."""
+
+    approval_id: Annotated[str | None, OPTIONAL] = None
+    resource: Annotated[str | None, OPTIONAL] = None
+    operation: Annotated[str | None, OPTIONAL] = None
+    approved_by: Annotated[str | None, OPTIONAL] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus(ClusterAnswer):
+    """What the ledger says."""
+
+    state_observations: StateObservations
+    resource_digests: Mapping[str, str]
+    resource_statuses: Mapping[str, Any]
+    observations: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refreshed(ClusterAnswer):
+    """What `refresh` or `import` found."""
+
+    operation: str
+    state_observations: StateObservations
+    resource_digests: Mapping[str, str]
+    resource_statuses: Mapping[str, Any]
+    observations: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unlocked(ClusterAnswer):
+    """What `force-unlock` did."""
+
+    state_observations: StateObservations
+    lock_removed: bool

@@ -1,0 +1,101 @@
+"""What is wrong with a cluster: one diagnostic for each problem, with a stable code.
+
+A command collects them and goes on where it can, so that an operator sees all mistakes of a file at
+once. `ClusterRefused` is the same as an error, for what ends a command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal
+
+from omnigraph.errors import ClusterRefused, CompileError, OmnigraphError
+from omnigraph.model.json_object import JsonObject
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic(JsonObject):
+    """One problem of a cluster, or of a command on it."""
+
+    code: str
+    severity: Severity
+    path: str
+    """What it is about: a key of `cluster.yaml`, an address, or an object of the storage root."""
+    message: str
+    """What happened, with file, line and column where there are any, and what to do next."""
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.code} at {self.path}: {self.message}"
+
+
+class Findings:
+    """The diagnostics of one command, in the order they were found."""
+
+    def __init__(self) -> None:
+        self._found: dict[Diagnostic, None] = {}
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        return iter(self._found)
+
+    def error(self, code: str, path: str, message: str) -> None:
+        """Note a problem that makes the command fail."""
+        self._found[Diagnostic(code, "error", path, message)] = None
+
+    def warning(self, code: str, path: str, message: str) -> None:
+        """Note a problem that the command goes on with."""
+        self._found[Diagnostic(code, "warning", path, message)] = None
+
+    def add(self, refused: ClusterRefused) -> None:
+        """Note what ended the command, or a step of it."""
+        self.error(refused.diagnostic, refused.path, sentence(refused))
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether the command fails."""
+        return any(each.severity == "error" for each in self._found)
+
+    def collecting(self) -> Collecting:
+        """Note what a block refuses, and go on behind it."""
+        return Collecting(self)
+
+
+class Collecting:
+    """A block whose refusals are noted, not raised."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, ClusterRefused):
+            self._findings.add(error)
+            return True
+        return False
+
+
+def sentence(problem: Exception) -> str:
+    """What an error says, with its place and its hint, on one line."""
+    if isinstance(problem, CompileError) and problem.position is not None:
+        at = problem.position
+        place = f"{at.path or '<text>'}:{at.line}:{at.column}: "
+        return place + _with_hint(problem.message, problem.hint)
+    if isinstance(problem, OmnigraphError):
+        return _with_hint(problem.message, problem.hint)
+    if isinstance(problem, OSError) and problem.strerror:
+        return f"{problem.filename}: {problem.strerror.lower()}"
+    return str(problem)
+
+
+def _with_hint(message: str, hint: str | None) -> str:
+    return f"{message}; {hint}" if hint else message

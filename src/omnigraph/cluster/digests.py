@@ -1,0 +1,70 @@
+"""What identifies a resource: SHA-256 over bytes whose layout never changes.
+
+Digests of this product and of others that follow the same specification are equal, so the layout is
+part of the format of the ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+def digest_of(data: bytes) -> str:
+    """The digest of a file: of a schema, a query, a policy."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def provider_digest(members: Mapping[str, str]) -> str:
+    """The digest of an embedding provider; ``members`` are in their order, absent ones left out."""
+    return digest_of(b"embedding-provider\0" + _compact(members).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class GraphParts:
+    """What the digest of a graph is made of."""
+
+    graph_id: str
+    schema: str
+    queries: Iterable[tuple[str, str]] = ()
+    """Names and digests."""
+    provider: tuple[str, str] | None = None
+    """Address and digest."""
+    blob_bases: Sequence[tuple[str, str]] = ()
+    """URIs and scopes; none denies external blobs."""
+    checks: str | None = None
+    """The digest of its checks of change requests."""
+
+    @property
+    def digest(self) -> str:
+        """The digest of the graph."""
+        parts = ["graph", self.graph_id, "schema", self.schema]
+        for name, digest in sorted(self.queries):
+            parts += ["query", name, digest]
+        if self.provider is not None:
+            parts += ["embedding_provider", *self.provider]
+        if self.blob_bases:
+            bases = [{"uri": uri, "scope": scope} for uri, scope in self.blob_bases]
+            parts += ["external_blob_policy", _compact({"mode": "allow", "bases": bases})]
+        if self.checks is not None:
+            parts += ["checks", self.checks]
+        return digest_of("".join(f"{part}\0" for part in parts).encode())
+
+
+def config_digest(document: Any, digests: Mapping[str, str]) -> str:
+    """The digest of a whole cluster: of its parsed file, and of everything the file names."""
+    whole = {"config": document, "resources": digests}
+    text = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return digest_of(text.encode())
+
+
+def state_cas(data: bytes) -> str:
+    """What the next write of a ledger is conditional on."""
+    return f"sha256:{digest_of(data)}"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

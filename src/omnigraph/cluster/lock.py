@@ -1,0 +1,172 @@
+"""The lock of a cluster: one operator at a time, by one object that is created only if absent.
+
+It never expires, and nobody guesses whether its holder is alive: a person decides, and breaks it by
+its id.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from omnigraph.cluster.diagnostics import Findings, sentence
+from omnigraph.cluster.ledger import Strict, decoded, require_version, validated
+from omnigraph.effects.clock import MINT, SYSTEM_CLOCK
+from omnigraph.effects.objects import ObjectStore
+from omnigraph.errors import ClusterRefused, OmnigraphError
+
+LOCK = "__cluster/lock.json"
+VERSION = 1
+
+
+class LockRecord(Strict):
+    """Who holds the lock."""
+
+    version: int
+    lock_id: str
+    operation: str
+    created_at: str
+    pid: int
+    actor: str | None = None
+    host: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLock:
+    """The lock as it was found."""
+
+    record: LockRecord
+    age_seconds: int
+
+    @property
+    def holder(self) -> str:
+        """Who has it and since when, as the middle of a sentence."""
+        record = self.record
+        actor = f" of {record.actor}" if record.actor else ""
+        host = f" on {record.host}" if record.host else ""
+        return (
+            f"`cluster {record.operation}`{actor} (process {record.pid}{host}) since "
+            f"{record.created_at}, {self.age_seconds} s ago"
+        )
+
+
+def now_text() -> str:
+    """This moment, as records have it."""
+    moment = dt.datetime.fromtimestamp(SYSTEM_CLOCK.wall_us() / 1e6, dt.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def read_lock(store: ObjectStore) -> HeldLock | None:
+    """The lock, if somebody holds it; raises `ClusterRefused` for one that cannot be read."""
+    try:
+        data = store.read_if_exists(LOCK)
+    except OmnigraphError as problem:
+        raise ClusterRefused("state_lock_read_error", LOCK, sentence(problem)) from problem
+    if data is None:
+        return None
+    document = decoded(data, LOCK, "invalid_state_lock")
+    code = "unsupported_state_lock_version"
+    require_version(document, VERSION, LOCK, member="version", code=code)
+    record = validated(LockRecord, document, LOCK, "invalid_state_lock")
+    try:
+        created = dt.datetime.fromisoformat(record.created_at)
+        age = SYSTEM_CLOCK.wall_us() / 1e6 - created.timestamp()
+    except ValueError:
+        raise ClusterRefused(
+            "invalid_state_lock", LOCK, f"{LOCK}: `created_at` is no time of RFC 3339"
+        ) from None
+    return HeldLock(record, max(0, int(age)))
+
+
+@contextmanager
+def hold_lock(
+    store: ObjectStore, operation: str, findings: Findings, *, actor: str | None, locks: bool
+) -> Iterator[str | None]:
+    """Hold the lock for a block, and give it back on every way out; yields its id.
+
+    Raises `ClusterRefused` with `state_lock_held` if somebody else has it. Without ``locks`` there
+    is a warning instead, and None.
+    """
+    if not locks:
+        findings.warning(
+            "state_lock_disabled",
+            "state.lock",
+            "locks are turned off: two commands at once are told apart by the ledger alone",
+        )
+        yield None
+        return
+    lock_id = MINT.ulid()
+    record = LockRecord(
+        version=VERSION,
+        lock_id=lock_id,
+        operation=operation,
+        created_at=now_text(),
+        pid=os.getpid(),
+        actor=actor,
+        host=socket.gethostname() or None,
+    )
+    data = (json.dumps(record.to_dict(), indent=2) + "\n").encode()
+    try:
+        is_ours = store.write_if_absent(LOCK, data)
+    except OmnigraphError as problem:
+        # The object may be there although its reply was lost.
+        _give_back(store, data)
+        raise ClusterRefused("state_lock_error", LOCK, sentence(problem)) from problem
+    if not is_ours:
+        raise _held(store)
+    try:
+        yield lock_id
+    finally:
+        _give_back(store, data)
+
+
+def break_lock(store: ObjectStore, lock_id: str) -> HeldLock:
+    """Remove the lock with exactly this id; raises `ClusterRefused`, and then it stays."""
+    held = read_lock(store)
+    if held is None:
+        raise ClusterRefused("state_lock_missing", LOCK, "nobody holds the lock")
+    if held.record.lock_id != lock_id:
+        raise ClusterRefused(
+            "state_lock_id_mismatch",
+            LOCK,
+            f"the lock has the id {held.record.lock_id}, not {lock_id}; it is held by "
+            f"{held.holder}",
+        )
+    try:
+        store.delete(LOCK)
+    except OmnigraphError as problem:
+        raise ClusterRefused("state_lock_error", LOCK, sentence(problem)) from problem
+    return held
+
+
+def _held(store: ObjectStore) -> ClusterRefused:
+    held: HeldLock | None = None
+    with suppress(ClusterRefused):
+        held = read_lock(store)
+    if held is None:
+        return ClusterRefused(
+            "state_lock_held",
+            LOCK,
+            "somebody holds the lock of the cluster",
+            hint="wait, and run the command again",
+        )
+    lock_id = held.record.lock_id
+    return ClusterRefused(
+        "state_lock_held",
+        LOCK,
+        f"the cluster is locked, lock {lock_id}, by {held.holder}",
+        hint="wait for it; if its process is gone, "
+        f"`omnigraph cluster force-unlock {lock_id}` removes the lock",
+    )
+
+
+def _give_back(store: ObjectStore, ours: bytes) -> None:
+    """Remove the lock if it is still ours; one that stays is for `force-unlock`."""
+    with suppress(OmnigraphError):
+        if store.read_if_exists(LOCK) == ours:
+            store.delete(LOCK)

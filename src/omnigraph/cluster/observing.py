@@ -1,0 +1,199 @@
+"""What graphs and contents really are, beside what the ledger says of them.
+
+Graphs are opened read-only and only their main branch is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from omnigraph.cluster.desired import Desired
+from omnigraph.cluster.diagnostics import Findings, sentence
+from omnigraph.cluster.digests import digest_of
+from omnigraph.cluster.ledger import AppliedResource, Ledger, Observation, Status
+from omnigraph.cluster.lock import now_text
+from omnigraph.cluster.records import graph_key, has_content, read_contents
+from omnigraph.effects.objects import ObjectStore, open_store
+from omnigraph.effects.requests import concurrently
+from omnigraph.effects.uri import Root
+from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.graph import Graph, OpenMode, open_graph
+
+OPENED_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StorageRoot:
+    """Where a cluster keeps its ledger, its catalog and its graphs."""
+
+    root: Root
+    store: ObjectStore = field(repr=False)
+
+    @classmethod
+    def at(cls, root: Root) -> StorageRoot:
+        """The storage root at an address; nothing is asked of it yet."""
+        return cls(root, open_store(root))
+
+    def graph_uri(self, graph_id: str) -> str:
+        """Where a graph lies."""
+        return self.root.join(graph_key(graph_id))
+
+    def has_graph(self, graph_id: str) -> bool:
+        """Whether anything lies at the root of a graph."""
+        return self.store.exists(graph_key(graph_id))
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGraph:
+    """One graph as it was found."""
+
+    exists: bool
+    schema_digest: str | None = None
+    manifest_version: int | None = None
+    graph: Graph | None = field(default=None, repr=False)
+    error: str | None = None
+    """Why it cannot be opened."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it could be opened."""
+        return self.graph is not None
+
+    def has_schema_of(self, path: Path) -> bool:
+        """Whether its schema means what the file at a path says; comments may differ."""
+        if self.graph is None:
+            return False
+        try:
+            return not self.graph.plan_schema(path).plan.steps
+        except (InputError, OSError):
+            return False
+
+
+def see_graph(place: StorageRoot, graph_id: str, mode: OpenMode = "read_only") -> SeenGraph:
+    """The graph at its derived root, or why there is none to be opened.
+
+    With ``mode`` read_write an operation of the graph that was interrupted is settled first.
+    """
+    if not place.has_graph(graph_id):
+        return SeenGraph(exists=False)
+    try:
+        graph = open_graph(place.graph_uri(graph_id), mode)
+        digest = digest_of(graph.schema_source.encode())
+        version = graph.snapshot().graph_manifest_version
+    except (OmnigraphError, OSError) as problem:
+        return SeenGraph(exists=True, error=sentence(problem))
+    return SeenGraph(True, digest, version, graph)
+
+
+def see_graphs(place: StorageRoot, graph_ids: Iterable[str]) -> dict[str, SeenGraph]:
+    """Several graphs, some of them at a time."""
+    ids = list(graph_ids)
+    work = [partial(see_graph, place, graph_id) for graph_id in ids]
+    seen = concurrently(*work, threads=True, work_max=OPENED_AT_ONCE)
+    return dict(zip(ids, seen, strict=True))
+
+
+def recompose(ledger: Ledger) -> None:
+    """Give every graph of a ledger the digest of its parts."""
+    for graph_id in ledger.graph_ids:
+        digest = ledger.composite(graph_id)
+        if digest is not None:
+            ledger.resources[f"graph.{graph_id}"].digest = digest
+
+
+def observe_graphs(
+    place: StorageRoot, desired: Desired, ledger: Ledger, findings: Findings, *, importing: bool
+) -> None:
+    """Write into a ledger what the declared graphs are; ``importing`` takes in unknown ones."""
+    for graph_id, seen in see_graphs(place, sorted(desired.config.graphs)).items():
+        _observe(place, desired, ledger, graph_id, seen, findings=findings, importing=importing)
+
+
+def _observe(
+    place: StorageRoot,
+    desired: Desired,
+    ledger: Ledger,
+    graph_id: str,
+    seen: SeenGraph,
+    *,
+    findings: Findings,
+    importing: bool,
+) -> None:
+    graph, schema = f"graph.{graph_id}", f"schema.{graph_id}"
+    wanted = desired.resources[schema]
+    assert wanted.path is not None
+    matches = seen.schema_digest == wanted.digest or seen.has_schema_of(wanted.path)
+    ledger.observations[graph] = Observation(
+        kind="graph",
+        address=graph,
+        graph_uri=place.graph_uri(graph_id),
+        observed_at=now_text(),
+        exists=seen.exists,
+        graph_manifest_version=seen.manifest_version,
+        schema_digest=seen.schema_digest,
+        desired_schema_digest=wanted.digest,
+        schema_matches_desired=matches if seen.is_open else None,
+        error=seen.error,
+    )
+    if not seen.exists:
+        if graph in ledger.resources or schema in ledger.resources:
+            ledger.resources.pop(graph, None)
+            ledger.resources.pop(schema, None)
+            message = f"there is nothing at {place.graph_uri(graph_id)}"
+            _note(ledger, (graph, schema), "drifted", "graph_missing", message)
+        return
+    if seen.error is not None:
+        _note(ledger, (graph,), "error", "graph_observation_error", seen.error)
+        findings.error(
+            "graph_observation_error",
+            graph,
+            f"the graph at {place.graph_uri(graph_id)} cannot be opened: {seen.error}",
+        )
+        return
+    if not (importing or graph in ledger.resources):
+        return  # an interrupted creation, or somebody else's: not the cluster's
+    assert seen.schema_digest is not None
+    recorded = wanted.digest if matches else seen.schema_digest
+    ledger.resources[schema] = AppliedResource(digest=recorded)
+    if graph not in ledger.resources:
+        ledger.resources[graph] = AppliedResource(digest=recorded)
+    if matches:
+        for address in (graph, schema):
+            ledger.resource_statuses[address] = Status(status="applied")
+    else:
+        message = f"the graph has another schema than {wanted.path}"
+        _note(ledger, (schema,), "drifted", "schema_mismatch", message)
+
+
+def verify_contents(place: StorageRoot, ledger: Ledger, findings: Findings, *, mends: bool) -> None:
+    """Look at every content of the catalog; ``mends`` notes what was found in the ledger.
+
+    A digest whose content is missing or damaged is dropped, so that the next plan publishes it
+    again; one that cannot be read is kept, because it may be fine.
+    """
+    wanted = [(a, each.digest) for a, each in ledger.resources.items() if has_content(a)]
+    for content in read_contents(place.store, wanted):
+        if content.state == "fine":
+            continue
+        address, what = content.address, f"{content.key}: {content.reason}"
+        if content.state == "unreadable":
+            findings.error("catalog_payload_read_error", address, what)
+            if mends:
+                _note(ledger, (address,), "error", "payload_read_error", what)
+            continue
+        findings.warning(f"catalog_payload_{content.state}", address, what)
+        if mends:
+            del ledger.resources[address]
+            _note(ledger, (address,), "drifted", f"payload_{content.state}", what)
+
+
+def _note(
+    ledger: Ledger, addresses: Iterable[str], status: str, condition: str, message: str
+) -> None:
+    for address in addresses:
+        ledger.resource_statuses[address] = Status.model_validate(
+            {"status": status, "conditions": [condition], "message": message}
+        )

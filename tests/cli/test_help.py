@@ -156,6 +156,8 @@ def test_every_command_declares_its_capability():
     direct += ["recover", "clone", "push", "pull"]
     direct += ["pipeline init", "pipeline validate", "pipeline plan", "pipeline run"]
     direct += ["schema check", "schema plan", "recovery list"]
+    cluster = ["validate", "plan", "apply", "approve", "status", "refresh", "import"]
+    cluster.append("force-unlock")
     direct += [f"backup {verb}" for verb in ("create", "verify", "restore", "list", "prune")]
     assert commands() == [
         *("query", "mutate", "load", *reads, *branches, *reviews, *blobs, *history),
@@ -163,5 +165,6 @@ def test_every_command_declares_its_capability():
         "graphs list",
         *direct,
         *("serve", "policy validate", "policy test", "policy explain"),
+        *(f"cluster {verb}" for verb in cluster),
         *("login", "logout", "version"),
     ]

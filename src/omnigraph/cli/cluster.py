@@ -86,7 +86,7 @@ def plan(
     depends on it, and what waits for an approval. Nothing is changed. With `--out`, the plan
     becomes a file that `cluster apply --plan` can be held to.
 
-    omnigraph cluster plan --config examples/fleet
+    omnigraph cluster plan --config fleet
     omnigraph cluster plan --config fleet --out plan.json
     """
     from omnigraph.cluster import plan_document

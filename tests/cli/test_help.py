@@ -166,5 +166,6 @@ def test_every_command_declares_its_capability():
         *direct,
         *("serve", "policy validate", "policy test", "policy explain"),
         *(f"cluster {verb}" for verb in cluster),
-        *("login", "logout", "version"),
+        *("alias", "use", "login", "logout", "version"),
+        *("profile list", "profile show", "config path", "config show"),
     ]

@@ -213,6 +213,11 @@ WORKING = {
     "schema plan": ["--from", SCHEMA, "--schema", SCHEMA],
     "schema show": ["{graph}"],
     "snapshot": ["{graph}"],
+    "use": ["{graph}"],
+    "config path": [],
+    "config show": [],
+    "profile list": [],
+    "profile show": [],
     "version": [],
 }
 FAILING = {
@@ -265,6 +270,11 @@ FAILING = {
     "schema plan": ["--from", "missing.pg", "--schema", SCHEMA],
     "schema show": ["missing"],
     "snapshot": ["missing"],
+    "use": ["missing"],
+    "config path": ["unwanted"],
+    "config show": ["--store", "{graph}", "--server", "x"],
+    "profile list": ["unwanted"],
+    "profile show": ["missing"],
     "version": ["unwanted"],
 }
 PIPELINES = {f"pipeline {verb}" for verb in ("init", "validate", "plan", "run")}
@@ -278,6 +288,7 @@ REVIEWS = {
 BACKUPS = {f"backup {verb}" for verb in ("create", "verify", "restore", "list", "prune")}
 ELSEWHERE = {
     *BACKUPS,
+    "alias",
     "graphs list",
     "login",
     "logout",

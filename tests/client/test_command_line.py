@@ -360,3 +360,46 @@ def test_one_of_several_graphs_is_picked(run: Run, two_graphs: Live):
         for name in ("one", "two")
     }
     assert counts == {"one": 2, "two": 3}
+
+
+# --- aliases --------------------------------------------------------------------------------------
+
+
+def test_c_cli_042_arguments_of_an_alias_are_json_first_and_an_alias_never_writes(
+    run: Run, home: Path, tmp_path: Path, live: Live
+):
+    queries = tmp_path / "of-aliases.gq"
+    queries.write_text(
+        "query named($name: String, $age: I32) {"
+        " match { $p: Person { name: $name }  $p.age > $age } return { $p.name } }\n"
+        "query sign_up($name: String) { insert Person { name: $name } }\n"
+    )
+    spec = GraphSpec("team", live.graph().uri, (queries,))
+    with serving(spec, waits=False) as served:
+        configure(
+            home,
+            f"servers: {{prod: {{url: '{served.url}'}}}}\n"
+            "aliases:\n"
+            "  find: {server: prod, graph: team, query: named, args: [name, age], "
+            "params: {age: 1}, format: csv}\n"
+            "  join: {server: prod, graph: team, query: sign_up, args: [name]}\n",
+        )
+        assert run("alias", "find", "ada").out == "p.name\nada\n"
+        assert run("alias", "find", '"ada"', "35").out == "p.name\nada\n"
+        assert run("alias", "find", "ada", "36").out == "p.name\n"
+        both = run("alias", "find", "bo", "50", "--params", '{"age": 2}', "--json")
+        assert json.loads(both.out)["rows"] == [{"p.name": "bo"}]
+        number = run("alias", "find", "7")  # JSON before text: a number is no name
+        assert number.code == 1 and "name" in number.err
+        commits = ["commit", "list", "--server", f"{served.url}/graphs/team", "--json"]
+        before = run(*commits).out
+        refused = run("alias", "join", "cy")
+        assert refused.code == 1 and "use `mutate`" in refused.err
+        assert run(*commits).out == before
+        extra = run("alias", "find", "ada", "2", "3")
+        assert extra.code == 2 and "takes name, age" in extra.err
+        unknown = run("alias", "fnd")
+        assert unknown.code == 1 and "did you mean `find`?" in unknown.err
+        misplaced = run("alias", "find", "--store", "x", "--as", "act-ana")
+        assert misplaced.code == 2
+        assert "--store and --as do not apply" in misplaced.err

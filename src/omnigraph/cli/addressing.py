@@ -27,6 +27,15 @@ _USER_INFO = re.compile(r"(?<=://)[^/?#]*@")
 _CONFIG_KEY = "omnigraph.operator_config"
 
 
+def without_password(uri: str) -> str:
+    """A URI without the user and the password in it.
+
+    >>> without_password("s3://key:secret@lake/team.omni")
+    's3://lake/team.omni'
+    """
+    return _USER_INFO.sub("", uri)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One graph in storage."""
@@ -42,7 +51,7 @@ class Target:
 
     def __str__(self) -> str:
         # A password in a URL is not printed back.
-        return _USER_INFO.sub("", self.uri)
+        return without_password(self.uri)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,7 @@ class ServedTarget:
     """Never: other users may write to a server on this machine, too."""
 
     def __str__(self) -> str:
-        address = _USER_INFO.sub("", self.url)
+        address = without_password(self.url)
         return address if self.graph is None else f"{address.rstrip('/')}/graphs/{self.graph}"
 
 
@@ -82,11 +91,11 @@ def resolve_any(ctx: typer.Context) -> Target | ServedTarget:
     """
     given = Given.of(ctx)
     if given.server is not None:
-        return _server(ctx, given.server, given.graph, "`--server`")
+        return server_target(ctx, given.server, given.graph, "`--server`")
     for word, uri in given.stores().items():
         _refuse_graph(given, f"`{word}`")
         return storage_target(uri)
-    scope = _scope(ctx, given)
+    scope = _scope(ctx)
     if scope is not None:
         return _target_of(ctx, scope, given)
     anyhow = (
@@ -106,12 +115,12 @@ def resolve_server(ctx: typer.Context) -> ServedTarget:
     """
     given = Given.of(ctx)
     if given.server is not None:
-        return _server(ctx, given.server, None, "`--server`")
-    scope = _scope(ctx, given)
+        return server_target(ctx, given.server, None, "`--server`")
+    scope = _scope(ctx)
     if scope is None or scope.kind != "server":
         what = "nothing addresses a server" if scope is None else f"{scope.origin} is no server"
         raise UsageError(what, hint="pass `--server URL`, or a profile that binds a server")
-    return _server(ctx, scope.target, None, scope.origin)
+    return server_target(ctx, scope.target, None, scope.origin)
 
 
 def actor_of(ctx: typer.Context) -> str | None:
@@ -145,14 +154,20 @@ def config_of(ctx: typer.Context) -> OperatorConfig:
     return config
 
 
-def _scope(ctx: typer.Context, given: Given) -> Scope | None:
-    name = given.profile or output_of(ctx).environment.get(PROFILE_VARIABLE)
+def active_profile(ctx: typer.Context) -> str | None:
+    """The profile of this invocation: of the flag, the environment or the configuration."""
+    given = Given.of(ctx).profile or output_of(ctx).environment.get(PROFILE_VARIABLE)
+    return given or config_of(ctx).default_profile
+
+
+def _scope(ctx: typer.Context) -> Scope | None:
+    name = active_profile(ctx)
     return config_of(ctx).profile(name) if name else config_of(ctx).default_scope()
 
 
 def _target_of(ctx: typer.Context, scope: Scope, given: Given) -> Target | ServedTarget:
     if scope.kind == "server":
-        return _server(ctx, scope.target, given.graph or scope.graph, scope.origin)
+        return server_target(ctx, scope.target, given.graph or scope.graph, scope.origin)
     if scope.kind != "store":
         raise UsageError(
             f"{scope.origin} addresses a {scope.kind}, which this version cannot reach yet",
@@ -164,7 +179,9 @@ def _target_of(ctx: typer.Context, scope: Scope, given: Given) -> Target | Serve
     return storage_target(str(Path(scope.target).expanduser()) if is_home else scope.target)
 
 
-def _server(ctx: typer.Context, name_or_url: str, graph: str | None, origin: str) -> ServedTarget:
+def server_target(
+    ctx: typer.Context, name_or_url: str, graph: str | None, origin: str
+) -> ServedTarget:
     """A server by its URL, or by its name in the configuration."""
     if _SCHEME.match(name_or_url) is None:
         return ServedTarget(config_of(ctx).server_url(name_or_url), graph, origin)

@@ -216,6 +216,18 @@ def parameters_of(text: str | None, file: Path | None) -> dict[str, Any] | None:
     return None if text is None else _json_object(text, "`--params`")
 
 
+def json_or_text(word: str) -> Any:
+    """A word as JSON if it is JSON, and else as it is.
+
+    >>> json_or_text("20"), json_or_text("ada"), json_or_text('"20"'), json_or_text("[1, 2]")
+    (20, 'ada', '20', [1, 2])
+    """
+    try:
+        return json.loads(word, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return word
+
+
 def _json_object(text: str, where: str) -> dict[str, Any]:
     try:
         document = json.loads(text, parse_constant=_no_number)

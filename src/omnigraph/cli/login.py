@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -16,7 +19,7 @@ from omnigraph.cli.addressing import config_of
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import replaced_file
 from omnigraph.cli.help import Command, Commands
-from omnigraph.cli.options import JsonFlag, argument, option
+from omnigraph.cli.options import JsonFlag, argument, flag, option
 from omnigraph.cli.output import Output, output_of
 from omnigraph.errors import InputError
 
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 COMMANDS = Commands()
 
+KeychainFlag = Annotated[
+    bool, flag("--keychain", "keep it in the keychain of the system instead of the file")
+]
 ServerArgument = Annotated[str, argument("SERVER", "a name under `servers` of the configuration")]
 TokenOption = Annotated[
     str | None,
@@ -36,25 +42,35 @@ TokenOption = Annotated[
 
 @COMMANDS.add(Command)
 def login(
-    ctx: typer.Context, server: ServerArgument, token: TokenOption = None, json: JsonFlag = False
+    ctx: typer.Context,
+    server: ServerArgument,
+    token: TokenOption = None,
+    keychain: KeychainFlag = False,
+    json: JsonFlag = False,
 ) -> None:
     """Keep the token of a server, so that commands that address it send it.
 
-    It is read from stdin, without an echo on a terminal, and kept in a file that only you can read.
-    It goes to this server and to no other.
+    It is read from stdin, without an echo on a terminal, and kept in a file that only you can read,
+    or in the keychain of the system: that of macOS, or on Linux what `secret-tool` talks to. It
+    goes to this server and to no other.
 
     omnigraph login prod
+    omnigraph login prod --keychain
     omnigraph login prod < token.txt
     """
     _require_name(server)
     config, output = config_of(ctx), output_of(ctx)
     is_declared = server in config.servers()
     kept = Credentials.beside(config)
-    kept.keep(server, _plain(token if token is not None else _read_token(output, server)))
+    if keychain:
+        Keychain.require()
+    found = _plain(token if token is not None else _read_token(output, server))
+    kept.keep(server, found, in_keychain=keychain)
     if not is_declared:
         output.warning(f"`{server}` is not under `servers` in {config.path}")
     document = {"server": server, "credentials_path": str(kept.path), "declared": is_declared}
-    output.done(document, f"the token of {server} is kept in {kept.path}", json=json)
+    place = "the keychain" if keychain else str(kept.path)
+    output.done(document, f"the token of {server} is kept in {place}", json=json)
 
 
 @COMMANDS.add(Command)
@@ -120,6 +136,19 @@ def token_for(url: str, config: OperatorConfig, environment: Mapping[str, str]) 
     return environment.get(ANY_SERVER_VARIABLE) or None
 
 
+def token_source(server: str, config: OperatorConfig, environment: Mapping[str, str]) -> str | None:
+    """Where the token of a configured server comes from; None if it has none.
+
+    The token itself is not read out of a keychain.
+    """
+    if environment.get(token_variable(server)):
+        return token_variable(server)
+    place = Credentials.beside(config).place_of(server)
+    if place is not None:
+        return place
+    return ANY_SERVER_VARIABLE if environment.get(ANY_SERVER_VARIABLE) else None
+
+
 def _server_of(url: str, servers: Mapping[str, str]) -> str | None:
     """The configured server that a URL belongs to: the longest one it begins with."""
     fitting = [name for name, base in servers.items() if _is_below(url, base)]
@@ -134,6 +163,91 @@ def _is_below(url: str, base: str) -> bool:
     return path == start or path.startswith(start + "/")
 
 
+_IN_KEYCHAIN = "keychain"
+_SERVICE = "omnigraph"
+KEYCHAIN_SECONDS = 60
+"""A keychain may ask its user to unlock it."""
+
+
+class Keychain:
+    """The keychain of the system, by the program that comes with it."""
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+        self._is_macos = Path(program).name == "security"
+
+    @classmethod
+    def require(cls) -> Keychain:
+        """The keychain; raises `InputError` if there is no program for one."""
+        name = "security" if sys.platform == "darwin" else "secret-tool"
+        program = shutil.which(name)
+        if program is None:
+            raise InputError(
+                f"there is no `{name}`, so the keychain cannot be used",
+                hint="install it, or keep the token in the file: leave `--keychain` out",
+            )
+        return cls(program)
+
+    def keep(self, server: str, token: str) -> None:
+        """Keep a token. It goes through stdin: other users see the arguments of a program."""
+        if self._is_macos:
+            quoted = token.replace("\\", "\\\\").replace('"', '\\"')
+            words = f'add-generic-password -U -s {_SERVICE} -a {server} -w "{quoted}"\n'
+            self._run(["-i"], words, server)
+        else:
+            label = f"Omnigraph: {server}"
+            self._run(["store", f"--label={label}", *self._attributes(server)], token, server)
+
+    def token(self, server: str) -> str:
+        """The token that is kept; raises `InputError` if it is gone or locked."""
+        if self._is_macos:
+            found = self._run(
+                ["find-generic-password", *self._attributes(server), "-w"], "", server
+            )
+        else:
+            found = self._run(["lookup", *self._attributes(server)], "", server)
+        if not found.strip():
+            raise self._missing(server)
+        return found.strip()
+
+    def forget(self, server: str) -> None:
+        """Forget a token; it is no error if somebody did before."""
+        verb = "delete-generic-password" if self._is_macos else "clear"
+        with suppress(InputError):
+            self._run([verb, *self._attributes(server)], "", server)
+
+    def _attributes(self, server: str) -> list[str]:
+        if self._is_macos:
+            return ["-s", _SERVICE, "-a", server]
+        return ["service", _SERVICE, "server", server]
+
+    def _run(self, arguments: list[str], text: str, server: str) -> str:
+        try:
+            done = subprocess.run(
+                [self._program, *arguments],
+                input=text,
+                capture_output=True,
+                text=True,
+                timeout=KEYCHAIN_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            # Without its words: they may repeat what it was given.
+            raise InputError(
+                f"`{Path(self._program).name}` does not answer: {type(problem).__name__}",
+                hint="unlock the keychain, or keep the token in the file",
+            ) from None
+        if done.returncode:
+            raise self._missing(server)
+        return done.stdout
+
+    def _missing(self, server: str) -> InputError:
+        return InputError(
+            f"the keychain does not give the token of {server}",
+            hint=f"unlock it, or run `omnigraph login {server} --keychain` again",
+        )
+
+
 class Credentials:
     """The file with tokens, one section a server; only its owner may read it."""
 
@@ -146,20 +260,42 @@ class Credentials:
         return cls(config.path.with_name("credentials"))
 
     def token(self, server: str) -> str | None:
-        """The token kept for a server; raises `InputError` for a file others can read."""
-        return self._read().get(server, "token", fallback=None)
+        """The token kept for a server, here or in the keychain.
 
-    def keep(self, server: str, token: str) -> None:
-        """Keep a token; other servers' stay as they are."""
+        Raises `InputError` for a file others can read, and for a keychain that does not have it.
+        """
         found = self._read()
-        if not found.has_section(server):
-            found.add_section(server)
-        found.set(server, "token", token)
+        if found.has_option(server, _IN_KEYCHAIN):
+            return Keychain.require().token(server)
+        return found.get(server, "token", fallback=None)
+
+    def place_of(self, server: str) -> str | None:
+        """Where the token of a server is kept; None if it is not."""
+        found = self._read()
+        if found.has_option(server, _IN_KEYCHAIN):
+            return "keychain"
+        return self.path.name if found.has_option(server, "token") else None
+
+    def keep(self, server: str, token: str, *, in_keychain: bool = False) -> None:
+        """Keep a token; other servers' stay as they are.
+
+        In the file, the section of a server whose token is in the keychain says only that.
+        """
+        found = self._read()
+        if in_keychain:
+            Keychain.require().keep(server, token)
+        elif found.has_option(server, _IN_KEYCHAIN):
+            Keychain.require().forget(server)
+        found.remove_section(server)
+        found.add_section(server)
+        found.set(server, *((_IN_KEYCHAIN, "yes") if in_keychain else ("token", token)))
         self._write(found)
 
     def forget(self, server: str) -> bool:
         """Forget a token; whether there was one."""
         found = self._read()
+        if found.has_option(server, _IN_KEYCHAIN):
+            Keychain.require().forget(server)
         if not found.remove_section(server):
             return False
         self._write(found)

@@ -36,6 +36,7 @@ from omnigraph.cli import (
     review,
     schema,
     serve,
+    settings,
     upkeep,
 )
 from omnigraph.cli.failures import ExitCode, UsageError, report
@@ -280,6 +281,8 @@ COMMANDS = (
     upkeep.COMMANDS,
     health.COMMANDS,
     copies.COMMANDS,
+    query.ALIASES,
+    settings.COMMANDS,
     login.COMMANDS,
     VERSION,
     branch.COMMANDS,
@@ -294,6 +297,8 @@ COMMANDS = (
     copies.BACKUP,
     policy.COMMANDS,
     cluster.COMMANDS,
+    settings.PROFILES,
+    settings.CONFIG,
 )
 """All commands, in the order help lists them within each capability."""
 

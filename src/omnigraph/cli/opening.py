@@ -154,7 +154,7 @@ def graph_to_read(
     target = resolve_any(ctx)
     _require_place(target, only_stored, stored_query)
     if isinstance(target, ServedTarget):
-        return _connected(ctx, target)
+        return connected(ctx, target)
     return _opened(target.uri, "read_only")
 
 
@@ -182,12 +182,12 @@ def graph_to_write(
         )
     announce(ctx, verb, target, destructive)
     if isinstance(target, ServedTarget):
-        return _connected(ctx, target)
+        return connected(ctx, target)
     graph = _opened(target.uri, external_blobs=folders)
     return graph.on_branch(DEFAULT_BRANCH, actor=actor_of(ctx))
 
 
-def _connected(ctx: typer.Context, target: ServedTarget) -> RemoteGraph:
+def connected(ctx: typer.Context, target: ServedTarget) -> RemoteGraph:
     """The graph behind a server; closed when the command ends."""
     from omnigraph.client import connect
     from omnigraph.client.exchange import Address

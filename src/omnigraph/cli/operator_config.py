@@ -23,6 +23,8 @@ OUTPUT_FORMATS = ("table", "kv", "csv", "jsonl", "json")
 """What results of queries can be printed as."""
 CELL_LAYOUTS = ("truncate", "wrap")
 
+_PLACE_KEYS = ("profile", "store", "server", "default_graph")
+"""The keys of `defaults` that say which graph is meant."""
 _ANY_NAME = "*"
 _FREE: dict[str, Any] = {}
 """Below such a key, the reader of the value checks everything."""
@@ -33,7 +35,7 @@ _KEYS: dict[str, Any] = {
     "profiles": {_ANY_NAME: dict.fromkeys((*SCOPES, "default_graph", "output"), _FREE)},
     "defaults": dict.fromkeys(
         (
-            *("server", "store", "default_graph"),
+            *("profile", "server", "store", "default_graph"),
             *("output", "table_max_column_width", "table_cell_layout"),
         ),
         _FREE,
@@ -57,6 +59,21 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
+class Alias:
+    """A stored query of a server under a short name; running it never writes."""
+
+    name: str
+    server: str
+    query: str
+    graph: str | None
+    args: tuple[str, ...]
+    """The parameters that arguments are for, in their order."""
+    params: Mapping[str, Any]
+    """Parameters that are always the same, unless the command line says otherwise."""
+    format: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorConfig:
     """The settings of one file."""
 
@@ -69,9 +86,16 @@ class OperatorConfig:
         return self._text("operator", "actor")
 
     @property
-    def output_format(self) -> str | None:
-        """How results are printed when a command does not say."""
-        return self._choice(("defaults", "output"), OUTPUT_FORMATS)
+    def default_profile(self) -> str | None:
+        """The profile of commands that name no graph."""
+        return self._text("defaults", "profile")
+
+    def output_format(self, profile: str | None = None) -> str | None:
+        """How results are printed when a command does not say: as a profile says, else always."""
+        of_profile = None
+        if profile is not None:
+            of_profile = self._choice(("profiles", profile, "output"), OUTPUT_FORMATS)
+        return of_profile or self._choice(("defaults", "output"), OUTPUT_FORMATS)
 
     @property
     def table_cell_layout(self) -> str | None:
@@ -91,6 +115,8 @@ class OperatorConfig:
 
     def default_scope(self) -> Scope | None:
         """What commands address when nothing else is said."""
+        if self.default_profile is not None:
+            return self.profile(self.default_profile)
         for kind in ("server", "store"):
             target = self._text("defaults", kind)
             if target is not None:
@@ -110,36 +136,128 @@ class OperatorConfig:
             raise InputError(f"server `{name}` has no `url`", hint=f"add it in {self.path}")
         return url
 
+    def profiles(self) -> list[str]:
+        """The names of the profiles."""
+        return list(self._mapping("profiles"))
+
+    def bindings(self, name: str) -> dict[str, str]:
+        """Everything a profile binds, by its kind; one that can be used binds exactly one."""
+        self._require("profile", name, f"add it to {self.path}")
+        found = {kind: self._text("profiles", name, kind) for kind in SCOPES}
+        return {kind: target for kind, target in found.items() if target is not None}
+
+    def endpoint(self, scope: Scope) -> str:
+        """Where a scope leads: the URL of a server, the root of a cluster, or a storage URI.
+
+        Raises `NotFound` for a server that is not configured.
+        """
+        if scope.kind == "server" and "://" not in scope.target:
+            return self.server_url(scope.target)
+        if scope.kind == "cluster":
+            return self._text("clusters", scope.target, "root") or scope.target
+        return scope.target
+
+    def aliases(self) -> list[str]:
+        """The names of the aliases."""
+        return list(self._mapping("aliases"))
+
+    def alias(self, name: str) -> Alias:
+        """A stored query under a short name.
+
+        Raises `NotFound` naming the nearest one, and `InputError` for one that is not complete.
+        """
+        self._require("alias", name, f"add it to {self.path}")
+        server, query = (self._text("aliases", name, key) for key in ("server", "query"))
+        if server is None or query is None:
+            missing = "server" if server is None else "query"
+            raise InputError(f"alias `{name}` has no `{missing}`", hint=f"add it in {self.path}")
+        about = self._mapping("aliases", name)
+        args = about.get("args") or []
+        if not (isinstance(args, list) and all(isinstance(each, str) for each in args)):
+            raise InputError(f"`aliases.{name}.args` in {self.path} is not a list of names")
+        return Alias(
+            name,
+            server,
+            query,
+            self._text("aliases", name, "graph"),
+            tuple(args),
+            self._mapping("aliases", name, "params"),
+            self._choice(("aliases", name, "format"), OUTPUT_FORMATS),
+        )
+
     def profile(self, name: str) -> Scope:
         """What a profile binds.
 
         Raises `NotFound` with the nearest name, and `InputError` for one that binds not exactly
         one scope.
         """
-        self._require("profile", name, f"add it to {self.path}")
-        bound = [kind for kind in SCOPES if self._text("profiles", name, kind) is not None]
+        bound = self.bindings(name)
         if len(bound) != 1:
             found = " and ".join(f"`{kind}`" for kind in bound) or "nothing"
             raise InputError(
                 f"profile `{name}` binds {found}",
                 hint=f"in {self.path} it must bind exactly one of {', '.join(SCOPES)}",
             )
-        target = self._text("profiles", name, bound[0])
-        assert target is not None
+        ((kind, target),) = bound.items()
         graph = self._text("profiles", name, "default_graph")
-        return Scope(bound[0], target, f"profile `{name}`", graph)
+        return Scope(kind, target, f"profile `{name}`", graph)
 
     def check(self) -> None:
         """Raise `InputError` for a reserved actor, and for defaults that contradict each other."""
         if self.actor is not None:
             check_declared_actor(self.actor, where=f"`operator.actor` in {self.path}")
-        store = self._text("defaults", "store")
-        for other in ("server", "default_graph"):
-            if store is not None and self._text("defaults", other) is not None:
-                raise InputError(
-                    f"`defaults.store` and `defaults.{other}` in {self.path} contradict each other",
-                    hint="a store is one graph already; keep one of the two",
-                )
+        given = [key for key in _PLACE_KEYS if self._text("defaults", key) is not None]
+        if len(given) > 1 and given != ["server", "default_graph"]:
+            raise InputError(
+                f"`defaults.{given[0]}` and `defaults.{given[1]}` in {self.path} contradict each "
+                "other",
+                hint="each says which graph is meant; keep one of the two, or run `omnigraph use`",
+            )
+
+    def choose(self, defaults: Mapping[str, str]) -> None:
+        """Keep in the file which graph commands mean that name none; nothing else of it changes.
+
+        Raises `InputError` if the file cannot be read or written.
+        """
+        from ruamel.yaml import YAML
+
+        from omnigraph.cli.files import replaced_file, unusable
+
+        yaml = YAML()  # keeps comments and the order of keys
+        yaml.preserve_quotes = True
+        yaml.width = 1 << 20
+        try:
+            document = yaml.load(self.path) if self.path.exists() else None
+            document = {} if document is None else document
+            kept = document.setdefault("defaults", {})
+            if kept is None:
+                kept = document["defaults"] = {}
+            for key in _PLACE_KEYS:
+                kept.pop(key, None)
+            kept.update(defaults)
+            if not kept:
+                del document["defaults"]
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with replaced_file(self.path) as stream:
+                if document:
+                    yaml.dump(document, stream)
+        except OSError as problem:
+            raise unusable("write", self.path, problem) from problem
+
+    def line_of(self, *path: str) -> int | None:
+        """The line of the file that says something; None if no line does."""
+        from ruamel.yaml import YAML
+
+        if not self.settings:
+            return None
+        value: Any = YAML().load(self.path)
+        line = None
+        for key in path:
+            if not isinstance(value, Mapping) or key not in value:
+                return None
+            line = int(value.lc.key(key)[0]) + 1  # type: ignore[attr-defined]
+            value = value[key]
+        return line
 
     def unknown_keys(self) -> Iterator[str]:
         """The paths of keys that mean nothing."""
@@ -147,9 +265,10 @@ class OperatorConfig:
 
     def _require(self, noun: str, name: str, otherwise: str) -> None:
         """Raise `NotFound` with the nearest name, or all of them."""
-        known = self._mapping(f"{noun}s")
+        plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+        known = self._mapping(plural)
         if name not in known:
-            listed = f"the {noun}s are {', '.join(sorted(known))}" if known else otherwise
+            listed = f"the {plural} are {', '.join(sorted(known))}" if known else otherwise
             hint = did_you_mean(name, known) or listed
             raise NotFound(f"there is no {noun} `{name}`", hint=hint)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.addressing import config_of
+from omnigraph.cli.addressing import active_profile, config_of, server_target
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import (
     NameArgument,
@@ -15,16 +15,18 @@ from omnigraph.cli.files import (
     ParamsOption,
     QueryOption,
     TextOption,
+    json_or_text,
     parameters_of,
     source_of,
 )
-from omnigraph.cli.help import Commands, ReadCommand, WriteCommand
-from omnigraph.cli.opening import graph_to_read, graph_to_write
+from omnigraph.cli.help import Command, Commands, ReadCommand, WriteCommand
+from omnigraph.cli.opening import connected, graph_to_read, graph_to_write
 from omnigraph.cli.operator_config import OUTPUT_FORMATS
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
     ExternalBlobsOption,
+    Given,
     JsonFlag,
     MessageOption,
     ReadBranchOption,
@@ -32,6 +34,7 @@ from omnigraph.cli.options import (
     SparkConfOption,
     SparkMasterOption,
     announce_spark,
+    argument,
     exclusive,
     flag,
     one_of,
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from omnigraph.model.result import Result
 
 COMMANDS = Commands()
+ALIASES = Commands()
 ENGINES = ("local", "spark")
 """As `graph.ENGINES`, which would load Arrow and Lance just to parse a flag."""
 TABLE_WIDTH_MAX = 80
@@ -159,7 +163,10 @@ def _format(ctx: typer.Context, given: str | None, *, json: bool) -> str:
     exclusive(json=json or None, format=given)
     if json:
         return "json"
-    return given or config_of(ctx).output_format or "table"
+    if given is not None:
+        return given
+    profile = None if Given.of(ctx).explicit() else active_profile(ctx)
+    return config_of(ctx).output_format(profile) or "table"
 
 
 def _table_layout(ctx: typer.Context) -> TextTable:
@@ -341,3 +348,70 @@ def _receipt_lines(receipt: MutationReceipt) -> Iterator[Line]:
     summary = f"{receipt.query_name} changed {nodes} and {edges} on {receipt.branch}"
     yield (Styled(summary, "bold green"),)
     yield (f"commit {receipt.commit.graph_commit_id}",)
+
+
+class AliasCommand(Command):
+    """A command whose place is bound by the configuration."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; every flag that addresses something is refused, all of them at once."""
+        flags = list(Given.of(ctx).flags().values())
+        if flags:
+            listed = " and ".join(flags)
+            raise UsageError(
+                f"`alias` is a local command; {listed} {'does' if len(flags) == 1 else 'do'} not "
+                "apply.",
+                hint="the alias says which server and graph are meant; leave them out",
+            )
+        return super().invoke(ctx)
+
+
+AliasName = Annotated[str, argument("ALIAS", "a name under `aliases` of the configuration")]
+AliasArguments = Annotated[
+    list[str] | None, argument("[VALUE]…", "its arguments, as JSON, or else as text")
+]
+
+
+@ALIASES.add(AliasCommand)
+def alias(
+    ctx: typer.Context,
+    *,
+    alias: AliasName,
+    values: AliasArguments = None,
+    params: ParamsOption = None,
+    params_file: ParamsFileOption = None,
+    format: FormatOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Run a stored query of a server under the short name it has in the configuration.
+
+    The alias says which server, graph and query are meant, and which parameters its arguments are
+    for, in their order. An argument is JSON if it can be read as JSON, and else a text: `20` is a
+    number, `true` a boolean, `ada` and `'"20"'` are texts. `--params` wins over arguments, and they
+    over what the alias fixes. An alias never writes: the server refuses a query that would.
+
+    omnigraph alias triage 2026-01-01
+    omnigraph alias triage --params '{"limit": 5}' --format csv
+    """
+    from omnigraph.model.result import Result
+
+    config = config_of(ctx)
+    found = config.alias(alias)
+    given = list(values or ())
+    if len(given) > len(found.args):
+        takes = f"takes {', '.join(found.args)}" if found.args else "takes no arguments"
+        raise UsageError(
+            f"alias `{alias}` {takes}, and {counted(len(given), 'value')} were given",
+            hint=f"`aliases.{alias}.args` in {config.path} lists them",
+        )
+    bound = dict(zip(found.args, map(json_or_text, given), strict=False))
+    values_of = {**found.params, **bound, **(parameters_of(params, params_file) or {})}
+    if format is None and not json and found.format is not None:
+        format = found.format
+    shown_as = _format(ctx, format, json=json)
+    layout = _table_layout(ctx) if shown_as == "table" else None
+    origin = f"alias `{alias}`"
+    graph = connected(ctx, server_target(ctx, found.server, found.graph, origin))
+    result = graph.invoke(found.query, values_of, expect_mutation=False)
+    assert isinstance(result, Result)
+    write_result(output_of(ctx), result, shown_as, layout)

@@ -24,7 +24,11 @@ from omnigraph.server.config import GraphSpec
 from tests.server.live import ADD, NOTHING, PEOPLE, RECORDS, SCHEMA, serving
 from tests.support.templates import copy_of, place_in
 
-WITHOUT_TWIN = {"mcp": "is a server itself; tests/mcp runs it over both"}
+WITHOUT_TWIN = {
+    "mcp": "is a server itself; tests/mcp runs it over both",
+    "use": "keeps what the flags say, and opens nothing",
+    "config show": "shows what the flags mean, and opens nothing",
+}
 BELOW = {"review check": "whose checks are files of the caller, or of the server"}
 """Compared by a test of its own."""
 
@@ -424,7 +428,7 @@ def _located(text: str, command: str) -> Any:
     """What was printed; `stats` also says where the graph is, and a server its name alone."""
     if command != "stats":
         return text
-    text = re.sub(r"(omnigraph \w+) [^\s\"]+", r"\1 GRAPH", text)
+    text = re.sub(r"(omnigraph \w+ --store) [^\s\"]+", r"\1 GRAPH", text)
     return _leveled(json.loads(text)) if text.startswith("{") else text
 
 

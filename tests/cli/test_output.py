@@ -286,7 +286,15 @@ REVIEWS = {
     )
 }
 BACKUPS = {f"backup {verb}" for verb in ("create", "verify", "restore", "list", "prune")}
+CLUSTERS = {
+    f"cluster {verb}"
+    for verb in (
+        *("validate", "plan", "apply", "approve"),
+        *("status", "refresh", "import", "force-unlock"),
+    )
+}
 ELSEWHERE = {
+    *CLUSTERS,
     *BACKUPS,
     "alias",
     "graphs list",
@@ -300,7 +308,7 @@ ELSEWHERE = {
     *REVIEWS,
 }
 """Those about servers are tested with servers, in `tests/client`, `tests/mcp`, `tests/server`,
-`tests/studio`, those about reviews in `tests/review/test_faces.py`, backups one after another in
+`tests/studio`, those about clusters in `tests/cluster`, about reviews in `tests/review/test_faces.py`, backups one after another in
 `tests/cli/test_copies.py`, and pipelines with Spark, in `tests/pipeline/test_pipeline_files.py`."""
 
 

@@ -38,7 +38,7 @@ ClusterOption = Annotated[
     option(
         "--cluster",
         "DIR|URI",
-        "the graphs of a cluster; not in this version, which serves one graph",
+        "the graphs that were applied to a cluster: its directory, or its storage root",
         envvar="OMNIGRAPH_CLUSTER",
         show_envvar=False,
     ),
@@ -213,7 +213,11 @@ def serve(
     log_format: LogFormatOption = "text",
     json: JsonFlag = False,
 ) -> None:
-    """Serve a graph over HTTP, at /graphs/ID.
+    """Serve a graph, or the graphs of a cluster, over HTTP, at /graphs/ID.
+
+    With `--cluster`, exactly the applied revision is served: graphs, stored queries and policies
+    come from the storage root, each verified by its digest. SIGHUP switches to a newer revision. A
+    graph that cannot be served is left out, and `/readyz` names it.
 
     Tokens come from `OMNIGRAPH_SERVER_BEARER_TOKEN`, or from the file that
     `OMNIGRAPH_SERVER_BEARER_TOKENS_FILE` names: a JSON object of actors and tokens. With
@@ -221,6 +225,7 @@ def serve(
     listens, stdout has one line with the address; logs go to stderr. SIGTERM lets requests end and
     exits with 0. `--json` shapes the error of a server that does not start.
 
+    omnigraph serve --cluster fleet
     omnigraph serve --store team.omni --unauthenticated
     omnigraph serve --store team.omni --queries queries/ --policy policy.yaml --bind 0.0.0.0:8080
     """
@@ -242,17 +247,30 @@ def serve(
 
     output = output_of(ctx)
     given = output.environment
-    spec = GraphSpec(
-        graph_id or DEFAULT_GRAPH_ID,
-        _store(ctx, cluster),
-        tuple(queries or ()),
-        policy,
-        tuple(external_blobs or ()),
-    )
+    own = {
+        "graph_id": graph_id,
+        "queries": queries,
+        "policy": policy,
+        "server_policy": server_policy,
+        "external_blobs": external_blobs,
+    }
+    store = _store(ctx, cluster, own)
+    specs: tuple[GraphSpec, ...] = ()
+    if store is not None:
+        spec = GraphSpec(
+            graph_id or DEFAULT_GRAPH_ID,
+            store,
+            tuple(queries or ()),
+            policy,
+            external_blobs=tuple(external_blobs or ()),
+        )
+        specs = (spec,)
     origins = cors_origin or given.get("OMNIGRAPH_CORS_ORIGINS", "").split(",")
     hosts = allowed_host or given.get("OMNIGRAPH_ALLOWED_HOSTS", "").split(",")
     config = ServerConfig(
-        graphs=(spec,),
+        graphs=specs,
+        cluster=cluster if store is None else None,
+        applies_schemas=store is not None,
         bind=bind or given.get("OMNIGRAPH_BIND") or DEFAULT_BIND,
         server_policy=server_policy,
         jwt=JwtSettings.given(
@@ -306,17 +324,22 @@ def serve(
     raise typer.Exit(run_server(config, announce))
 
 
-def _store(ctx: typer.Context, cluster: str | None) -> str:
+def _store(ctx: typer.Context, cluster: str | None, own: Mapping[str, object]) -> str | None:
+    """The storage of the one graph to serve; None for the graphs of a cluster."""
     store = Given.of(ctx).storage()
     exclusive(cluster=cluster, store=store)
     if cluster is not None:
-        raise UsageError(
-            "`--cluster` is not supported by this version", hint="serve one graph with `--store`"
-        )
+        for name, value in own.items():
+            hint = (
+                "leave it out: cluster.yaml declares it, and `omnigraph cluster apply` applies it"
+            )
+            exclusive(hint, cluster=cluster, **{name: value})
+        return None
     if store is None:
         raise UsageError(
             "`omnigraph serve` does not know what to serve",
-            hint="pass `--store URI`, one graph; `--cluster` is not in this version yet",
+            hint="pass `--cluster DIR|URI`, what was applied to a cluster, or `--store URI`, one "
+            "graph",
         )
     return storage_target(store).uri
 

@@ -133,12 +133,15 @@ def stored_checks(paths: Iterable[Path]) -> tuple[Check, ...]:
     return tuple(found.values())
 
 
-def load_checks(path: Path) -> tuple[Check, ...]:
+def load_checks(source: Path | str) -> tuple[Check, ...]:
     """The checks of a file, or of a pipeline; raises `InputError` with the place of a mistake.
+
+    A text is read as well; the files that its checks name are then those of the working directory.
 
     Raises `OSError` for a file that cannot be read.
     """
-    document = read_document(path, InputError)
+    document = read_document(source, InputError)
+    path = source if isinstance(source, Path) else Path(FILE_NAME)
     is_pipeline = isinstance(document.value, dict) and IS_PIPELINE in document.value
     if is_pipeline:
         fields = document.mapping()

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from omnigraph.access.identity import JwtSettings
+from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError
 from omnigraph.server.auth import OwnerSession
+from omnigraph.syntax.tokens import Source
 from omnigraph.wire.operations import GRAPH_ID_PATTERN, RESERVED_GRAPH_IDS
 
 DEFAULT_BIND = "127.0.0.1:8080"
@@ -46,6 +48,18 @@ class GraphSpec:
     policy: Path | None = None
     external_blobs: tuple[str, ...] = ()
     """Bases of external blobs that loads may name by URI; never on the server's own disk."""
+    stored: tuple[tuple[str, Source], ...] = ()
+    """Stored queries by name, each with the text that holds it; of a cluster."""
+    checks: str | None = None
+    """The text of checks of change requests; of a cluster."""
+    embedding: EmbeddingConfig | None = None
+    policy_text: str | None = None
+    """The text of its policy, instead of a file; of a cluster."""
+
+    @property
+    def bundle(self) -> Path | str | None:
+        """Its policy: a file, or a text."""
+        return self.policy if self.policy_text is None else self.policy_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +68,11 @@ class ServerConfig:
 
     graphs: tuple[GraphSpec, ...]
     bind: str = DEFAULT_BIND
+    cluster: str | None = None
+    """The directory or the storage root of a cluster, whose applied graphs are served."""
     server_policy: Path | None = None
+    server_policy_text: str | None = None
+    """The text of it, instead of a file; of a cluster."""
     jwt: JwtSettings | None = None
     """Which signed tokens are accepted, beside static ones."""
     revocations: Path | None = None

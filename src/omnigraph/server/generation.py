@@ -14,14 +14,15 @@ from pathlib import Path
 
 import orjson
 
-from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.cluster.serving import applied_fingerprint, read_applied
+from omnigraph.errors import ClusterRefused, InputError, OmnigraphError
 from omnigraph.graph import AUTO_OPTIMIZE_VARIABLE, Graph, open_graph
 from omnigraph.graph.gate import SYSTEM, Access
 from omnigraph.graph.opened import for_access
 from omnigraph.graph.reading import query_files
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.policy import Policy, load_policy
-from omnigraph.review.checks import SUFFIXES, Check, checks_files, stored_checks
+from omnigraph.review.checks import SUFFIXES, Check, checks_files, load_checks, stored_checks
 from omnigraph.server.auth import (
     RuntimeState,
     ServerGate,
@@ -37,6 +38,7 @@ from omnigraph.server.config import (
     require_server_safe,
 )
 from omnigraph.server.mcp_tools import TOOLS
+from omnigraph.syntax.tokens import Source
 from omnigraph.wire.answers import QueryCatalog
 
 log = logging.getLogger(__name__)
@@ -73,6 +75,29 @@ class StoredQueries:
         return iter(self._by_name.values())
 
 
+def applied_queries(
+    graph: Graph, stored: Iterable[tuple[str, Source]], taken: Collection[str] = ()
+) -> StoredQueries:
+    """Stored queries of a cluster, checked against the graph.
+
+    Raises the compile error of the first bad one, and `InputError` for a name that is ``taken``.
+    """
+    found: list[StoredQuery] = []
+    signatures: dict[str, dict[str, QuerySignature]] = {}
+    for name, source in stored:
+        if name in taken:
+            raise InputError(f"the stored query '{name}' has the name of a tool", hint="rename it")
+        # A file of several queries is the text of each of them.
+        if source.text not in signatures:
+            described = graph.describe_queries(source)
+            signatures[source.text] = {each.name: each for each in described}
+        signature = signatures[source.text].get(name)
+        if signature is None:
+            raise InputError(f"{source.path} has no query '{name}'")
+        found.append(StoredQuery(source.text, signature))
+    return StoredQueries(found)
+
+
 def load_queries(graph: Graph, paths: Iterable[Path], taken: Collection[str] = ()) -> StoredQueries:
     """Every query of the files, checked against the graph.
 
@@ -107,7 +132,7 @@ class Served:
     graph: Graph
     """The handle of the server itself; callers have their own, by `graph_for`."""
     queries: StoredQueries
-    handle_key: tuple[str, str]
+    handle_key: tuple[object, ...]
     """What the handle was opened with; while it is the same, the next generation keeps it."""
     checks: tuple[Check, ...] = ()
     """The checks of change requests: of files beside the stored queries, and of pipelines."""
@@ -129,19 +154,24 @@ class Generation:
     """Graphs that cannot be served, with the reason; the log alone shows it."""
     gate: ServerGate
     """Decides about the server itself, which is no graph."""
+    specs: tuple[GraphSpec, ...] = ()
+    """What the graphs are opened from, those in quarantine too."""
 
 
 def build(config: ServerConfig, current: Generation | None = None) -> Generation:
     """The next generation; raises `InputError` for what must stop a server from starting.
 
     A graph that cannot be opened or whose queries are no good is left out and logged, unless all
-    are required or none would be left.
+    are required or none would be left. Of a cluster, the applied revision is read; raises
+    `ClusterRefused` if it cannot be trusted.
     """
+    config, unfinished = (config, {}) if config.cluster is None else _applied(config)
     for spec in config.graphs:
         require_graph_id(spec.graph_id)
         require_server_safe(spec.external_blobs)
     tokens = TokenTable() if config.owner is not None else read_tokens(config.environment)
-    policies = [spec.policy for spec in config.graphs] + [config.server_policy]
+    server_bundle = config.server_policy_text or config.server_policy
+    policies = [*(spec.bundle for spec in config.graphs), server_bundle]
     state = runtime_state(
         has_tokens=len(tokens) > 0 or config.jwt is not None,
         has_bundle=any(policy is not None for policy in policies),
@@ -149,9 +179,10 @@ def build(config: ServerConfig, current: Generation | None = None) -> Generation
         is_owned=config.owner is not None,
     )
     server_policy: Policy | None = None
-    if config.server_policy is not None:
-        server_policy = _policy(config.server_policy, "server", "server")
+    if server_bundle is not None:
+        server_policy = _policy(server_bundle, "server", "server")
     graphs, quarantined = _opened(config, config.graphs, {} if current is None else current.graphs)
+    quarantined = {**unfinished, **quarantined}
     _require_enough(config, graphs, quarantined)
     _require_own_roots(graphs)
     log.info(
@@ -172,7 +203,41 @@ def build(config: ServerConfig, current: Generation | None = None) -> Generation
         graphs,
         quarantined,
         ServerGate(server_policy),
+        config.graphs,
     )
+
+
+def _applied(config: ServerConfig) -> tuple[ServerConfig, dict[str, str]]:
+    """The configuration with the applied graphs of its cluster, and the graphs that are left out.
+
+    A graph is left out here if an operation on it was interrupted, or its secret is not set.
+    """
+    assert config.cluster is not None
+    found = read_applied(config.cluster)
+    left_out = dict(found.quarantined)
+    specs = []
+    for graph in found.graphs:
+        try:
+            embedding = graph.embedding(config.environment)
+        except InputError as problem:
+            left_out[graph.graph_id] = _reason(problem)
+            continue
+        specs.append(
+            GraphSpec(
+                graph.graph_id,
+                graph.uri,
+                policy_text=graph.policy,
+                stored=tuple((each.name, Source(each.text, each.key)) for each in graph.queries),
+                checks=graph.checks,
+                embedding=embedding,
+                external_blobs=graph.external_blobs,
+            )
+        )
+    for graph_id, reason in sorted(left_out.items()):
+        fields = {"graph_id": graph_id, "reason": reason}
+        log.error("graph quarantined", extra={"fields": fields})
+    log.info("cluster read", extra={"fields": {"revision": found.revision, "state": found.cas}})
+    return replace(config, graphs=tuple(specs), server_policy_text=found.policy), left_out
 
 
 def retried(config: ServerConfig, current: Generation) -> Generation:
@@ -181,10 +246,15 @@ def retried(config: ServerConfig, current: Generation) -> Generation:
     It is the same one if there are none. Everything else stays as it is: files that have changed
     are taken up by a reload. Raises `InputError` for a graph that is served already.
     """
-    specs = [spec for spec in config.graphs if spec.graph_id in current.quarantined]
-    opened, quarantined = _opened(config, specs, {}, current.quarantined)
+    specs = [spec for spec in current.specs if spec.graph_id in current.quarantined]
+    opened, failed = _opened(config, specs, {}, current.quarantined)
     if not opened:
         return current
+    quarantined = {
+        graph_id: failed.get(graph_id, reason)
+        for graph_id, reason in current.quarantined.items()
+        if graph_id not in opened
+    }
     graphs = {**current.graphs, **opened}
     _require_own_roots(graphs)
     log.info("graphs opened at last", extra={"fields": {"graphs": ", ".join(opened)}})
@@ -194,6 +264,8 @@ def retried(config: ServerConfig, current: Generation) -> Generation:
 def fingerprint(config: ServerConfig) -> str:
     """A digest of every file that a generation is built from; changes when one of them does."""
     digest = hashlib.sha256()
+    if config.cluster is not None:
+        digest.update(applied_fingerprint(config.cluster).encode())
     for path in sorted(_files(config)):
         digest.update(str(path).encode() + b"\0")
         try:
@@ -253,8 +325,9 @@ def _reason(problem: Exception) -> str:
 
 
 def _serve(config: ServerConfig, spec: GraphSpec, known: Served | None) -> Served:
-    policy = None if spec.policy is None else _policy(spec.policy, spec.graph_id, "graph")
-    key = (spec.uri, "" if spec.policy is None else _digest(spec.policy))
+    policy = None if spec.bundle is None else _policy(spec.bundle, spec.graph_id, "graph")
+    digest = "" if spec.bundle is None else _digest(spec.bundle)
+    key = (spec.uri, digest, spec.embedding, spec.external_blobs)
     if known is not None and known.handle_key == key:
         graph = known.graph  # its tables are open, and its plans compiled
     else:
@@ -262,6 +335,7 @@ def _serve(config: ServerConfig, spec: GraphSpec, known: Served | None) -> Serve
             open_graph(
                 spec.uri,
                 policy=policy,
+                embedding=spec.embedding,
                 external_blobs=spec.external_blobs,
                 # A long-running process keeps its graphs compact, unless the environment decides.
                 heal=True,
@@ -270,12 +344,16 @@ def _serve(config: ServerConfig, spec: GraphSpec, known: Served | None) -> Serve
             SYSTEM,
         )
     files = [path for path in spec.queries if path.suffix not in SUFFIXES]
-    queries = load_queries(graph, files, TOOLS if config.mcp else ())
-    checks = stored_checks(spec.queries)
+    taken = TOOLS if config.mcp else ()
+    if spec.stored:
+        queries = applied_queries(graph, spec.stored, taken)
+    else:
+        queries = load_queries(graph, files, taken)
+    checks = stored_checks(spec.queries) if spec.checks is None else load_checks(spec.checks)
     return Served(spec.graph_id, graph, queries, key, checks)
 
 
-def _policy(path: Path, graph_id: str, kind: str) -> Policy:
+def _policy(path: Path | str, graph_id: str, kind: str) -> Policy:
     try:
         return load_policy(path, graph=graph_id, kind="server" if kind == "server" else "graph")
     except OSError as problem:
@@ -283,13 +361,19 @@ def _policy(path: Path, graph_id: str, kind: str) -> Policy:
         raise InputError(f"the policy {path} cannot be read: {reason}") from None
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _digest(policy: Path | str) -> str:
+    data = policy.encode() if isinstance(policy, str) else policy.read_bytes()
+    return hashlib.sha256(data).hexdigest()
 
 
 def _require_enough(
     config: ServerConfig, graphs: Mapping[str, Served], quarantined: Mapping[str, str]
 ) -> None:
+    if config.cluster is not None and quarantined and not graphs:
+        reasons = "; ".join(f"{each}: {reason}" for each, reason in sorted(quarantined.items()))
+        raise ClusterRefused(
+            "cluster_no_healthy_graphs", config.cluster, f"no graph can be served: {reasons}"
+        )
     if quarantined and (config.require_all_graphs or not graphs):
         graph_id, reason = next(iter(quarantined.items()))
         hint = (

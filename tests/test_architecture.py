@@ -64,7 +64,8 @@ MAY_IMPORT: dict[str, str] = {
     "client": "errors model wire",
     "mcp": "errors model graph client",
     "lsp": "errors model syntax query",
-    "server": "errors model syntax effects strict_yaml embedding access policy review graph cluster wire",
+    "server": "errors model syntax effects strict_yaml embedding access policy review graph"
+    " cluster wire",
     "cluster": "errors model syntax effects strict_yaml schema query embedding policy review graph",
     "cli": "errors model syntax schema query embedding access policy copies graph loading pipeline"
     " pipeline.spark client mcp lsp cluster server inference pipeline.files",

@@ -137,7 +137,8 @@ def test_c_clu_045_one_of_three_graphs_is_broken_and_readyz_names_it(running: Fl
     running.edit(
         "cluster.yaml",
         "policies:\n",
-        "  zoo: { schema: sales.pg }\npolicies:\n  ops: { file: ops.yaml, applies_to: [cluster] }\n",
+        "  zoo: { schema: sales.pg }\npolicies:\n"
+        "  ops: { file: ops.yaml, applies_to: [cluster] }\n",
     )
     running.write(ops_yaml=CLUSTER_POLICY)
     running.applied()

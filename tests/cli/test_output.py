@@ -309,7 +309,8 @@ ELSEWHERE = {
 }
 """Those about servers are tested with servers, in `tests/client`, `tests/mcp`, `tests/server`,
 `tests/studio`, those about clusters in `tests/cluster`, about reviews in
-`tests/review/test_faces.py`, backups one after another in `tests/cli/test_copies.py`, and pipelines with Spark, in `tests/pipeline/test_pipeline_files.py`."""
+`tests/review/test_faces.py`, backups one after another in `tests/cli/test_copies.py`,
+and pipelines with Spark, in `tests/pipeline/test_pipeline_files.py`."""
 
 
 @pytest.fixture

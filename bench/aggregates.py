@@ -114,7 +114,7 @@ class Followers:
     @property
     def graph(self) -> Path:
         """The Omnigraph graph."""
-        return self.files.made("followers.omni", self._build_graph)
+        return self.files.made("followers-optimized.omni", self._build_graph)
 
     def _build_graph(self, path: Path) -> None:
         graph = init(path, SCHEMA)
@@ -133,7 +133,7 @@ class Followers:
                 TableChange("edge:LivesIn", "append", lives),
             ],
         )
-        graph.ensure_indices()
+        graph.optimize()
 
     @property
     def duckdb(self) -> Path:

@@ -24,6 +24,7 @@ from omnigraph.copies.receipts import BackupReceipt, CopyReceipt, TransferReceip
 from omnigraph.copies.transfer import TransferSpec, transfer
 from omnigraph.errors import InputError
 from omnigraph.graph.opened import Handle, engine_name
+from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
 from omnigraph.model.ids import checked_message
 from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity
@@ -39,6 +40,7 @@ from omnigraph.model.upkeep import (
     ScrubReport,
 )
 from omnigraph.storage.layout import REVIEWS
+from omnigraph.storage.saved_adjacency import is_worth_saving
 from omnigraph.upkeep.cleanup import cleanup as run_cleanup
 from omnigraph.upkeep.optimize import ensure_indices as build_indices
 from omnigraph.upkeep.optimize import optimize as run_optimize
@@ -74,8 +76,10 @@ def optimize(
 ) -> OptimizeReceipt:
     """Make main compact and its indexes complete: one commit, or none if nothing is due.
 
-    The events of change requests are compacted as well. Old versions stay. A table that an external
-    writer has changed (drift) is skipped. ``progress`` gets how many tables are done, of how many.
+    The events of change requests are compacted as well, and the sorted edges of large edge types
+    are saved, so that a process need not sort them for its first questions. Old versions stay. A
+    table that an external writer has changed (drift) is skipped. ``progress`` gets how many tables
+    are done, of how many.
     With ``engine="spark"`` executors rewrite fragments and build indexes; the result is the same.
     Raises `RecoveryRequired` while an interrupted operation is unsettled, and `Conflict` when
     others wrote to main meanwhile.
@@ -84,14 +88,29 @@ def optimize(
     options = checked_options(spark, SparkOptions, "spark")
     if engine_name(engine, options) == "local":
         done = run_optimize(self._kernel, self._opened.accepted(), progress=progress)
-        return _with_reviews(self, done)
+        return _with_reviews(self, _with_adjacency(self, done))
     from omnigraph.pipeline.maintenance import spark_workers
 
     with spark_workers(self._kernel.root, options, self._kernel.ids.ulid()) as workers:
         done = run_optimize(
             self._kernel, self._opened.accepted(), progress=progress, workers=workers
         )
-    return _with_reviews(self, done)
+    return _with_reviews(self, _with_adjacency(self, done))
+
+
+def _with_adjacency(self: Handle, done: OptimizeReceipt) -> OptimizeReceipt:
+    """Save the sorted edges of large edge types; the receipt tells of which."""
+    snapshot = self._kernel.manifest.main.state.head_snapshot()
+    edges = [entry for entry in snapshot.tables.values() if entry.kind == "edge"]
+    if not any(is_worth_saving(entry.row_count) for entry in edges):
+        return done
+    from omnigraph.engines.local.saving import save_adjacency
+
+    limit = bytes_from_environment(CACHE_BYTES_VARIABLE)
+    reader = self._opened.reader_of(snapshot)
+    saved = save_adjacency(reader, self._opened.catalog_of(snapshot), limit)
+    tables = (replace(row, adjacency_saved=row.type_key in saved) for row in done.tables)
+    return replace(done, tables=tuple(tables))
 
 
 def _with_reviews(self: Handle, done: OptimizeReceipt) -> OptimizeReceipt:

@@ -168,6 +168,8 @@ class OptimizedTable(OfType):
     """Whether the run published a new version of the table."""
     skipped: SkipReason | None = None
     pending: Annotated[tuple[PendingIndex, ...], Json("pending_indexes")] = ()
+    adjacency_saved: bool = False
+    """Whether the sorted edges of a large table were saved for the first questions of processes."""
 
 
 @dataclass(frozen=True, slots=True)

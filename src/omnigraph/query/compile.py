@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Generic, TypeVar, assert_never
@@ -262,7 +262,7 @@ def _check_part(
         query.description,
         query.instruction,
         interfaces,
-        _references(interfaces, context.catalog),
+        referenced_types(interfaces, context.catalog),
         is_bounded_by_parameters=_is_bounded_by_parameters(pattern),
         per=ordering.per,
     )
@@ -270,7 +270,12 @@ def _check_part(
 
 def _interfaces(pattern: plan.Pattern, catalog: Catalog) -> tuple[plan.InterfaceNodes, ...]:
     """The interfaces that the steps of a pattern name."""
-    named = sorted(name for name in set(_type_names(pattern)) if name not in catalog.nodes)
+    return interface_nodes(_type_names(pattern), catalog)
+
+
+def interface_nodes(names: Iterable[str], catalog: Catalog) -> tuple[plan.InterfaceNodes, ...]:
+    """The interfaces among some types."""
+    named = sorted(name for name in set(names) if name not in catalog.nodes)
     return tuple(
         plan.InterfaceNodes(
             name, tuple((node.name, node.type_id) for node in catalog.node_types(name))
@@ -322,7 +327,7 @@ def _is_bounded_by_parameters(pattern: plan.Pattern) -> bool:
     return False
 
 
-def _references(
+def referenced_types(
     interfaces: tuple[plan.InterfaceNodes, ...], catalog: Catalog
 ) -> tuple[plan.TypeNumber, ...]:
     """The types of these interfaces, those of all other interfaces of theirs, and so on.

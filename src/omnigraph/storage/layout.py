@@ -43,6 +43,9 @@ DIGESTS = "__digests"
 LOAD_SCRATCH = "__load"
 """Prefix: rows of bulk loads that are not committed yet, a folder for each operation."""
 
+ADJACENCY = "__adjacency"
+"""Prefix: sorted edges as `optimize` saved them, by the location of their table; can be lost."""
+
 MAIN = "main"
 
 

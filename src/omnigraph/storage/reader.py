@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
 
+from omnigraph.effects.objects import open_store
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound
 from omnigraph.model.arrow import BLOB_STORAGE, ID, property_id
 from omnigraph.model.values import BlobUri
@@ -22,6 +23,7 @@ from omnigraph.storage.blobs import BlobCell
 from omnigraph.storage.datasets import DatasetRef, LanceStore
 from omnigraph.storage.manifest import Snapshot, TableEntry
 from omnigraph.storage.manifest_rows import TableIdentity
+from omnigraph.storage.saved_adjacency import AdjacencyFiles
 
 
 def column_at(schema: pa.Schema, field: pa.Field) -> str | None:
@@ -169,6 +171,10 @@ class SnapshotReader:
             known = self._lance.open(self.where(entry), entry.version)
             self._handles[table_key] = known
         return known
+
+    def saved_adjacency(self, table_key: str) -> AdjacencyFiles:
+        """What `optimize` saved beside the table of an edge type."""
+        return AdjacencyFiles(open_store(self._lance.root), self.snapshot.table(table_key).location)
 
     def columns(self, table_key: str) -> StoredColumns:
         """How the columns of the pinned version differ from those a caller names."""

@@ -25,12 +25,14 @@ from omnigraph.errors import Busy, DamagedFile, NotFound, OmnigraphError, Storag
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
 from omnigraph.model.upkeep import CleanedTable, CleanupPolicy, CleanupReceipt
 from omnigraph.storage.datasets import DatasetRef, latest_version
-from omnigraph.storage.layout import LOAD_SCRATCH, MAIN, MANIFEST, PAST_SCHEMAS
+from omnigraph.storage.fragments import fragments_of
+from omnigraph.storage.layout import ADJACENCY, LOAD_SCRATCH, MAIN, MANIFEST, PAST_SCHEMAS
 from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import TableIdentity, TableRow
 from omnigraph.storage.migrations import remove_retired, require_folded, retired_datasets
 from omnigraph.storage.publisher import VERSIONS_KEPT_MIN
 from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.saved_adjacency import AdjacencyFiles, saved_locations
 from omnigraph.storage.versions import (
     StoredVersion,
     holds_unlisted_files,
@@ -86,6 +88,8 @@ class CleanupPlan:
     """Objects of schemas that were replaced, and that no commit needs after this."""
     scratch: tuple[str, ...] = ()
     """Folders of bulk loads that never ended."""
+    adjacency: tuple[str, ...] = ()
+    """Objects of saved adjacency that fits no table of main any more."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines()) or "nothing is old"
@@ -99,7 +103,10 @@ class CleanupPlan:
                     yield f"{table.type_key}: remove versions {', '.join(map(str, ref.remove))}"
             for orphan in table.orphans:
                 yield f"{table.type_key}: remove ref {orphan.ref}"
-        yield from (f"remove {name}" for name in (*self.retired, *self.schemas, *self.scratch))
+        yield from (
+            f"remove {name}"
+            for name in (*self.retired, *self.schemas, *self.scratch, *self.adjacency)
+        )
 
 
 def cleanup(
@@ -186,7 +193,20 @@ def plan_cleanup(
         tuple(retired_datasets(kernel.store)),
         schemas,
         abandoned_scratch(kernel.store, kernel.clock.wall_us()),
+        tuple(_unneeded_adjacency(kernel, states[MAIN])),
     )
+
+
+def _unneeded_adjacency(kernel: Kernel, main: ManifestState) -> Iterator[str]:
+    names = kernel.store.list(ADJACENCY)
+    if not names:
+        return
+    reader = SnapshotReader(kernel.lance, kernel.root.uri, main.head_snapshot())
+    keys = {entry.location: entry.table_key for entry in reader.snapshot.tables.values()}
+    for location in saved_locations(names):
+        key = keys.get(location)
+        fragments = [] if key is None else fragments_of(reader.handle(key))
+        yield from AdjacencyFiles(kernel.store, location).unneeded(fragments)
 
 
 def _in_order(row: TableRow) -> tuple[bool, str]:
@@ -350,7 +370,7 @@ def _previewed(
             progress(len(rows), len(plan.tables))
     error = _unfolded(kernel, states) if plan.retired else None
     rows += [_retired_row(kernel, name, error) for name in plan.retired]
-    return rows + _scratch_rows(plan) + _schema_rows(plan)
+    return rows + _scratch_rows(plan) + _adjacency_rows(plan) + _schema_rows(plan)
 
 
 def _carried_out(
@@ -376,7 +396,10 @@ def _carried_out(
     for name in plan.scratch:
         lease.require_valid()
         kernel.store.delete_prefix(name)
-    rows += _scratch_rows(plan)
+    for name in plan.adjacency:
+        lease.require_valid()
+        kernel.store.delete(name)
+    rows += _scratch_rows(plan) + _adjacency_rows(plan)
     planned = sum(len(ref.remove) for table in plan.tables for ref in table.refs)
     removed = sum(row.old_versions_removed for row in rows[: len(plan.tables)])
     if removed < planned or any(row.error for row in rows):
@@ -388,6 +411,10 @@ def _carried_out(
 
 def _scratch_rows(plan: CleanupPlan) -> list[CleanedTable]:
     return [CleanedTable(LOAD_SCRATCH, 0, len(plan.scratch))] if plan.scratch else []
+
+
+def _adjacency_rows(plan: CleanupPlan) -> list[CleanedTable]:
+    return [CleanedTable(ADJACENCY, 0, len(plan.adjacency))] if plan.adjacency else []
 
 
 def _schema_rows(plan: CleanupPlan, bytes_removed: int = 0) -> list[CleanedTable]:

@@ -22,7 +22,7 @@ from omnigraph.commit.schema.contract import (
     staged_objects,
 )
 from omnigraph.commit.sidecars import SIDECAR_BYTES_MAX
-from omnigraph.copies.census import GRAPH, Census, Needed, take_census, version_name
+from omnigraph.copies.census import GRAPH, Census, Needed, Recorded, take_census, version_name
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.local_disk import symbolic_links
@@ -39,6 +39,7 @@ from omnigraph.storage.digests import (
     listing_name,
 )
 from omnigraph.storage.layout import (
+    ADJACENCY,
     DIGESTS,
     INIT_CLAIM,
     LEASES,
@@ -54,6 +55,13 @@ from omnigraph.storage.layout import (
     past_source_name,
 )
 from omnigraph.storage.migrations import retired_datasets
+from omnigraph.storage.saved_adjacency import (
+    AdjacencyFiles,
+    UnusableAdjacency,
+    digest_in,
+    is_state,
+    saved_locations,
+)
 from omnigraph.upkeep.retention import Retention
 
 THREADS = 4
@@ -128,6 +136,11 @@ class _Scrub:
         if self._branch is None and MAIN in found.states:
             self._need_bases(found)
         self._need_schemas(found)
+        if self._branch is None and self.since is None:
+            for name, size in found.sizes.items():
+                digest = digest_in(name)
+                if digest is not None:
+                    found.recorded[name] = Recorded(FileDigest(size, digest), ADJACENCY)
         return found
 
     def _need_schemas(self, census: Census) -> None:
@@ -261,6 +274,7 @@ class _Scrub:
                 "damaged", each.file, each.table, each.message, branches=each.branches
             )
         yield from self._schema(census)
+        yield from self._adjacency(census)
         if self._branch is None and self.since is None:
             yield from self._foreign(census)
 
@@ -286,6 +300,16 @@ class _Scrub:
             except OmnigraphError as error:
                 yield ScrubFinding("damaged", SCHEMA_OBJECTS[1], GRAPH, error.message)
 
+    def _adjacency(self, census: Census) -> Iterator[ScrubFinding]:
+        """What says which arrays of sorted edges are in use; the arrays are read like files."""
+        if self._branch is None and self.since is None:
+            for location in saved_locations(census.sizes):
+                files = AdjacencyFiles(self._store, location)
+                try:
+                    files.state()
+                except UnusableAdjacency as error:
+                    yield ScrubFinding("damaged", files.state_name, ADJACENCY, str(error))
+
     # --- what no version lists --------------------------------------------------------------------
 
     def _foreign(self, census: Census) -> Iterator[ScrubFinding]:
@@ -305,6 +329,8 @@ class _Scrub:
             if name in own or top in _PREFIXES:
                 if top in (RECOVERY, REFUSED_SIDECARS) and size > SIDECAR_BYTES_MAX:
                     yield ScrubFinding("foreign", name, GRAPH, f"a sidecar of {size} bytes")
+                continue
+            if top == ADJACENCY and (is_state(name) or digest_in(name) is not None):
                 continue
             if not _is_of_a_dataset(name, datasets):
                 yield ScrubFinding("foreign", name, GRAPH, "it does not belong to the graph")

@@ -33,6 +33,7 @@ from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, declared_index
 from omnigraph.storage.damage import damaged_files
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.indexes import indexes_of, why_not_buildable
+from omnigraph.storage.layout import ADJACENCY
 from omnigraph.storage.manifest import TableEntry
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.search import has_text_index, matching_rows, nearest_rows
@@ -314,6 +315,11 @@ def examine(kernel: Kernel, *, deep: bool = False) -> Diagnosis:
 
 def _scrubbed(kernel: Kernel) -> Iterator[UpkeepFinding]:
     for each in scrub(kernel).findings:
+        if each.table == ADJACENCY:
+            told = f"{each.file}: {each.problem}; it is not used, and can be made anew"
+            command = command_on(kernel.root.uri, "optimize")
+            yield UpkeepFinding("damaged", "problem", each.file, told, command)
+            continue
         file = f"{kernel.root.uri}/{each.file}"
         error = DamagedFile(file, f"it belongs to {each.table}", each.problem)
         yield _damage(each.file, kernel.root.uri, error)

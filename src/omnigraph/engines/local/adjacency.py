@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from omnigraph.engines.local.sorting import (
 )
 from omnigraph.errors import InputError
 from omnigraph.model.governor import current
+
+if TYPE_CHECKING:
+    from omnigraph.engines.local.saved import SavedColumns
 
 Value = TypeVar("Value", bound=np.generic)
 _CHUNK = 1 << 21
@@ -504,6 +507,8 @@ class EdgeOrder:
     """In the order of the adjacency, or of the base of an edited one."""
     own: Positions
     """Those of edited nodes; none if the adjacency is not an edited one."""
+    saved: SavedColumns | None = None
+    """Columns that are saved in the order of ``positions``."""
 
     @property
     def nbytes(self) -> int:
@@ -581,7 +586,7 @@ class EdgeOrder:
         # Two ways to apply the same change: they differ if a position is that of another edge.
         if not np.array_equal(far[in_order], edited.lists.neighbours):
             return None
-        return EdgeOrder(edited, self.positions, positions[in_order])
+        return EdgeOrder(edited, self.positions, positions[in_order], self.saved)
 
     def compacted(self, adjacency: Adjacency) -> EdgeOrder:
         """The same in an adjacency with the same edges."""

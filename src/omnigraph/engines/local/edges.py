@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,9 @@ from omnigraph.query.plan import FLIPPED, Direction
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import FragmentState
 from omnigraph.storage.reader import SnapshotReader
+
+if TYPE_CHECKING:
+    from omnigraph.engines.local.saved import SavedEdges
 
 
 def slots_of_ends(space: AnySpace, column: str) -> Load:
@@ -174,10 +177,17 @@ class OrderedValues:
 class CachedEdges:
     """Edges whose ends are cached in memory."""
 
-    def __init__(self, view: RowView, sources: AnySpace, targets: AnySpace) -> None:
+    def __init__(
+        self,
+        view: RowView,
+        sources: AnySpace,
+        targets: AnySpace,
+        saved: SavedEdges | None = None,
+    ) -> None:
         self.view = view
         self._sources = sources
         self._targets = targets
+        self._saved = saved
         self._same_type = sources.serial == targets.serial
 
     def neighbours(self, direction: Direction) -> Neighbours:
@@ -195,6 +205,10 @@ class CachedEdges:
 
     def adjacency(self, direction: Direction) -> Adjacency:
         """The sorted edges of this version, built once."""
+        if direction == "both":
+            self._restored("out")
+        else:
+            self._restored(direction)
         return self.view.keep(self._key(direction), lambda: self._build(direction))
 
     def sorted_edges(self, direction: Direction, nodes: int = 0) -> SortedEdges:
@@ -204,7 +218,7 @@ class CachedEdges:
         been read for many nodes several times: a copy costs more than such a read.
         """
         key = self._key(direction)
-        known = self.view.made.get(key)
+        known = self.view.made.get(key) or self._restored(direction)
         if known is None:
             known = self._beside_earlier(
                 key,
@@ -327,6 +341,22 @@ class CachedEdges:
         )
         return (targets, sources) if direction == "in" else (sources, targets)
 
+    def _restored(self, direction: Direction, *, ordered: bool = False) -> Sized | None:
+        """What was saved for this version; if that was for an earlier one, that has it then.
+
+        Nothing is looked for where some version in memory has the like. It reads the tables of
+        nodes, so it is called without the lock of the edges.
+        """
+        adjacency = self._key(direction)
+        key = ("order", *adjacency) if ordered else adjacency
+        if self._saved is None or direction == "both":
+            return None
+        if self.view.nearest_with(key, ("edited", *key)) is None:
+            self._saved.restore(
+                self.view, direction, adjacency, loops=self._same_type, ordered=ordered
+            )
+        return self.view.made.get(key)
+
     def _build(self, direction: Direction) -> Adjacency:
         edited = self.view.made.get(("edited", *self._key(direction)))
         if not isinstance(edited, EditedAdjacency):
@@ -334,7 +364,7 @@ class CachedEdges:
         space = self._targets if direction == "in" else self._sources
         if edited is not None:
             return edited.compacted(len(space))
-        sources, targets = self.ends()
+        sources, targets = self._both_ends() if direction == "both" else self.ends()
         if direction == "out":
             made = Adjacency.build(sources, targets, len(space))
         elif direction == "in":
@@ -342,6 +372,14 @@ class CachedEdges:
         else:
             made = Adjacency.undirected(sources, targets, len(space))
         return made if self._same_type else made.between_types()
+
+    def _both_ends(self) -> Ends:
+        """The sources and the targets of all edges in any order, from adjacency if it is there."""
+        if not self.is_sorted("out"):
+            return self.ends()
+        out = self.adjacency("out")
+        nodes = np.arange(len(out.pointers) - 1, dtype=np.int32)
+        return np.repeat(nodes, np.diff(out.pointers)), out.neighbours
 
     def _changes(self, earlier: RowView) -> tuple[Positions, Positions] | None:
         """The edges added and removed since another version, if they are few."""
@@ -352,7 +390,7 @@ class CachedEdges:
 
     def _at(self, view: RowView) -> CachedEdges:
         """The edges of another version."""
-        return CachedEdges(view, self._sources, self._targets)
+        return CachedEdges(view, self._sources, self._targets, self._saved)
 
     def _edited(self, direction: Direction) -> EditedAdjacency | None:
         """The adjacency of another version with the changed edges applied, if they are few."""
@@ -377,7 +415,7 @@ class CachedEdges:
     def sorted_order(self, direction: Literal["out", "in"], nodes: int = 0) -> EdgeOrder:
         """The order of the edges, for reading those of so many nodes: see `sorted_edges`."""
         key = ("order", *self._key(direction))
-        known = self.view.made.get(key)
+        known = self.view.made.get(key) or self._restored(direction, ordered=True)
         if known is None:
             known = self._beside_earlier(
                 key,
@@ -427,6 +465,7 @@ class CachedEdges:
             own = adjacency if self._same_type else adjacency.between_types()
             return replace(made, adjacency=self.view.keep(self._key(direction), lambda: own))
 
+        self._restored(direction, ordered=True)
         return self.view.keep(key, build)
 
     def ordered_values(
@@ -447,7 +486,13 @@ class CachedEdges:
             if isinstance(before, OrderedValues) and before.order.positions is order.positions:
                 values = before.values
             else:
-                values = self.values(property, type, order.positions)
+                saved = order.saved
+                found = None if saved is None else saved.column(self.view, property, type)
+                if found is None:
+                    found = self.values(property, type, order.positions)
+                values = found
+            if not len(order.own):
+                return OrderedValues(order, values, values[:0])
             return OrderedValues(order, values, self.view.values_at(property, type, order.own))
 
         made = self.view.keep(key, build)

@@ -323,11 +323,16 @@ class RowView:
         self.made: dict[Hashable, Sized] = {}
         """Values computed for the rows of this version: adjacency, row numbers."""
         self._table = table
-        self._columns = columns
+        self.stored_columns = columns
         self._positions: Positions | None = None
         self._live: Mask | None = None
         self._used_at = 0
         self._reads: Counter[Hashable] = Counter()
+
+    @property
+    def columns(self) -> str:
+        """What the names of columns mean in the files; nothing without files."""
+        return self.fragments[0].files[-1] if self.fragments else ""
 
     @property
     def live(self) -> Mask | None:
@@ -437,7 +442,7 @@ class RowView:
             self.fragments,
             self.layout,
             deleted=deleted,
-            columns=self._columns,
+            columns=self.stored_columns,
             actors=actors,
         )
 
@@ -446,7 +451,7 @@ class RowView:
         return self._loader(name, type)
 
     def _loader(self, name: str, type: pa.DataType) -> Load:
-        stored = self._columns.name(name)
+        stored = self.stored_columns.name(name)
 
         def load(handle: Handle, fragments: Sequence[FragmentState]) -> pa.Array | pa.ChunkedArray:
             if stored is None or stored not in handle.schema.names:
@@ -454,7 +459,7 @@ class RowView:
                 return pa.nulls(sum(fragment.rows for fragment in fragments), type)
             chunks = [batch.column(0) for batch in checked_rows(handle, fragments, stored)]
             column = pa.chunked_array(chunks, handle.schema.field(stored).type)
-            return self._columns.as_today(name, column)
+            return self.stored_columns.as_today(name, column)
 
         return load
 
@@ -474,6 +479,16 @@ class RowView:
         One that shows the same actors' rows is nearer than any other.
         """
         return self._table.nearest_view(self.layout, keys, self.actors)
+
+    def beginning(
+        self, key: str, count: int, deleted: Mapping[tuple[str, ...], npt.NDArray[np.int64]]
+    ) -> RowView:
+        """The version that had the first ``count`` fragments, and these rows of them deleted.
+
+        It is kept like the versions that were read, under a key. Its table need not exist any more:
+        the files of its fragments are read through this version.
+        """
+        return self._table.beginning(self, key, count, deleted)
 
     def keep_with_files(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """A value computed once for all versions that have these files."""
@@ -549,14 +564,52 @@ class TableVersions:
             known = self._views.get(key)
             if known is None:
                 known = self._view(handle, columns)
-                self._views[key] = known
-                self._drop_oldest_view()
+                self._keep_view(key, known)
             return known
+
+    def _keep_view(self, key: Hashable, view: RowView) -> None:
+        before = self._views.pop(key, None)
+        self._views[key] = view
+        if before is not None:
+            self._budget.forget(before.made)
+        self._drop_oldest_view()
 
     def _drop_oldest_view(self) -> None:
         if len(self._views) > _VIEWS_MAX:
             _, dropped = self._views.popitem(last=False)
             self._budget.forget(dropped.made)
+
+    def beginning(
+        self,
+        view: RowView,
+        key: str,
+        count: int,
+        deleted: Mapping[tuple[str, ...], npt.NDArray[np.int64]],
+    ) -> RowView:
+        """See `RowView.beginning`."""
+        same = count == len(view.fragments) and deleted.keys() == view.deleted.keys()
+        if same and all(np.array_equal(deleted[files], view.deleted[files]) for files in deleted):
+            return view
+        with current().locked(self._lock):
+            fragments = view.fragments[:count]
+            # The very lists of this version, where it has the same, tell that nothing changed.
+            known = {
+                files: view.deleted[files]
+                if np.array_equal(offsets, view.deleted.get(files, _NONE))
+                else offsets
+                for files, offsets in deleted.items()
+            }
+            columns = view.stored_columns
+            made = RowView(
+                self,
+                view.handle,
+                fragments,
+                self._layout(fragments),
+                deleted=known,
+                columns=columns,
+            )
+            self._keep_view((key, 0, columns), made)
+            return made
 
     def column(self, view: RowView, name: Hashable, load: Load) -> Column:
         """A column of a view's layout; only fragments no other layout has are loaded."""
@@ -641,6 +694,15 @@ class TableVersions:
     def _view(self, handle: Handle, columns: StoredColumns) -> RowView:
         shape = f"{columns_of(handle)}{columns.differing or ''}"
         fragments = [replace(each, files=(*each.files, shape)) for each in fragments_of(handle)]
+        layout = self._layout(fragments)
+        deleted = {
+            fragment.files: self._deleted_in(handle, fragment)
+            for fragment in fragments
+            if fragment.deletions is not None
+        }
+        return RowView(self, handle, fragments, layout, deleted=deleted, columns=columns)
+
+    def _layout(self, fragments: Sequence[FragmentState]) -> Layout:
         files = tuple(fragment.files for fragment in fragments)
         layout = self._layouts.get(files)
         if layout is None:
@@ -649,12 +711,7 @@ class TableVersions:
                 _, dropped = self._layouts.popitem(last=False)
                 self._budget.forget(dropped.columns)
                 self._budget.forget(dropped.made)
-        deleted = {
-            fragment.files: self._deleted_in(handle, fragment)
-            for fragment in fragments
-            if fragment.deletions is not None
-        }
-        return RowView(self, handle, fragments, layout, deleted=deleted, columns=columns)
+        return layout
 
     def _deleted_in(self, handle: Handle, fragment: FragmentState) -> npt.NDArray[np.int64]:
         assert fragment.deletions is not None

@@ -24,6 +24,7 @@ from omnigraph.engines.local.order import Sizes
 from omnigraph.engines.local.paths import PathStore
 from omnigraph.engines.local.prepared import PreparedRead
 from omnigraph.engines.local.rows import MemoryBudget, Positions, RowView, TableVersions
+from omnigraph.engines.local.saved import SavedCounts, SavedEdges
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import Governor, current
 from omnigraph.model.ids import EntityKind, TableKey, reference_prefix
@@ -160,7 +161,7 @@ NODES_ALWAYS_CACHED = 20_000
 
 _SCANNED_MAX = 1_024
 
-_EDGE_BYTES = 16
+EDGE_BYTES = 16
 """Both ends of an edge as slots, and its entries in two sorted directions."""
 
 _ROW_BYTES = 64
@@ -179,6 +180,7 @@ class GraphMemory:
         self.scanned: dict[tuple[str, str | None, int, str], int] = {}
         """Rows not covered by an index, by table version and column."""
         self._spent: dict[str, float] = {}
+        self.saved = SavedCounts()
 
     def rows(self, location: str) -> TableVersions:
         """The cached versions of a table."""
@@ -240,6 +242,8 @@ class SnapshotTables:
     """The node types of the interfaces that the query names."""
     references: Mapping[str, int] = field(default_factory=dict)
     """The node types that these mix, with their numbers: they share one space of slots."""
+    takes_saved: bool = True
+    """Whether adjacency that was saved beside a table may be taken over."""
     _shared: IdSpace | None = None
     _nodes: dict[str, NodeTable] = field(default_factory=dict)
     _spaces: dict[str, AnySpace] = field(default_factory=dict)
@@ -299,7 +303,21 @@ class SnapshotTables:
     def cached_edges(self, type_name: str, source_type: str, target_type: str) -> CachedEdges:
         """The edges of a type in memory, even beyond the budget."""
         entry = self._entry("edge", type_name)
-        return CachedEdges(self._view(entry), self.space(source_type), self.space(target_type))
+        return self._cached_edges(entry, self.space(source_type), self.space(target_type))
+
+    def _cached_edges(self, entry: TableEntry, sources: AnySpace, targets: AnySpace) -> CachedEdges:
+        saved = None
+        if self.takes_saved and entry.row_count > EDGES_ALWAYS_SORTED:
+            files = partial(self.reader.saved_adjacency, entry.table_key)
+            saved = SavedEdges(files, self.nodes_at, self.memory.saved)
+        return CachedEdges(self._view(entry), sources, targets, saved)
+
+    def nodes_at(self, location: str) -> CachedNodes | None:
+        """The nodes whose table is at a location, in memory; None if this snapshot has no such."""
+        for entry in self.reader.snapshot.tables.values():
+            if entry.location == location:
+                return self._cached_nodes(entry, self.space(entry.type_name))
+        return None
 
     def space(self, type_name: str) -> AnySpace:
         """The slots of a node type or an interface; the same space during the whole query.
@@ -348,7 +366,7 @@ class SnapshotTables:
         sources, targets = self.space(ends[0]), self.space(ends[1])
         if not self._by_lookup(step, sources, targets, frontier):
             entry = self._entry("edge", step.edge_type)
-            edges = CachedEdges(self._view(entry), sources, targets)
+            edges = self._cached_edges(entry, sources, targets)
             if not edges.is_sorted(step.direction):
                 self.memory.reset_spent(entry.location)
             return edges
@@ -378,7 +396,7 @@ class SnapshotTables:
         view = self._known_view(entry)
         if view is not None and CachedEdges(view, sources, targets).is_sorted(step.direction):
             return False
-        if edges * _EDGE_BYTES > self.memory.budget.limit:
+        if edges * EDGE_BYTES > self.memory.budget.limit:
             return True
         hops = step.maximum
         if frontier > settings.indexed_frontier_max or hops > settings.indexed_hops_max:
@@ -408,7 +426,7 @@ class SnapshotTables:
         def warm() -> None:
             for one in nodes:
                 CachedNodes(self._view(one), self.space(one.type_name))
-            CachedEdges(self._view(entry), sources, targets).adjacency(step.direction)
+            self._cached_edges(entry, sources, targets).adjacency(step.direction)
             self.memory.reset_spent(entry.location)
 
         self.memory.warming.ask(key, warm)
@@ -419,20 +437,24 @@ class SnapshotTables:
         space = self.space(type_name)
         warm = self.memory.rows(entry.location).has_column((ID, space.serial))
         if warm or self._worth_caching(entry, columns, whole):
-            nodes = CachedNodes(self._view(entry), space)
-            if not warm:
-                if isinstance(space, IdSpace):
-                    self.memory.account(entry.location, space)
-                else:
-                    self.memory.account(self._shared_location, self.reference_space())
-                self.memory.reset_spent(entry.location)
-            return nodes
+            return self._cached_nodes(entry, space)
         spent = self.memory.spent(entry.location)
         if spent * WARMING_SHARE > entry.row_count and self._fits(entry, columns):
             key = self._version_of(entry)
             self.memory.warming.ask(key, lambda: CachedNodes(self._view(entry), space))
         spend = partial(self.memory.spend, entry.location, 1)
         return FetchedNodes(self.reader, entry.table_key, space, columns, spend)
+
+    def _cached_nodes(self, entry: TableEntry, space: AnySpace) -> CachedNodes:
+        was_warm = self.memory.rows(entry.location).has_column((ID, space.serial))
+        nodes = CachedNodes(self._view(entry), space)
+        if not was_warm:
+            if isinstance(space, IdSpace):
+                self.memory.account(entry.location, space)
+            else:
+                self.memory.account(self._shared_location, self.reference_space())
+            self.memory.reset_spent(entry.location)
+        return nodes
 
     def _columns_of(self, type_name: str) -> TypesByColumn:
         """The stored columns the query reads of a node type, also by way of interfaces."""

@@ -104,7 +104,7 @@ def _with_adjacency(self: Handle, done: OptimizeReceipt) -> OptimizeReceipt:
     edges = [entry for entry in snapshot.tables.values() if entry.kind == "edge"]
     if not any(is_worth_saving(entry.row_count) for entry in edges):
         return done
-    from omnigraph.engines.local.saving import save_adjacency
+    from omnigraph.engines.local.saved import save_adjacency
 
     limit = bytes_from_environment(CACHE_BYTES_VARIABLE)
     reader = self._opened.reader_of(snapshot)

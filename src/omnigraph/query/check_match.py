@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from omnigraph.query import expressions as ex
-from omnigraph.query.check_blocks import check_block
+from omnigraph.query.check_return import check_block
 from omnigraph.query.lower import Block, retype
 from omnigraph.query.operands import (
     BoundAs,

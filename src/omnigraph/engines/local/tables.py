@@ -161,7 +161,7 @@ NODES_ALWAYS_CACHED = 20_000
 
 _SCANNED_MAX = 1_024
 
-EDGE_BYTES = 16
+_EDGE_BYTES = 16
 """Both ends of an edge as slots, and its entries in two sorted directions."""
 
 _ROW_BYTES = 64
@@ -396,7 +396,7 @@ class SnapshotTables:
         view = self._known_view(entry)
         if view is not None and CachedEdges(view, sources, targets).is_sorted(step.direction):
             return False
-        if edges * EDGE_BYTES > self.memory.budget.limit:
+        if edges * _EDGE_BYTES > self.memory.budget.limit:
             return True
         hops = step.maximum
         if frontier > settings.indexed_frontier_max or hops > settings.indexed_hops_max:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from omnigraph.errors import QueryParseError, QueryTypeError
 from omnigraph.query import plan
 from omnigraph.query.compile import check_query
-from omnigraph.query.descriptor import describe_operation
 from omnigraph.query.explain import explain
-from omnigraph.query.lint import lint_queries
+from omnigraph.query.lint import describe_operation, lint_queries
 from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.query_parser import parse_query_file
 from tests.query.library import catalog

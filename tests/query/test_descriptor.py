@@ -9,7 +9,7 @@ import pytest
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.query import plan
 from omnigraph.query.compile import compile_query
-from omnigraph.query.descriptor import describe_operation, describe_parameter
+from omnigraph.query.lint import describe_operation, describe_parameter
 from tests.query.library import catalog, matching, mutation, query, read
 
 

@@ -44,10 +44,10 @@ from omnigraph.model.tables import Table, table_blocks
 from omnigraph.model.values import datetime_from_ms
 from omnigraph.policy import Action
 from omnigraph.query.compile import check_query
-from omnigraph.query.descriptor import describe_parameter
 from omnigraph.query.editing import Document
 from omnigraph.query.explain import explain as plan_text
 from omnigraph.query.expressions import Nearest
+from omnigraph.query.lint import describe_parameter
 from omnigraph.query.plan import MutationPlan, QueryPlan, ReadPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.layout import MAIN

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
-from hypothesis import given, note
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import omnigraph as og
@@ -17,6 +19,7 @@ from tests.access.views import ACTOR, RandomView, random_views
 from tests.engines.strategies import Query, queries, tree_queries
 from tests.engines.test_equivalence import (
     EXAMPLES,
+    FEW_EXAMPLES,
     GRAPHS,
     MODES,
     Library,
@@ -27,8 +30,10 @@ from tests.engines.test_equivalence import (
     sub_bag,
     traversal,
 )
+from tests.support.budgets import budget
 from tests.support.reference import Reference, Tables
 from tests.support.reference.json_rows import json_rows
+from tests.support.spread import spread_over_tasks
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +100,17 @@ def test_c_acc_004_counted_trees_answer_as_without_what_is_hidden(
     stored = library.graph(number)
     graph = seen(stored.mixed, view, "csr")
     assert_answers(view, stored.tables, query, lambda text: counted(graph.query, text))
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark_queries")
+@given(queries(), st.sampled_from(range(1, GRAPHS)), random_views(), st.booleans())
+@settings(FEW_EXAMPLES, max_examples=budget(4, FEW_EXAMPLES.max_examples))
+def test_c_acc_004_queries_on_spark_answer_as_without_what_is_hidden(
+    spark: Any, library: Library, query: Query, number: int, view: RandomView, is_spread: bool
+):
+    stored = library.graph(number)
+    note(f"graph {number}")
+    graph = seen(stored.mixed, view)
+    with spread_over_tasks(spark) if is_spread else nullcontext():
+        assert_answers(view, stored.tables, query, lambda text: graph.query(text, engine="spark"))

@@ -74,6 +74,11 @@ class RandomView:
 
     types: Mapping[str, Rights]
 
+    @classmethod
+    def of_everything(cls) -> RandomView:
+        """The view that hides nothing."""
+        return cls({type.name: Rights(None, None) for type in CATALOG.types})
+
     def __repr__(self) -> str:
         return self.bundle()
 

@@ -51,6 +51,7 @@ from omnigraph.model.ids import normalize_commit_id
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.views import ViewedReader
 
 AFTER = "after:"
 
@@ -110,7 +111,7 @@ class ChangeFeed:
         scope = feed_scope(state, request.wanted)
         way = self._way(state, scope, request)
         now = state.commits[state.head.commit_id]
-        wanted = WantedTypes.of(request.wanted, self._schemas.back_from(now, state=state))
+        wanted = WantedTypes.of(request.wanted, self._schemas.named(now, state=state))
         with self._kernel.gates.stream():
             page = self._page(state, scope, way, wanted, request)
         self._require_same_branch(state)
@@ -288,7 +289,7 @@ class FeedLine:
 
     def _wanted_types(self, state: ManifestState) -> WantedTypes:
         now = state.commits[state.head.commit_id]
-        return WantedTypes.of(self.wanted, self.schemas.back_from(now, state=state))
+        return WantedTypes.of(self.wanted, self.schemas.named(now, state=state))
 
 
 def _commits_after(state: ManifestState, position: str, cut: str) -> list[CommitRow]:
@@ -316,6 +317,9 @@ class ChangeBaseline:
         self._moment = moment
         catalog = schemas.catalog_of(moment.commit)
         self._reader = moment.reader(catalog)
+        view = schemas.view(catalog, moment.state.branch)
+        if view is not None:
+            catalog, self._reader = view.catalog, ViewedReader(self._reader, view)
         types = WantedTypes.of(wanted, [catalog])
         self._types = [type for type in ordered_types(catalog) if types.wants(type)]
         self._cursor = Cursor(moment.commit.commit_id).to_text(feed_scope(moment.state, wanted))
@@ -325,7 +329,10 @@ class ChangeBaseline:
     @property
     def entity_count(self) -> int:
         """How many entities there are in all."""
-        return sum(self._reader.snapshot.table(type.table_key).row_count for type in self._types)
+        keys, reader = [type.table_key for type in self._types], self._reader
+        if isinstance(reader, ViewedReader):
+            return sum(map(reader.row_count, keys))
+        return sum(reader.snapshot.table(key).row_count for key in keys)
 
     def __iter__(self) -> Iterator[EntityRecord]:
         return self._records
@@ -360,10 +367,9 @@ def change_baseline(
 def _records(rows: TableRows) -> Iterator[EntityRecord]:
     if rows.reader.is_empty(rows.key):
         return
-    ids = pa.concat_arrays(rows.reader.ids(rows.key).chunks)
-    order = pc.sort_indices(ids).to_numpy().astype(np.int64)
+    ids, places = rows.reader.places(rows.key)
     type_id = public_type_id(rows.type)
-    for positions in chunked(order):
-        found = zip(ids.take(pa.array(positions)).to_pylist(), rows.images(positions), strict=True)
+    for order in chunked(pc.sort_indices(ids).to_numpy().astype(np.int64)):
+        found = zip(ids.take(pa.array(order)).to_pylist(), rows.images(places[order]), strict=True)
         for id, image in found:
             yield EntityRecord(rows.kind, type_id, rows.type.name, id, image)

@@ -22,9 +22,10 @@ from omnigraph.errors import ChangeDiffRefused, ChangeFeedGap, HistoricalVersion
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.changes import ChangeBlock, ChangeFilter, CommitCause, EntityChange
 from omnigraph.model.ids import MAIN_BRANCH
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.reader import SnapshotReader
+from omnigraph.views import View, ViewedReader
 
 
 def compare(
@@ -52,6 +53,7 @@ def compare(
     if target is not None and is_beyond:
         last = target
     newer = schemas.catalog_of(last.commit)
+    view = schemas.view(newer, *(each.state.branch for each in (before, after, last)))
     has_path = is_beyond or first.commit.commit_id not in last.state.commits
     sides = []
     for own, moment in zip(catalogs, (before, after), strict=True):
@@ -61,14 +63,14 @@ def compare(
             if has_path:
                 path = schemas.path(moment.commit, last.commit)
             if path is None or _dropped_property(own, newer, moment) is not None:
-                raise ChangeDiffRefused("schema_boundary", after.commit.commit_id, rewritten)
-        sides.append(_Side(moment, own, newer, path))
+                raise _refused(after, rewritten, view)
+        sides.append(_Side(moment, own, newer, path, view))
     rows = [
         (sides[0].rows(type), sides[1].rows(type))
-        for type in _types(*catalogs, newer)
+        for type in _shown(_types(*catalogs, newer), view)
         if wanted.wants(type)
     ]
-    found = _deltas(before.kernel, rows, choose)
+    found = _deltas(before.kernel, rows, choose if view is None else None)
     return GraphDiff(
         sides[0].own.snapshot,
         sides[1].own.snapshot,
@@ -83,6 +85,21 @@ def _has_newer_schema(schemas: SchemaHistory, one: Moment, other: Moment) -> boo
     return schemas.position(one.commit) > schemas.position(other.commit)
 
 
+def _refused(after: Moment, type_name: str | None, view: View | None) -> ChangeDiffRefused:
+    """The refusal for a type that was rewritten, which is named if it is shown."""
+    if type_name is not None and view is not None:
+        shown = any(type.name == type_name for type in view.catalog.types)
+        type_name = type_name if shown else None
+    return ChangeDiffRefused("schema_boundary", after.commit.commit_id, type_name)
+
+
+def _shown(types: list[TableType], view: View | None) -> list[TableType]:
+    """The types that are shown, with the properties that are."""
+    if view is None:
+        return types
+    return [view.types[each.table_key].type for each in types if view.shows(each.table_key)]
+
+
 def require_data_kept(schemas: SchemaHistory, before: Moment, after: Moment) -> None:
     """A change of schema between a commit and its parent left every entity as it was.
 
@@ -91,14 +108,19 @@ def require_data_kept(schemas: SchemaHistory, before: Moment, after: Moment) -> 
     older, newer = schemas.catalog_of(before.commit), schemas.catalog_of(after.commit)
     lost = _dropped(older, newer, before) or _rewritten(older, newer, before)
     if lost is not None:
-        raise ChangeDiffRefused("schema_boundary", after.commit.commit_id, lost)
+        raise _refused(after, lost, schemas.view(newer, after.state.branch))
 
 
 class _Side:
     """The tables of one end, as the newer of two schemas shows them."""
 
     def __init__(
-        self, moment: Moment, own: Catalog, newer: Catalog, path: SchemaPath | None
+        self,
+        moment: Moment,
+        own: Catalog,
+        newer: Catalog,
+        path: SchemaPath | None,
+        view: View | None,
     ) -> None:
         self._moment = moment
         self.own = moment.reader(own)
@@ -106,6 +128,8 @@ class _Side:
         if own is not newer:
             self._shown = moment.reader_through(newer) if path is None else moment.forward(path)
         self._newer = set(map(identity_of, newer.types))
+        if view is not None:
+            self._shown = ViewedReader(self._shown, view)
 
     def rows(self, type: NodeType | EdgeType) -> TableRows | None:
         """The rows of a type; None where it did not exist."""
@@ -206,10 +230,16 @@ def diff_of(
     ends = [after, before]
     if target is not None and _has_newer_schema(schemas, target, after):
         ends.insert(0, target)
-    catalogs = (schemas.catalog_of(end.commit) for end in ends)
-    types = WantedTypes.of(wanted, catalogs)
+    types = WantedTypes.of(wanted, (_named(schemas, end) for end in ends))
     found = compare(schemas, before, after, types, choose, target=target)
     return replace(found, direct=target is None)
+
+
+def _named(schemas: SchemaHistory, end: Moment) -> Catalog:
+    """The types of a commit that are shown."""
+    catalog = schemas.catalog_of(end.commit)
+    view = schemas.view(catalog, end.state.branch)
+    return catalog if view is None else view.catalog
 
 
 @dataclass(frozen=True)
@@ -259,7 +289,7 @@ def changes_between(
 ) -> CommitChanges:
     """The same, of a commit that was looked up already."""
     today = kernel.manifest.main.state.head_snapshot().commit
-    catalogs = schemas.back_from(today, after.commit, state=after.state)
+    catalogs = schemas.named(today, after.commit, state=after.state)
     types = WantedTypes.of(wanted, catalogs)
     with gaps_told(before, after):
         return step_changes(schemas, before, after, types)

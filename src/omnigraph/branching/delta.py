@@ -23,6 +23,7 @@ from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import Mask, RowsAt, TableRows, same_rows
 from omnigraph.model.arrow import ID
 from omnigraph.storage.fragments import Positions
+from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.row_places import (
     ALWAYS,
     NOWHERE,
@@ -32,6 +33,7 @@ from omnigraph.storage.row_places import (
     positions_in,
     unshared_rows,
 )
+from omnigraph.views import ViewedReader
 
 INSERT, UPDATE, DELETE = range(3)
 """Operations, in the order of `model.changes.CHANGE_OPS`."""
@@ -145,14 +147,16 @@ class Candidates:
     def of(cls, before: TableRows, after: TableRows, spill: Spill) -> Candidates:
         """All of them, collected."""
         if pin(before) == pin(after):
-            return cls(before, after, PLACES.empty_table(), PLACES.empty_table())
+            nothing = PLACES.empty_table()
+            return cls(before, after, *visible_candidates((before, nothing), (after, nothing)))
         tables = []
         for mine, other in ((before, after), (after, before)):
             rows = spill.rows(PLACES)
             for part in unshared_rows(mine.handle, other.handle):
                 rows.add(part)
             tables.append(rows.table())
-        return cls(before, after, *tables)
+        sides = zip((before, after), tables, strict=True)
+        return cls(before, after, *visible_candidates(*sides))
 
     def within(self, ids: IdRange) -> TableDelta:
         """What really differs among the candidates of a range."""
@@ -197,13 +201,75 @@ def table_delta(before: TableRows, after: TableRows, spill: Spill) -> TableDelta
 def lifetime_delta(rows: TableRows, op: int, spill: Spill) -> TableDelta:
     """All entities of a type that only one of two snapshots has: as inserted, or as deleted."""
     found = spill.rows(PLACES)
-    if not rows.reader.is_empty(rows.key):
+    if isinstance(rows.reader, ViewedReader):
+        found.add(_visible_places(rows))
+    elif not rows.reader.is_empty(rows.key):
         for batch in rows.reader.batches(rows.key, [ID]):
             positions = np.arange(found.num_rows, found.num_rows + batch.num_rows)
             found.add(pa.table([batch[ID], positions, positions.astype(np.uint64)], schema=PLACES))
     everything, nothing = found.table(), PLACES.empty_table()
     sides = (nothing, everything) if op == INSERT else (everything, nothing)
     return _delta(Candidates(rows, rows, *sides), spill)
+
+
+def visible_candidates(
+    before: tuple[TableRows, pa.Table], after: tuple[TableRows, pa.Table]
+) -> tuple[pa.Table, pa.Table]:
+    """The candidates of two versions that are visible there.
+
+    An edge that was not written also differs if a node at its end became visible or hidden, which
+    only shows by looking at all edges.
+    """
+    sides = (before, after)
+    readers = [rows.reader for rows, _ in sides]
+    if not all(isinstance(reader, ViewedReader) for reader in readers):
+        return before[1], after[1]
+    places = [_visible_among(*side) for side in sides]
+    if _ends_moved(before[0], after[0]):
+        whole = [_visible_places(rows) for rows, _ in sides]
+        for at, other in ((0, 1), (1, 0)):
+            appeared = pc.invert(
+                pc.or_(
+                    pc.is_in(whole[at][ID], value_set=whole[other][ID]),
+                    pc.is_in(whole[at][POSITION], value_set=places[at][POSITION]),
+                )
+            )
+            places[at] = pa.concat_tables([places[at], whole[at].filter(appeared)])
+    return places[0], places[1]
+
+
+def _visible_among(rows: TableRows, places: pa.Table) -> pa.Table:
+    reader = rows.reader
+    assert isinstance(reader, ViewedReader)
+    if not reader.restricts(rows.key) or not places.num_rows:
+        return places
+    return places.filter(reader.mask_at(rows.key, _numbers(places[POSITION])))
+
+
+def _visible_places(rows: TableRows) -> pa.Table:
+    """All visible rows of a type, as `PLACES`."""
+    if rows.reader.is_empty(rows.key):
+        return PLACES.empty_table()
+    ids, positions = rows.reader.places(rows.key)
+    written = np.full(len(ids), ALWAYS, np.uint64)
+    return pa.table([ids, positions, written], schema=PLACES)
+
+
+def _ends_moved(before: TableRows, after: TableRows) -> bool:
+    """Whether other nodes may be visible at the ends of edges than before."""
+    view = before.reader.view if isinstance(before.reader, ViewedReader) else None
+    if view is None:
+        return False
+    nodes = [node.table_key for ends in view.ends(before.key).values() for node in ends]
+    return any(
+        view.restricts(key) and _version(before.reader, key) != _version(after.reader, key)
+        for key in nodes
+    )
+
+
+def _version(reader: SnapshotReader, table_key: str) -> tuple[str, str | None, int] | None:
+    entry = reader.snapshot.tables.get(table_key)
+    return None if entry is None else (reader.root_uri, entry.ref, entry.version)
 
 
 def _delta(candidates: Candidates, spill: Spill) -> TableDelta:

@@ -6,14 +6,15 @@ carries the version it was last written at, so everything in between is passed o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 
 from omnigraph.branching.commit_changes import cause_of
 from omnigraph.branching.diff import public_type_id
-from omnigraph.branching.moments import LastOpened, Moment, SchemaHistory, no_type
+from omnigraph.branching.moments import LastOpened, Moment, SchemaHistory, moments, no_type
 from omnigraph.branching.table_rows import TableRows
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.schema.change import identity_of
@@ -29,7 +30,8 @@ from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.types import LAST_UPDATED_AT
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.manifest import ManifestState
-from omnigraph.storage.manifest_rows import CommitRow, VersionRow
+from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, VersionRow
+from omnigraph.views import ViewedReader
 
 
 def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
@@ -59,7 +61,8 @@ def entity_history(
     entity. Raises `ChangeFeedGap` when a version it needs was reclaimed; before the last
     change of schema it continues as far as versions and schemas are kept, and ends there.
     """
-    line = _Line(kernel, schemas, state, type, entity_id)
+    view = schemas.view(schemas.catalog_of(state.commits[state.head.commit_id]), state.branch)
+    line = (_Line if view is None else _ShownLine)(kernel, schemas, state, type, entity_id)
     at = len(line.commits) - 1
     try:
         while at >= 0:
@@ -99,17 +102,20 @@ class _Line:
         self._kernel, self._schemas, self._state = kernel, schemas, state
         self._identity, self._id = identity_of(type), entity_id
         by_seq: dict[int, CommitRow] = {row.commit_seq: row for row in state.lineage()}
+        tables = self._deciding(state, type)
         self._pins = sorted(
-            (
-                pin
-                for pin in state.versions
-                if pin.identity == self._identity and pin.commit_seq in by_seq
-            ),
+            (pin for pin in state.versions if pin.identity in tables and pin.commit_seq in by_seq),
             key=lambda pin: pin.commit_seq,
         )
-        self.commits = [by_seq[pin.commit_seq] for pin in self._pins]
+        self.commits = [by_seq[seq] for seq in dict.fromkeys(p.commit_seq for p in self._pins)]
         self._opened = LastOpened()
         self._known: dict[int, _Seen] = {}
+
+    def _deciding(
+        self, state: ManifestState, type: NodeType | EdgeType
+    ) -> Collection[TableIdentity]:
+        """The tables whose commits may change what is shown of the entity."""
+        return {identity_of(type)}
 
     def seen(self, at: int) -> _Seen:
         """The entity after one of the commits.
@@ -176,3 +182,60 @@ class _Line:
             return _Seen()
         updated_at = found[LAST_UPDATED_AT][0].as_py()
         return _Seen(TableRows(reader, type).image_of(self._id), updated_at)
+
+
+class _ShownLine(_Line):
+    """The commits after which a view may show something else of an entity.
+
+    Each of them is looked at: a row that was not written may be hidden, or shown, by what happened
+    to the nodes at the ends of an edge.
+    """
+
+    def _deciding(
+        self, state: ManifestState, type: NodeType | EdgeType
+    ) -> Collection[TableIdentity]:
+        """Its own, and those of the nodes that decide whether an edge is shown."""
+        catalog = self._schemas.catalog_of(state.commits[state.head.commit_id])
+        view = self._schemas.view(catalog, state.branch)
+        if view is None or not view.shows(type.table_key):
+            return {identity_of(type)}
+        nodes = (node for end in view.ends(type.table_key).values() for node in end)
+        restricted = (node for node in nodes if view.restricts(node.table_key))
+        return {identity_of(each) for each in (type, *restricted)}
+
+    @cached_property
+    def _moments(self) -> list[Moment]:
+        return list(moments(self._kernel, self._state, self.commits))
+
+    def seen(self, at: int) -> _Seen:
+        """The entity after one of the commits."""
+        known = self._known.get(at)
+        if known is None:
+            known = self._known[at] = self._shown(self.commits[at], self._moments[at])
+        return known
+
+    def seen_before(self, at: int) -> _Seen:
+        """The entity before one of the commits, in the words of that commit."""
+        if not at:
+            return _Seen()
+        if self.commits[at - 1].schema_hash == self.commits[at].schema_hash:
+            return self.seen(at - 1)
+        return self._shown(self.commits[at], self._moments[at - 1])
+
+    def first_with(self, seen: _Seen, at: int) -> int:
+        """The commit itself."""
+        return at
+
+    def _shown(self, commit: CommitRow, moment: Moment) -> _Seen:
+        if self._identity not in moment.pins:
+            return _Seen()
+        catalog, type = self._schemas.catalog_of(commit), self._type_at(commit)
+        view = self._schemas.view(catalog, self._state.branch)
+        reader = replace(moment, commit=commit).reader(catalog)
+        if view is not None:
+            if not view.shows(type.table_key):
+                return _Seen()
+            type, reader = view.types[type.table_key].type, ViewedReader(reader, view)
+        if reader.is_empty(type.table_key):
+            return _Seen()
+        return _Seen(TableRows(reader, type).image_of(self._id))

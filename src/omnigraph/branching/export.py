@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -89,7 +88,7 @@ def _batches(rows: TableRows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             columns = [ends.column(name, batch) for name in schema.names]
             yield pa.RecordBatch.from_arrays(columns, names=schema.names).cast(schema)
         return
-    for part in rows.blob_parts(np.arange(rows.entry.row_count)):
+    for part in rows.blob_parts(rows.reader.places(rows.key)[1]):
         table = ends.table(rows.plain(part))
         for name in rows.blob_columns:
             blobs = rows.reader.blobs_at(rows.key, name, pa.array(part))
@@ -123,7 +122,8 @@ def in_blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
 def _lines(rows: TableRows) -> Iterator[bytes]:
     type, has_blobs = rows.type, bool(rows.blob_columns)
     name, is_edge, order = type.name, isinstance(type, EdgeType), [ID, *type.properties]
-    positions = pc.sort_indices(rows.reader.ids(rows.key)).to_numpy()
+    ids, places = rows.reader.places(rows.key)
+    positions = places[pc.sort_indices(ids).to_numpy()]
     for row in rows.records(positions, blob_text, partial(_with_epoch_numbers, type=type)):
         # Blobs come last in a row.
         data = {each: row[each] for each in order} if has_blobs else row

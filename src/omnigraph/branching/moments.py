@@ -7,7 +7,7 @@ that were replaced are kept for that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -28,8 +28,12 @@ from omnigraph.storage.manifest import ManifestState, Snapshot, TableEntry
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, VersionRow
 from omnigraph.storage.reader import PastReader, SnapshotReader
 from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.views import View
 
 SCHEMAS_KNOWN_MAX = 32
+
+Sees = Callable[[Catalog, Collection[str]], View | None]
+"""What is shown of some branches that have these types; None for everything."""
 
 Pins = Mapping[TableIdentity, VersionRow]
 
@@ -37,9 +41,26 @@ Pins = Mapping[TableIdentity, VersionRow]
 class SchemaHistory:
     """The types that commits were made with, today's and those before; read once each."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, sees: Sees | None = None) -> None:
         self._kernel = kernel
         self._known: dict[str, Catalog] = {}
+        self._sees = sees
+
+    def seen_by(self, sees: Sees) -> SchemaHistory:
+        """The same schemas, for somebody who may not see all that they name."""
+        seen = SchemaHistory(self._kernel, sees)
+        seen._known = self._known
+        return seen
+
+    def view(self, catalog: Catalog, *branches: str) -> View | None:
+        """What is shown of branches that have these types; None for everything."""
+        return None if self._sees is None else self._sees(catalog, dict.fromkeys(branches))
+
+    def named(self, *commits: CommitRow, state: ManifestState) -> Iterator[Catalog]:
+        """What `back_from` gives, as far as it is shown of the branch."""
+        for catalog in self.back_from(*commits, state=state):
+            view = self.view(catalog, state.branch)
+            yield catalog if view is None else view.catalog
 
     def catalog_of(self, commit: CommitRow) -> Catalog:
         """The types of a commit.

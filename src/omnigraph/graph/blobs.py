@@ -73,8 +73,7 @@ def blob(
     """
     selector = BlobSelector.of(entity, type, id, property)
     target = self._read_target("blob", branch, snapshot)
-    reader = self._opened.pinned(target)
-    catalog = self._opened.catalog_of(reader.snapshot)
+    reader, catalog = self._seen(self._opened.pinned(target))
     return _find_blob(reader, catalog, selector, target, self._kernel.gates)
 
 

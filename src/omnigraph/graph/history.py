@@ -58,8 +58,9 @@ def entity_history(
     target = self._branch_of(branch)
     self._may_read("entity history", target)
     state = self._opened.state(target)
-    found = find_type(self._opened.catalog_of(state.head_snapshot()), type_name)
-    return versions_of(self._kernel, self._opened.schemas, state, found, entity_id)
+    catalog = self._opened.catalog_of(state.head_snapshot())
+    found = find_type(self._named_types(target, catalog), type_name)
+    return versions_of(self._kernel, self._schemas, state, found, entity_id)
 
 
 def diff(
@@ -102,7 +103,7 @@ def compared(
     """What `diff` shows of two ends that the caller may read."""
     before, after, against = diff_ends(self._kernel, target, source, direct)
     with self._opened.comparing(engine, spark, "diff") as choose:
-        return diff_of(self._opened.schemas, before, after, wanted, choose, target=against)
+        return diff_of(self._schemas, before, after, wanted, choose, target=against)
 
 
 def diff_page(
@@ -139,9 +140,7 @@ def diff_page(
 
 def compared_page(self: Handle, request: change_pages.DiffPageRequest) -> DiffPage:
     """What `diff_page` shows of two ends that the caller may read."""
-    return change_pages.diff_page(
-        self._kernel, self._opened.schemas, self._opened.unfinished, request
-    )
+    return change_pages.diff_page(self._kernel, self._schemas, self._unfinished, request)
 
 
 def commit_changes(
@@ -160,7 +159,7 @@ def commit_changes(
     """
     wanted = ChangeFilter.of(kinds, types, ops)
     shown = self._read_known_commit("commit changes", commit_id)
-    return changes_of(self._kernel, self._opened.schemas, shown, wanted)
+    return changes_of(self._kernel, self._schemas, shown, wanted)
 
 
 def commit_changes_page(
@@ -186,9 +185,7 @@ def commit_changes_page(
         PageLimits.of(limit, limit_bytes),
         page_token,
     )
-    return change_pages.commit_page(
-        self._kernel, self._opened.schemas, self._opened.unfinished, request
-    )
+    return change_pages.commit_page(self._kernel, self._schemas, self._unfinished, request)
 
 
 def poll_changes(
@@ -227,9 +224,7 @@ def poll_changes(
         start,
         page_token,
     )
-    return change_feed.ChangeFeed(self._kernel, self._opened.schemas, self._opened.unfinished).poll(
-        request
-    )
+    return change_feed.ChangeFeed(self._kernel, self._schemas, self._unfinished).poll(request)
 
 
 def change_baseline(
@@ -247,4 +242,4 @@ def change_baseline(
     """
     target, wanted = self._branch_of(branch), ChangeFilter.of(kinds, types, ops)
     self._opened.gate.read("changes baseline", self._access, target, Action.EXPORT)
-    return change_feed.change_baseline(self._kernel, self._opened.schemas, target, wanted)
+    return change_feed.change_baseline(self._kernel, self._schemas, target, wanted)

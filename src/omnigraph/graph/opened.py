@@ -11,9 +11,9 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -38,7 +38,7 @@ from omnigraph.graph.gate import NOBODY, Access, Gate
 from omnigraph.model.ids import is_branch_name, is_ulid, on_branch
 from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.result import ReadTarget
-from omnigraph.policy import Action, Actor, Decision, Policy, identity_of
+from omnigraph.policy import Action, Actor, Decision, Identity, Policy, identity_of
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.plan import QueryPlan
 from omnigraph.review.events import Caller
@@ -64,6 +64,7 @@ COMPILERS_KEPT_MAX = 32
 VIEWS_KEPT_MAX = 4096
 """Views by actor, branch and schema; many of them are the same one."""
 VIEWED_READERS_KEPT_MAX = 64
+UNFINISHED_KEPT_MAX = 64
 
 
 class OpenGraph:
@@ -94,6 +95,7 @@ class OpenGraph:
         self.auto_optimizer: AutoOptimizer | None = None
         self._compilers: OrderedDict[str, QueryCompiler] = OrderedDict()
         self._views: OrderedDict[tuple[object, ...], View | None] = OrderedDict()
+        self._unfinished: OrderedDict[Identity | None, Unfinished] = OrderedDict()
         self._viewed: OrderedDict[tuple[str, str], ViewedReader] = OrderedDict()
         """By branch and view, the readers of its head that views restrict."""
         self._catalogs: dict[str, Catalog] = {}
@@ -191,6 +193,23 @@ class OpenGraph:
                 kept.popitem(last=False)
 
     # --- what an actor sees -----------------------------------------------------------------------
+
+    def view_of_all(self, by: Access, catalog: Catalog, branches: Collection[str]) -> View | None:
+        """What somebody sees of several branches that are shown together; None for everything."""
+        found: View | None = None
+        for branch in branches:
+            view = self.view(by, branch, catalog)
+            if view is not None:
+                found = view if found is None else found.common(view)
+        return found
+
+    def unfinished_of(self, by: Access) -> Unfinished:
+        """Pages of changes that somebody has begun to read: what they show depends on who."""
+        known = self._unfinished.get(by.identity)
+        if known is None:
+            known = Unfinished()
+            self._keep(self._unfinished, by.identity, known, UNFINISHED_KEPT_MAX)
+        return known
 
     def view(
         self,
@@ -377,6 +396,54 @@ class Handle:
             return None
         catalog = opened.catalog_of(snapshot)
         return opened.view(self._access, snapshot.branch, catalog, action=action)
+
+    def _seen(
+        self, reader: SnapshotReader, action: Action = Action.READ
+    ) -> tuple[SnapshotReader, Catalog]:
+        """The rows of a reader that a verb shows, and the types that it can name."""
+        opened = self._opened
+        catalog = opened.catalog_of(reader.snapshot)
+        if opened.policy is None:
+            return reader, catalog
+        view = opened.view(self._access, reader.snapshot.branch, catalog, action=action)
+        return (reader, catalog) if view is None else (opened.seen(reader, view), view.catalog)
+
+    def _named_types(self, branch: str, catalog: Catalog) -> Catalog:
+        """The types of a branch that a verb can name."""
+        view = self._opened.view(self._access, branch, catalog)
+        return catalog if view is None else view.catalog
+
+    @property
+    def _schemas(self) -> SchemaHistory:
+        """The schemas of older commits, and what a verb sees of them."""
+        opened = self._opened
+        if opened.policy is None or not opened.policy.has_views:
+            return opened.schemas
+        return opened.schemas.seen_by(partial(opened.view_of_all, self._access))
+
+    @property
+    def _unfinished(self) -> Unfinished:
+        """Pages of changes that this caller has begun to read."""
+        opened = self._opened
+        if opened.policy is None or not opened.policy.has_views:
+            return opened.unfinished
+        return opened.unfinished_of(self._access)
+
+    def _require_everything(self, verb: str, *branches: str, action: Action = Action.READ) -> None:
+        """Refuse a verb that shows all of a branch to who sees a part of it."""
+        opened = self._opened
+        for branch in branches:
+            catalog = opened.accepted(branch).catalog
+            if opened.view(self._access, branch, catalog, action=action) is not None:
+                raise PolicyDenied(
+                    f"`{verb}` shows all of branch `{branch}`, and the rules show "
+                    f"actor `{self._access.actor}` a part of it",
+                    action=action,
+                    actor=self._access.actor,
+                    branch=branch,
+                    target_branch=None,
+                    hint="`omnigraph policy explain` shows what an actor sees",
+                )
 
     def _branch_of(self, branch: str | None) -> str:
         return branch or self._default_branch

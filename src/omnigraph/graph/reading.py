@@ -51,9 +51,10 @@ from omnigraph.query.lint import describe_parameter
 from omnigraph.query.plan import MutationPlan, QueryPlan, ReadPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.layout import MAIN
-from omnigraph.storage.reader import PastReader
+from omnigraph.storage.reader import PastReader, SnapshotReader
 from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.tokens import Source
+from omnigraph.views import ViewedReader
 
 # --- verbs of `Graph` -----------------------------------------------------------------------------
 
@@ -102,7 +103,8 @@ def query(
 def explain(self: Handle, source: str | Path | Source, *, name: str | None = None) -> Explanation:
     """The typed plan of a query, read or write, without running it."""
     self._may_read("explain")
-    catalog = self._opened.known_catalog(self._default_branch)
+    branch = self._default_branch
+    catalog = self._named_types(branch, self._opened.known_catalog(branch))
     return explanation(self._opened.compiled(source, name, catalog))
 
 
@@ -110,7 +112,8 @@ def describe_queries(self: Handle, source: str | Path | Source) -> tuple[QuerySi
     """Every query of a text, checked against the schema: name, parameters, kind."""
     self._may_read("queries describe")
     self._may_read("queries describe", self._default_branch)
-    return signatures_of(source, self._opened.accepted(self._default_branch).catalog)
+    branch = self._default_branch
+    return signatures_of(source, self._named_types(branch, self._opened.accepted(branch).catalog))
 
 
 def snapshot(self: Handle, branch: str | None = None) -> SnapshotSummary:
@@ -118,6 +121,11 @@ def snapshot(self: Handle, branch: str | None = None) -> SnapshotSummary:
     opened, target = self._opened, self._branch_of(branch)
     self._may_read("snapshot", target)
     found = opened.snapshot(target)
+    view, tables = self._view_of(found), list(found.tables.values())
+    counts: Mapping[str, int] = {entry.table_key: entry.row_count for entry in tables}
+    if view is not None:
+        tables = [entry for entry in tables if view.shows(entry.table_key)]
+        counts = visible_counts(opened.seen(opened.pinned(ReadTarget(target)), view))
     return SnapshotSummary(
         found.branch,
         found.commit_id,
@@ -130,11 +138,18 @@ def snapshot(self: Handle, branch: str | None = None) -> SnapshotSummary:
                 entry.location,
                 entry.version,
                 entry.ref,
-                entry.row_count,
+                counts[entry.table_key],
             )
-            for entry in found.tables.values()
+            for entry in tables
         ),
     )
+
+
+def visible_counts(reader: SnapshotReader) -> dict[str, int]:
+    """How many entities of each type a reader shows."""
+    if isinstance(reader, ViewedReader):
+        return {key: reader.row_count(key) for key in reader.snapshot.tables}
+    return {key: entry.row_count for key, entry in reader.snapshot.tables.items()}
 
 
 def export(
@@ -153,7 +168,7 @@ def export(
     opened, branch = self._opened, self._branch_of(branch)
     snapshot = exported_commit(self, branch, snapshot)
     if format == "arrow":
-        tables = _exported_tables(opened, branch, snapshot, types)
+        tables = _exported_tables(self, branch, snapshot, types)
         blocks = (block for table in tables for block in table_blocks(table))
         return _streamed(opened, blocks)
     if format != "jsonl":
@@ -161,8 +176,7 @@ def export(
             f"there is no stream of format '{format}'",
             hint="it is jsonl or arrow; `export_to` writes files of other formats",
         )
-    reader = opened.reader(branch, snapshot)
-    catalog = types_at(opened.catalog_of(reader.snapshot), reader.snapshot)
+    reader, catalog = _exported(self, branch, snapshot)
     return _streamed(opened, export_blocks(reader, catalog, type_names=types))
 
 
@@ -186,7 +200,7 @@ def export_to(
     """
     opened, branch = self._opened, self._branch_of(branch)
     snapshot = exported_commit(self, branch, snapshot)
-    tables = _exported_tables(opened, branch, snapshot, types)
+    tables = _exported_tables(self, branch, snapshot, types)
     known = checked_export_format(format)
     where, root = Path(directory).expanduser().resolve(), Path(opened.kernel.root.uri)
     if "://" not in opened.kernel.root.uri and where.is_relative_to(root.resolve()):
@@ -223,15 +237,16 @@ def entity_at(
         snapshot = self._read_commit("entity at", snapshot, branch)
     pinned = opened.snapshot(branch, snapshot)
     wanted = pa.array([entity_id])
-    reader = opened.reader_of(pinned)
-    if isinstance(reader, PastReader):
+    whole = opened.reader_of(pinned)
+    reader, catalog = self._seen(whole)
+    if isinstance(reader, PastReader) and catalog is opened.catalog_of(pinned):
         found = reader.rows_then(type_key, pinned, wanted)
     else:
-        columns = plain_columns(type_key, opened.catalog_of(pinned))
+        columns = plain_columns(type_key, catalog)
         found = reader.rows_where_in(type_key, "id", wanted, columns)
     key = TableKey(type_key)
-    if key.kind == "edge" and key.type_name in opened.catalog_of(pinned).edges:
-        found = ShownEnds.of(opened.catalog_of(pinned).edges[key.type_name]).table(found)
+    if key.kind == "edge" and key.type_name in catalog.edges:
+        found = ShownEnds.of(catalog.edges[key.type_name]).table(found)
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows[0] if rows else None
 
@@ -370,12 +385,17 @@ def explanation(plan: QueryPlan, run: ExplainedRun | None = None) -> Explanation
 
 
 def _exported_tables(
-    opened: OpenGraph, branch: str, snapshot: str | None, types: Iterable[str] | None
+    self: Handle, branch: str, snapshot: str | None, types: Iterable[str] | None
 ) -> Iterator[Table]:
     """The entities of a snapshot, one table a type; raises for unknown types at once."""
-    reader = opened.reader(branch, snapshot)
-    catalog = types_at(opened.catalog_of(reader.snapshot), reader.snapshot)
+    reader, catalog = _exported(self, branch, snapshot)
     return export_tables(reader, catalog, ReadTarget(branch, snapshot), type_names=types)
+
+
+def _exported(self: Handle, branch: str, snapshot: str | None) -> tuple[SnapshotReader, Catalog]:
+    """What of a snapshot is exported: rows, and the types that it has of today's."""
+    reader, catalog = self._seen(self._opened.reader(branch, snapshot), Action.EXPORT)
+    return reader, types_at(catalog, reader.snapshot)
 
 
 def _streamed(opened: OpenGraph, blocks: Iterator[bytes]) -> Iterator[bytes]:

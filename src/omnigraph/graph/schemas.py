@@ -8,6 +8,7 @@ from pathlib import Path
 from omnigraph.commit.schema.apply import apply_schema as run_apply
 from omnigraph.commit.schema.rebase import rebase_schema as run_rebase
 from omnigraph.graph.opened import Handle
+from omnigraph.graph.reading import visible_counts
 from omnigraph.model.ids import checked_key, checked_message
 from omnigraph.model.receipts import SchemaApplyReceipt, SchemaRebaseReceipt
 from omnigraph.model.signatures import PropertyDescription, SchemaDescription, TypeDescription
@@ -44,9 +45,8 @@ def describe_schema(
         pinned = opened.snapshot(target.branch)
     else:
         pinned = opened.snapshot_of_any_branch(target.snapshot)
-    catalog = opened.catalog_of(pinned)
-    tables = opened.reader_of(pinned).snapshot.tables
-    counts = {key: entry.row_count for key, entry in tables.items()}
+    reader, catalog = self._seen(opened.reader_of(pinned))
+    counts = visible_counts(reader)
     interfaces = [
         TypeDescription(
             kind="interface",

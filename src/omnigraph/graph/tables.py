@@ -86,8 +86,8 @@ def _table(
     where: Where | None,
 ) -> Table:
     opened = self._opened
-    reader = opened.pinned(target)
-    catalog = types_at(opened.catalog_of(reader.snapshot), reader.snapshot)
+    reader, catalog = self._seen(opened.pinned(target))
+    catalog = types_at(catalog, reader.snapshot)
     found = find_type(catalog, type)
     schema = _chosen(shown_schema(found), columns, found)
     predicate = None if where is None else _condition(where, found, catalog)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
@@ -210,6 +212,11 @@ class SnapshotReader:
     def ids(self, table_key: str) -> pa.ChunkedArray:
         """The ids of a type; an id's place in here is its row's position."""
         return self.scan(table_key, [ID])[ID]
+
+    def places(self, table_key: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+        """The ids of a type, and the position of the row of each, ascending."""
+        ids = pa.concat_arrays([pa.array([], pa.string()), *self.ids(table_key).chunks])
+        return ids, np.arange(len(ids), dtype=np.int64)
 
     def take(self, table_key: str, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
         """The rows at ``positions``, in that order."""

@@ -13,14 +13,15 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InputError
-from omnigraph.model.arrow import BLOB_STORAGE, ID
+from omnigraph.model.arrow import BLOB_STORAGE, DST, ID, SRC, arrow_type
 from omnigraph.model.references import ShownEnds, qualified
 from omnigraph.query.evaluate import ColumnExpression, holds
-from omnigraph.query.expressions import PropertyValue
+from omnigraph.query.expressions import PropertyValue, walk
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.storage.blobs import BlobCell
 from omnigraph.storage.reader import SnapshotReader, StoredColumns
@@ -29,19 +30,20 @@ from omnigraph.views.view import RowGrant, View
 _LOOKUP_IDS_MAX = 2_000
 """For more nodes than this, the visible ones of the whole type are read."""
 
+_ROWS_PER_READ = 65_536
+
 _UNUSED_NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 """Conditions on rows are refused if they read the time."""
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch"
 
 
-def granted(grants: Sequence[RowGrant], type: object, rows: Rows) -> pa.Array:
+def granted(grants: Sequence[RowGrant], ends: ShownEnds, rows: Rows) -> pa.Array:
     """For each row of a type whether one of some conditions holds, as a mask without nulls.
 
     A row for which a condition cannot be computed, such as one where a sum is too large, is not
     granted by it.
     """
-    ends = ShownEnds.of(type)
     mask: pa.Array | None = None
     for grant in grants:
         one = _granted(grant, ends, rows)
@@ -64,11 +66,21 @@ def _granted(grant: RowGrant, ends: ShownEnds, rows: Rows) -> pa.Array:
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
+def columns_tested(grants: Sequence[RowGrant], ends: ShownEnds) -> dict[str, pa.DataType]:
+    """The stored columns that conditions read."""
+    columns: dict[str, pa.DataType] = {}
+    for part in (part for each in grants for part in walk(each.predicate)):
+        if isinstance(part, PropertyValue):
+            name = ends.stored(part.property)
+            columns[name] = pa.string() if name in (ID, SRC, DST) else arrow_type(part.type)
+    return columns
+
+
 def columns_read(view: View, table_key: str) -> list[str]:
     """The stored columns that decide whether a row of a visible type is visible."""
     type = view.types[table_key].type
     ends = ShownEnds.of(type)
-    read = [ends.stored(name) for each in view.conditions(table_key) or () for name in each.columns]
+    read = columns_tested(view.conditions(table_key) or (), ends)
     return list(dict.fromkeys([*read, *hiding_ends(view, table_key)]))
 
 
@@ -90,10 +102,11 @@ class ViewedReader(SnapshotReader):
     """The rows of a snapshot that a view shows. Safe to share between threads."""
 
     def __init__(self, whole: SnapshotReader, view: View) -> None:
+        shown = {key: entry for key, entry in whole.snapshot.tables.items() if view.shows(key)}
+        snapshot = replace(whole.snapshot, tables=shown)
+        super().__init__(whole._lance, whole.root_uri, snapshot)
         self.whole = whole
         self.view = view
-        shown = {key: entry for key, entry in whole.snapshot.tables.items() if view.shows(key)}
-        self.snapshot = replace(whole.snapshot, tables=shown)
         self._visible: dict[str, pa.Array] = {}
         """The ids of all visible nodes, by the keys of restricted types."""
 
@@ -111,7 +124,11 @@ class ViewedReader(SnapshotReader):
         """Which rows of a restricted type are visible; they have its `columns_read`."""
         type = self.view.types[table_key].type
         grants = self.view.conditions(table_key)
-        mask = pa.repeat(True, rows.num_rows) if grants is None else granted(grants, type, rows)
+        mask = (
+            pa.repeat(True, rows.num_rows)
+            if grants is None
+            else granted(grants, ShownEnds.of(type), rows)
+        )
         if isinstance(type, EdgeType):
             ends = self.view.ends(table_key)
             for end in hiding_ends(self.view, table_key):
@@ -195,17 +212,27 @@ class ViewedReader(SnapshotReader):
         """The rows at positions in the whole table, which the caller knows to be visible."""
         return self.whole.take(table_key, positions, columns)
 
-    def positions(self, table_key: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The positions of the visible rows of a type in the whole table, ascending."""
+    def places(self, table_key: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+        """The ids of the visible rows of a type, and their positions in the whole table."""
         if not self.restricts(table_key):
-            return np.arange(self.snapshot.table(table_key).row_count)
-        parts = [np.zeros(0, np.int64)]
+            return self.whole.places(table_key)
+        ids, positions = [pa.array([], pa.string())], [np.zeros(0, np.int64)]
         at = 0
         for batch in self.whole.batches(table_key, self.with_columns_read(table_key, [ID])):
-            shown = self.mask(table_key, batch).to_numpy(zero_copy_only=False)
-            parts.append(at + np.flatnonzero(shown))
+            shown = self.mask(table_key, batch)
+            ids.append(batch[ID].filter(shown))
+            positions.append(at + np.flatnonzero(shown.to_numpy(zero_copy_only=False)))
             at += batch.num_rows
-        return np.concatenate(parts)
+        return pa.concat_arrays(ids), np.concatenate(positions)
+
+    def mask_at(self, table_key: str, positions: npt.NDArray[np.int64]) -> pa.Array:
+        """Which rows of a restricted type, at positions in the whole table, are visible."""
+        read = self.with_columns_read(table_key, [ID])
+        masks = [
+            self.mask(table_key, self.whole.take(table_key, pa.array(part), read))
+            for part in np.array_split(positions, len(positions) // _ROWS_PER_READ + 1)
+        ]
+        return pa.concat_arrays(masks)
 
     def row_count(self, table_key: str) -> int:
         """How many rows of a type are visible."""

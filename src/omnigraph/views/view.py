@@ -141,6 +141,24 @@ class View:
             for end, nodes in self.ends(table_key).items()
         )
 
+    def common(self, other: View) -> View:
+        """What two views of one schema both show, for what shows two branches together.
+
+        A type on whose rows they have different conditions is hidden.
+        """
+        if self.key == other.key:
+            return self
+        rights = {}
+        for key in self.types.keys() & other.types.keys():
+            mine, theirs = self.types[key], other.types[key]
+            rows = theirs.rows if mine.rows is None else mine.rows
+            if None not in (mine.rows, theirs.rows) and mine.rows != theirs.rows:
+                continue
+            properties = frozenset(mine.type.properties) & frozenset(theirs.type.properties)
+            rules = tuple(sorted({*mine.rules, *theirs.rules}))
+            rights[mine.type.name] = TypeRights(rules, properties, rows)
+        return View.of(self.whole, rights)
+
     def to_dict(self) -> list[dict[str, Any]]:
         """The JSON form, for `policy explain`."""
         return [each.to_dict() for each in self.types.values()]

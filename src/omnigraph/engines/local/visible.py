@@ -18,15 +18,14 @@ from omnigraph.engines.local.edges import slots_of_ends
 from omnigraph.engines.local.nodes import CachedNodes, NodeTable, UnionNodes
 from omnigraph.engines.local.rows import Load, RowView
 from omnigraph.engines.local.tables import SnapshotTables
-from omnigraph.model.arrow import DST, ID, SRC, arrow_type
+from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.references import ShownEnds
-from omnigraph.query.expressions import PropertyValue, walk
 from omnigraph.schema.catalog import TableType
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import FragmentState
 from omnigraph.storage.manifest import TableEntry
 from omnigraph.views import RowGrant, ViewedReader
-from omnigraph.views.rows import granted, hiding_ends
+from omnigraph.views.rows import columns_tested, granted, hiding_ends
 
 
 class VisibleTables(SnapshotTables):
@@ -90,12 +89,7 @@ class VisibleTables(SnapshotTables):
 def _granted(view: RowView, type: TableType, grants: Sequence[RowGrant]) -> Load:
     """A loader of which rows conditions grant: 1 or 0, deleted rows included."""
     ends = ShownEnds.of(type)
-    columns: dict[str, pa.DataType] = {}
-    for part in (part for each in grants for part in walk(each.predicate)):
-        if isinstance(part, PropertyValue):
-            name = ends.stored(part.property)
-            is_text = name in (ID, SRC, DST)
-            columns[name] = pa.string() if is_text else arrow_type(part.type)
+    columns = columns_tested(grants, ends)
 
     def load(handle: Handle, fragments: Sequence[FragmentState]) -> npt.NDArray[np.int32]:
         loaded = {
@@ -103,7 +97,7 @@ def _granted(view: RowView, type: TableType, grants: Sequence[RowGrant]) -> Load
         }
         if not loaded:
             loaded = {ID: pa.repeat("", sum(fragment.rows for fragment in fragments))}
-        found = granted(grants, type, pa.table(loaded)).to_numpy(zero_copy_only=False)
+        found = granted(grants, ends, pa.table(loaded)).to_numpy(zero_copy_only=False)
         return np.asarray(found, np.int32)
 
     return load

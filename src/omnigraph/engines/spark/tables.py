@@ -34,10 +34,13 @@ from omnigraph.engines.spark.workers import (
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import DST, ID, SRC, arrow_type
 from omnigraph.model.ids import TableKey
+from omnigraph.model.references import ShownEnds
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import scalar_operand
 from omnigraph.storage.written import fragment_groups
+from omnigraph.views import ViewedReader
+from omnigraph.views.rows import hiding_ends
 
 PART_ROWS_MAX = 500_000
 """Rows that a task reads, as far as fragments allow."""
@@ -287,7 +290,7 @@ class Tables:
             prefixes=self._end_prefixes(step),
         )
         types = {NEAR: pa.string(), FAR: pa.string()}
-        frame = self._scanned(scan, types)
+        frame, _ = self._between_visible(step, self._scanned(scan, types), near, far)
         if not alone:
             # Partitioned by one end, pairs are distinct and ready to be joined in one shuffle.
             frame = frame.repartition(near).dropDuplicates([near, far])
@@ -320,7 +323,8 @@ class Tables:
             end_types=self._end_types(step),
         )
         types = {NEAR: pa.string(), FAR: pa.string(), **shown}
-        frame = self._hinted(key, self._scanned(scan, types), types)
+        scanned, is_whole = self._between_visible(step, self._scanned(scan, types), near, far)
+        frame = self._hinted(key, scanned, types) if is_whole else scanned
         return frame, near, far, {(variable, name): at for name, at in outputs.items()}
 
     def path_edges(self, step: plan.Expand) -> tuple[DataFrame, str, str, str]:
@@ -412,7 +416,28 @@ class Tables:
                 tuple(handle.schema.names),
                 reader.columns(key),
             )
+            if isinstance(reader, ViewedReader):
+                ends = ShownEnds.of(reader.view.types[key].type)
+                ends = ShownEnds({end: dict(types) for end, types in ends.prefixes.items()})
+                known = replace(known, grants=reader.view.conditions(key), ends=ends)
+                self._stored[key] = known
         return known
+
+    def _between_visible(
+        self, step: plan.Expand, frame: DataFrame, near: str, far: str
+    ) -> tuple[DataFrame, bool]:
+        """The edges of a hop whose ends are visible, and whether they are all of the table's."""
+        reader, key = self.run.reader, TableKey.edge(step.edge_type)
+        hiding = hiding_ends(reader.view, key) if isinstance(reader, ViewedReader) else []
+        named = {SRC: (near, 0), DST: (far, 1)}
+        if step.direction == "in":
+            named = {SRC: (far, 1), DST: (near, 0)}
+        for end in (SRC, DST) if hiding and step.direction == "both" else hiding:
+            column, side = named[end]
+            nodes, names = self.nodes("#visible", step.declared[side])
+            (id,) = names.values()
+            frame = frame.join(nodes, F.col(column) == F.col(id), "left_semi")
+        return frame, not hiding
 
     def _scanned(self, scan: TableScan, types: Mapping[str, pa.DataType]) -> DataFrame:
         """The frame of a scan."""

@@ -25,12 +25,14 @@ from omnigraph.engines.local.vectors import VectorColumn
 from omnigraph.engines.spark.types import carried_type, from_carried, to_carried
 from omnigraph.errors import InternalError, OmnigraphError
 from omnigraph.model.arrow import DST, ID, SRC, arrow_type
-from omnigraph.model.references import END_TYPES, ids_in, qualified, type_names_in
+from omnigraph.model.references import END_TYPES, ShownEnds, ids_in, qualified, type_names_in
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, evaluate, holds
 from omnigraph.query.functions import deviations, percentiles
 from omnigraph.storage.reader import StoredColumns
 from omnigraph.storage.written import committed_batches
+from omnigraph.views import RowGrant
+from omnigraph.views.rows import columns_tested, granted
 
 # --- failures -------------------------------------------------------------------------------------
 
@@ -209,8 +211,24 @@ class StoredTable:
     names: tuple[str, ...]
     """The columns this version has."""
     stored: StoredColumns
+    grants: tuple[RowGrant, ...] | None = None
+    """Conditions on its rows, one of which has to hold; None for all rows."""
+    ends: ShownEnds = field(default_factory=lambda: ShownEnds({}))
 
     def batches(
+        self, part: int, columns: Mapping[str, pa.DataType]
+    ) -> Iterator[dict[str, pa.Array]]:
+        """Columns of the rows that are visible, a batch at a time."""
+        if self.grants is None:
+            yield from self._batches(part, columns)
+            return
+        read = {ID: pa.string(), **columns_tested(self.grants, self.ends), **columns}
+        for found in self._batches(part, read):
+            mask = granted(self.grants, self.ends, pa.table(found))
+            if pc.any(mask).as_py():
+                yield {name: found[name].filter(mask) for name in columns or read}
+
+    def _batches(
         self, part: int, columns: Mapping[str, pa.DataType]
     ) -> Iterator[dict[str, pa.Array]]:
         """Columns of today, a batch at a time; a column this version lacks is null."""

@@ -138,6 +138,7 @@ ELSEWHERE = {
     Failpoint.RECOVERY_POST_TABLE_RESTORE_PRE_PUBLISH: "test_kill_during_recovery",
     Failpoint.RECOVERY_POST_ROLLBACK_PUBLISH_PRE_AUDIT: "test_kill_during_recovery",
     Failpoint.RECOVERY_ORPHAN_DISCARD_AUDIT_APPEND: "test_kill_during_recovery",
+    Failpoint.GROUP_PRE_CLAIM: "test_handing_over",
     Failpoint.LEASE_AFTER_TAKEOVER: "test_kill_during_recovery",
     Failpoint.LEASE_BEFORE_RENEW: "test_owners",
     Failpoint.SCHEMA_APPLY_BEFORE_STAGING_WRITE: "test_schema_apply",

@@ -1,28 +1,33 @@
 """Group commit: writers of one process that wait for a branch share its lease and one publish.
 
-Each keeps a commit of its own. `WriterGroup` is the queue of a branch, `GroupCommit` what its
+Each keeps a commit of its own. They wait in a `leases.WriterGroup`; `GroupCommit` is what its
 leader does as the owner of the branch. Why the result is the same as that of one writer after the
 other is argued in `docs/design/crash-safety.md`.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.executor import Executor, interrupted
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.leases import Lease
-from omnigraph.commit.plan import ChangeSet, CommitPlan, TableChange, TableEffects
+from omnigraph.commit.leases import Lease, WaitingWriter
+from omnigraph.commit.plan import (
+    ChangeSet,
+    CommitPlan,
+    Intent,
+    PlannedCommit,
+    TableChange,
+    TableEffects,
+)
 from omnigraph.commit.validation import validate
-from omnigraph.commit.writer import StagedTable, WriteAttempt, compact_tables
+from omnigraph.commit.writer import WriteAttempt, compact_tables
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
     EffectFreeConflict,
@@ -35,33 +40,13 @@ from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.datasets import Handle, StagedTransaction, latest_version
 from omnigraph.storage.manifest import TableEntry
-from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.manifest_rows import TableIdentity
 from omnigraph.storage.publisher import maintain_manifest
 from omnigraph.storage.tables import adds_only, holds_any, restage_new_rows
 
-log = logging.getLogger(__name__)
-
-MEMBERS_MAX = 64
-"""Writers that share a publish; the next ones share the next."""
 MEMBER_ROWS_MAX = 10_000
 MEMBER_BYTES_MAX = 8 << 20
 """What a member may bring: its leader validates the rows of all."""
-
-
-@dataclass(eq=False)
-class Member:
-    """A staged write that waits for its branch, and what became of it."""
-
-    attempt: WriteAttempt
-    commit: CommitRow | None = None
-    failure: BaseException | None = None
-    goes_alone: bool = False
-    """Whether it did not fit into the group, and has to be written as if there had been none."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether its group is done with it."""
-        return self.commit is not None or self.failure is not None or self.goes_alone
 
 
 def may_join(changes: ChangeSet) -> bool:
@@ -75,75 +60,64 @@ def may_join(changes: ChangeSet) -> bool:
     )
 
 
-class WriterGroup:
-    """The writers of one branch in this process: one is on its way, the others wait together."""
+@dataclass(frozen=True, slots=True)
+class MemberTable:
+    """Rows that a member adds to one table, and the files that hold them."""
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._waiting: deque[Member] = deque()
-        self._is_led = False
+    table_key: TableKey
+    identity: TableIdentity
+    location: str
+    rows: pa.Table
+    staged: StagedTransaction
+    uuid: str
 
-    def try_lead(self) -> bool:
-        """Be the writer on its way, if there is none and nobody waits; ended by `end_lead`."""
-        with self._changed:
-            if self._is_led or self._waiting:
-                return False
-            self._is_led = True
-            return True
 
-    def end_lead(self) -> None:
-        """Let the first of those that wait lead."""
-        with self._changed:
-            self._is_led = False
-            self._changed.notify_all()
+@dataclass(frozen=True, slots=True)
+class MemberWrite:
+    """A staged write of this or another process, as its leader needs it."""
 
-    def join(self, member: Member) -> bool:
-        """Wait until a leader has settled a member (True), or its writer has to lead (False)."""
-        with self._changed:
-            self._waiting.append(member)
-            self._changed.notify_all()
-            try:
-                self._changed.wait_for(
-                    lambda: (
-                        member.is_settled
-                        or (not self._is_led and self._waiting and self._waiting[0] is member)
-                    )
-                )
-            except BaseException:
-                # Its writer was interrupted: unless a leader has it already, nothing will land.
-                if member in self._waiting:
-                    self._waiting.remove(member)
-                    self._changed.notify_all()
-                raise
-            if member.is_settled:
-                return True
-            self._waiting.popleft()
-            self._is_led = True
-            return False
+    attempt_id: str
+    commit_id: str
+    intent: Intent
+    ref: str | None
+    schema_hash: str
+    prepared_on: str
+    """The head that it was validated on."""
+    tables: tuple[MemberTable, ...]
 
-    def take(self) -> list[Member]:
-        """Those that wait, in their order, for the leader to settle."""
-        with self._changed:
-            count = min(len(self._waiting), MEMBERS_MAX - 1)
-            return [self._waiting.popleft() for _ in range(count)]
-
-    def settle(self, members: Iterable[Member]) -> None:
-        """Wake the writers of members whose outcome is set."""
-        with self._changed:
-            self._changed.notify_all()
-
-    def fail_waiting(self, failure: BaseException) -> None:
-        """What kept the leader from owning the branch keeps all that wait for it, too."""
-        with self._changed:
-            while self._waiting:
-                self._waiting.popleft().failure = failure
-            self._changed.notify_all()
+    @classmethod
+    def of(cls, attempt: WriteAttempt, commit_id: str) -> MemberWrite | None:
+        """An attempt that was staged as rows to add; None if it does anything else."""
+        tables = []
+        for table in attempt.tables:
+            staged = table.staged[0] if table.staged else None
+            if staged is None or not adds_only(staged):
+                return None
+            entry = table.entry
+            uuid = table.effects.transactions[0].uuid
+            rows = table.change.rows
+            tables.append(
+                MemberTable(entry.table_key, entry.identity, entry.location, rows, staged, uuid)
+            )
+        capture = attempt.capture
+        return cls(
+            attempt.attempt_id,
+            commit_id,
+            attempt.intent,
+            capture.branch.where.ref,
+            capture.schema_hash,
+            capture.snapshot.commit_id,
+            tuple(tables),
+        )
 
     @property
-    def waiting(self) -> int:
-        """How many writers wait."""
-        with self._changed:
-            return len(self._waiting)
+    def key(self) -> tuple[str | None, str] | None:
+        """Its author and the caller's key for it; None without a key."""
+        key = self.intent.operation_id
+        return None if key is None else (self.intent.actor_id, key)
+
+
+Member: TypeAlias = WaitingWriter[MemberWrite]
 
 
 @dataclass(slots=True)
@@ -153,17 +127,15 @@ class GroupTable:
     entry: TableEntry
     effects: TableEffects
     handle: Handle | None
-    members: list[StagedTable]
+    members: list[MemberTable]
     landed: Handle | None = None
 
     def transaction(self, at: int, handle: Handle) -> StagedTransaction:
         """The rows of the member number ``at``, on top of those before."""
         if at:
             hit(Failpoint.GROUP_BETWEEN_MEMBERS)
-        staged = self.members[at].staged[0]
-        assert staged is not None
-        uuid = self.effects.transactions[at].uuid
-        restaged = restage_new_rows(staged, handle, handle, None, uuid)
+        member = self.members[at]
+        restaged = restage_new_rows(member.staged, handle, handle, None, member.uuid)
         assert restaged is not None, "a member only adds rows"
         return restaged
 
@@ -181,19 +153,27 @@ class GroupCommit:
     _handles: dict[TableKey, Handle | None] = field(default_factory=dict)
     """By table, the version that is published; None if it is not the newest."""
 
-    def run(self, members: Sequence[Member], group: WriterGroup) -> None:
-        """Commit those that fit, with one publish, and set the outcome of each."""
+    def run(self, members: Sequence[Member], tell: Callable[[], None]) -> None:
+        """Commit those that fit, with one publish, and set the outcome of each.
+
+        ``tell`` is called once, as soon as all outcomes are set.
+        """
         hit(Failpoint.GROUP_PRE_ADMISSION)
+        tables: Sequence[GroupTable] = ()
         try:
-            admitted = self._admitted(members)
-        except BaseException:
+            tables = self._commit(members)
+        finally:
             for member in members:
-                member.goes_alone = True
-            raise
-        for member in members:
-            member.goes_alone = member not in admitted
+                member.goes_alone = not member.is_settled
+            tell()
+        if tables:
+            self._keep_up(tables)
+
+    def _commit(self, members: Sequence[Member]) -> Sequence[GroupTable]:
+        """Publish those that fit; the tables they have written to."""
+        admitted = self._admitted(members)
         if not admitted:
-            return
+            return ()
         tables = self._tables(admitted)
         plan = self._plan(admitted, tables)
         # A single member is flushed as it is committed, like any write.
@@ -202,9 +182,7 @@ class GroupCommit:
             executor = Executor(self.kernel, self.capture.branch, self.lease)
             executor.run(plan, tables, written=written)
         except (EffectFreeConflict, LeaseLost, StorageError):
-            # Nothing of the plan is left.
-            for member in admitted:
-                member.goes_alone = True
+            return ()  # nothing of the plan is left
         except BaseException as error:
             known = error if isinstance(error, OmnigraphError) else None
             failure = known or interrupted(plan, OmnigraphError(f"its writer ended: {error!r}"))
@@ -212,12 +190,11 @@ class GroupCommit:
                 member.failure = failure
             if known is None:
                 raise
-        else:
-            commits = self.capture.branch.state.commits
-            for member, planned in zip(admitted, plan.commits, strict=True):
-                member.commit = commits[planned.lineage.commit_id]
-            group.settle(members)
-            self._keep_up(tables)
+            return ()
+        commits = self.capture.branch.state.commits
+        for member, planned in zip(admitted, plan.commits, strict=True):
+            member.commit = commits[planned.lineage.commit_id]
+        return tables
 
     # --- who fits ---------------------------------------------------------------------------------
 
@@ -226,9 +203,9 @@ class GroupCommit:
         fitting: list[Member] = []
         keys, ids = set(self.capture.branch.state.operations), dict[TableKey, pa.Array]()
         for member in members:
-            key = member.attempt.operation_key
-            if self._has_same_ground(member.attempt) and key not in keys:
-                together = self._with_ids(ids, member.attempt)
+            key = member.write.key
+            if self._has_same_ground(member.write) and key not in keys:
+                together = self._with_ids(ids, member.write)
                 if together is not None:
                     ids = together
                     fitting.append(member)
@@ -238,31 +215,31 @@ class GroupCommit:
         fitting = [
             member
             for member in fitting
-            if member.attempt.capture.snapshot.commit_id == head
-            or self._is_valid(_together([member.attempt.changes]))
+            if member.write.prepared_on == head or self._is_valid(_together([member]))
         ]
-        if len(fitting) < 2 or self._is_valid(_together(m.attempt.changes for m in fitting)):
+        if len(fitting) < 2 or self._is_valid(_together(fitting)):
             return fitting
         admitted: list[Member] = []
         for member in fitting:
             tried = [*admitted, member]
-            if self._is_valid(_together(each.attempt.changes for each in tried)):
+            if self._is_valid(_together(tried)):
                 admitted = tried
         return admitted
 
-    def _has_same_ground(self, attempt: WriteAttempt) -> bool:
+    def _has_same_ground(self, write: MemberWrite) -> bool:
         """Whether a member was prepared with the schema, branch and tables that there are."""
-        mine, its = self.capture, attempt.capture
-        if (mine.schema_hash, mine.branch.where) != (its.schema_hash, its.branch.where):
+        ref, state = self.capture.branch.where.ref, self.capture.branch.state
+        if (write.schema_hash, write.ref) != (self.capture.schema_hash, ref):
             return False
-        for table in attempt.tables:
-            entry = mine.snapshot.tables.get(table.entry.table_key)
+        if write.commit_id in state.commits:
+            return False
+        for table in write.tables:
+            entry = self.capture.snapshot.tables.get(table.table_key)
             if (
                 entry is None
                 or (entry.identity, entry.location, entry.ref)
-                != (table.entry.identity, table.entry.location, table.entry.ref)
+                != (table.identity, table.location, ref)
                 or self._handle(entry.table_key) is None
-                or not (table.staged and table.staged[0] and adds_only(table.staged[0]))
             ):
                 return False
         return True
@@ -276,12 +253,12 @@ class GroupCommit:
         return self._handles[key]
 
     def _with_ids(
-        self, known: Mapping[TableKey, pa.Array], attempt: WriteAttempt
+        self, known: Mapping[TableKey, pa.Array], write: MemberWrite
     ) -> dict[TableKey, pa.Array] | None:
         """All ids by table with those of one more member; None if it repeats one."""
         together = dict(known)
-        for table in attempt.tables:
-            key, own = table.entry.table_key, table.change.rows[ID].combine_chunks()
+        for table in write.tables:
+            key, own = table.table_key, table.rows[ID].combine_chunks()
             if key in known:
                 if pc.any(pc.is_in(own, value_set=known[key])).as_py():
                     return None
@@ -298,9 +275,9 @@ class GroupCommit:
             member
             for member in members
             if not any(
-                table.entry.table_key in taken
-                and self._has_any(table.entry.table_key, table.change.rows[ID].combine_chunks())
-                for table in member.attempt.tables
+                table.table_key in taken
+                and self._has_any(table.table_key, table.rows[ID].combine_chunks())
+                for table in member.write.tables
             )
         ]
 
@@ -319,35 +296,36 @@ class GroupCommit:
     # --- the plan ---------------------------------------------------------------------------------
 
     def _tables(self, members: Sequence[Member]) -> list[GroupTable]:
-        staged: dict[TableKey, list[StagedTable]] = {}
+        staged: dict[TableKey, list[MemberTable]] = {}
         for member in members:
-            for table in member.attempt.tables:
-                staged.setdefault(table.entry.table_key, []).append(table)
+            for table in member.write.tables:
+                staged.setdefault(table.table_key, []).append(table)
         found = []
         for key, each in sorted(staged.items()):
             entry, ref = self.capture.snapshot.table(key), self.capture.branch.where.ref
-            uuids = [table.effects.transactions[0].uuid for table in each]
+            uuids = [table.uuid for table in each]
             effects = TableEffects.of(entry, ref, uuids, self.kernel.ids.ulid())
             found.append(GroupTable(entry, effects, self._handle(key), each))
         return found
 
     def _plan(self, members: Sequence[Member], tables: Sequence[GroupTable]) -> CommitPlan:
         effects = tuple(table.effects for table in tables)
-        first, *others = (member.attempt for member in members)
+        first, *others = (member.write for member in members)
         plan = self.kernel.plan(
             self.capture, self.lease, first.intent, effects, attempt_id=first.attempt_id
         )
-        before, following = plan.lineage, []
-        for attempt in others:
-            uuids = frozenset(table.effects.transactions[0].uuid for table in attempt.tables)
-            planned = self.kernel.planned_on(before, attempt.intent, attempt.attempt_id, uuids)
-            following.append(planned)
-            before = planned.lineage
+        before = replace(plan.lineage, commit_id=first.commit_id)
+        plan, following = replace(plan, lineage=before), []
+        for write in others:
+            lineage = self.kernel.commit_on(before, write.intent, write.commit_id)
+            uuids = frozenset(table.uuid for table in write.tables)
+            following.append(PlannedCommit(write.attempt_id, lineage, uuids))
+            before = lineage
         return replace(plan, following=tuple(following))
 
     def _files(self, table: GroupTable) -> set[Path]:
         assert table.handle is not None
-        staged = [each.staged[0] for each in table.members if each.staged[0] is not None]
+        staged = (each.staged for each in table.members)
         return self.kernel.lance.staged_files(table.handle, staged)
 
     def _keep_up(self, tables: Sequence[GroupTable]) -> None:
@@ -359,12 +337,12 @@ class GroupCommit:
         self.upkeep_failed = not compact_tables(kernel, self.capture, self.lease, landed)
 
 
-def _together(changes: Iterable[ChangeSet]) -> ChangeSet:
-    """The rows of several change sets, none of which the branch has, as one."""
-    rows: dict[str, list[pa.Table]] = {}
-    for each in changes:
-        for key, change in each.tables.items():
-            rows.setdefault(key, []).append(change.rows)
+def _together(members: Iterable[Member]) -> ChangeSet:
+    """The rows of some members, none of which the branch has, as one change set."""
+    rows: dict[TableKey, list[pa.Table]] = {}
+    for member in members:
+        for table in member.write.tables:
+            rows.setdefault(table.table_key, []).append(table.rows)
     return ChangeSet(
         {key: TableChange(key, "append", pa.concat_tables(parts)) for key, parts in rows.items()}
     )

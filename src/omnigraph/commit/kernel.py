@@ -22,7 +22,6 @@ from omnigraph.commit.plan import (
     CommitPlan,
     Intent,
     LeaseClaim,
-    PlannedCommit,
     SchemaDelta,
     TableEffects,
 )
@@ -388,13 +387,11 @@ class Kernel:
             schema=schema,
         )
 
-    def planned_on(
-        self, before: CommitRow, intent: Intent, attempt_id: str, uuids: frozenset[str]
-    ) -> PlannedCommit:
+    def commit_on(self, before: CommitRow, intent: Intent, commit_id: str) -> CommitRow:
         """The next commit of a group: that of ``intent`` on top of the one ``before``."""
-        lineage = replace(
+        return replace(
             before,
-            commit_id=self.ids.ulid(),
+            commit_id=commit_id,
             parent_commit_id=before.commit_id,
             actor_id=intent.actor_id,
             kind=intent.commit_kind,
@@ -402,7 +399,6 @@ class Kernel:
             operation_id=intent.operation_id,
             receipt=intent.receipt_with_message,
         )
-        return PlannedCommit(attempt_id, lineage, uuids)
 
     def next_commit(
         self,

@@ -11,11 +11,12 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import orjson
 
@@ -30,6 +31,7 @@ from omnigraph.errors import DamagedFile, LeaseLost, StorageError, WriterBusy
 from omnigraph.model.upkeep import LeaseHolder
 from omnigraph.storage.layout import LEASES
 from omnigraph.storage.manifest import Published
+from omnigraph.storage.manifest_rows import CommitRow
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +136,99 @@ class WriterQueue:
 
 
 NO_QUEUE = WriterQueue(False, lambda: None)
+
+
+MEMBERS_MAX = 64
+"""Writers that share a publish; the next ones share the next."""
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class WaitingWriter(Generic[T]):
+    """A writer that waits for its branch with a write that is staged, and what became of it."""
+
+    write: T
+    commit: CommitRow | None = None
+    failure: BaseException | None = None
+    goes_alone: bool = False
+    """Whether it did not fit into its group, and is written as if there had been none."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its group is done with it."""
+        return self.commit is not None or self.failure is not None or self.goes_alone
+
+
+class WriterGroup(Generic[T]):
+    """The writers of one branch in this process: one is on its way, the others wait together."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[WaitingWriter[T]] = deque()
+        self._is_led = False
+
+    def try_lead(self) -> bool:
+        """Be the writer on its way, if there is none and nobody waits; ended by `end_lead`."""
+        with self._changed:
+            if self._is_led or self._waiting:
+                return False
+            self._is_led = True
+            return True
+
+    def end_lead(self) -> None:
+        """Let the first of those that wait lead."""
+        with self._changed:
+            self._is_led = False
+            self._changed.notify_all()
+
+    def join(self, member: WaitingWriter[T]) -> bool:
+        """Wait until a leader has settled a member (True), or its writer has to lead (False)."""
+        with self._changed:
+            self._waiting.append(member)
+            self._changed.notify_all()
+            try:
+                self._changed.wait_for(
+                    lambda: (
+                        member.is_settled
+                        or (not self._is_led and self._waiting and self._waiting[0] is member)
+                    )
+                )
+            except BaseException:
+                # Its writer was interrupted: unless a leader has it already, nothing will land.
+                if member in self._waiting:
+                    self._waiting.remove(member)
+                    self._changed.notify_all()
+                raise
+            if member.is_settled:
+                return True
+            self._waiting.popleft()
+            self._is_led = True
+            return False
+
+    def take(self) -> list[WaitingWriter[T]]:
+        """Those that wait, in their order, for the leader to settle."""
+        with self._changed:
+            count = min(len(self._waiting), MEMBERS_MAX - 1)
+            return [self._waiting.popleft() for _ in range(count)]
+
+    def tell(self) -> None:
+        """Wake the writers whose outcome is set."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def fail_waiting(self, failure: BaseException) -> None:
+        """What kept the leader from owning the branch keeps all that wait for it, too."""
+        with self._changed:
+            while self._waiting:
+                self._waiting.popleft().failure = failure
+            self._changed.notify_all()
+
+    @property
+    def waiting(self) -> int:
+        """How many writers wait."""
+        with self._changed:
+            return len(self._waiting)
 
 
 class Lease:
@@ -300,6 +395,29 @@ class Leases:
             if time.monotonic() >= deadline and health == "live":
                 raise WriterBusy(GRAPH_SCOPE, owner, self._settings.ttl_ms)
             time.sleep(POLL_SECONDS)
+
+    def is_crowded(self, branch: str) -> bool:
+        """Whether another writer of this machine owns the branch, or is about to."""
+        scopes = (branch_scope(branch), f"line/{branch}")
+        return self._locks is not None and not all(map(self._is_free, scopes))
+
+    def is_free(self, branch: str) -> bool:
+        """Whether no process of this machine owns a branch, on local disk."""
+        return self._is_free(branch_scope(branch))
+
+    @property
+    def locks(self) -> Path | None:
+        """The folder of the OS locks, on local disk."""
+        return self._locks
+
+    @property
+    def wait_ms(self) -> int:
+        """How long a writer waits."""
+        return self._settings.wait_ms
+
+    def _is_free(self, scope: str) -> bool:
+        lock = self._os_lock(scope)
+        return lock is None or is_locked(lock.path) is False
 
     @contextmanager
     def queued(self, branch: str) -> Iterator[WriterQueue]:

@@ -14,11 +14,19 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from omnigraph.commit.grouping import GroupCommit, Member, WriterGroup, may_join
+from omnigraph.commit.grouping import GroupCommit, Member, MemberWrite, may_join
+from omnigraph.commit.handing_over import Answer, HandOver, may_be_handed_over
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.leases import NO_QUEUE, Lease
+from omnigraph.commit.leases import (
+    MEMBERS_MAX,
+    NO_QUEUE,
+    Lease,
+    WaitingWriter,
+    WriterGroup,
+)
 from omnigraph.commit.plan import ChangeSet, Intent
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import WriteAttempt, require_nothing_pending
@@ -29,6 +37,7 @@ from omnigraph.errors import (
     ExpectedVersionMismatch,
     OmnigraphError,
     ReadSetChanged,
+    RecoveryRequired,
     StorageError,
     WriterBusy,
 )
@@ -37,7 +46,7 @@ from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.manifest import ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.publisher import require_head
+from omnigraph.storage.publisher import require_head, was_published
 
 log = logging.getLogger(__name__)
 
@@ -100,9 +109,9 @@ class WritePath:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._recoverer = Recoverer(kernel)
-        self._groups: dict[str, WriterGroup] = {}
+        self._groups: dict[str, WriterGroup[MemberWrite]] = {}
 
-    def group(self, branch: str) -> WriterGroup:
+    def group(self, branch: str) -> WriterGroup[MemberWrite]:
         """The writers of a branch in this process that may share a publish."""
         return self._groups.setdefault(branch, WriterGroup())
 
@@ -171,13 +180,72 @@ class WritePath:
         if not group.try_lead():
             return self._with_others(group, request, prepare, captured)
         try:
+            if self._kernel.leases.is_crowded(request.branch):
+                return self._after_others(group, request, prepare, captured)
             return self._beside_others(request, prepare, captured)
         finally:
             group.end_lead()
 
+    def _after_others(
+        self,
+        group: WriterGroup[MemberWrite],
+        request: _Request,
+        prepare: Prepare[T],
+        captured: list[Capture],
+    ) -> WriteOutcome[T]:
+        """Hand the write over to the process that owns the branch, or lead once it is free."""
+        leases = self._kernel.leases
+        joined = self._prepared_member(request, prepare)
+        if joined is None or leases.locks is None or not may_be_handed_over(joined[1].write):
+            return self._beside_others(request, prepare, captured)
+        prepared, member = joined
+        left = HandOver(leases.locks, request.branch).leave(member.write)
+        try:
+            answer = left.wait(partial(leases.is_free, request.branch), leases.wait_ms)
+            if answer is None:
+                upkeep_failed = self._lead(group, request, member)
+                if member.failure is not None:
+                    raise member.failure
+                if member.commit is not None:
+                    return WriteOutcome(prepared.result, member.commit, upkeep_failed)
+            else:
+                commit = self._handed_over(request, member.write, answer)
+                if commit is not None:
+                    return WriteOutcome(prepared.result, commit)
+        finally:
+            left.end()
+        return self._as_owner(request, prepare, captured)
+
+    def _handed_over(
+        self, request: _Request, write: MemberWrite, answer: Answer
+    ) -> CommitRow | None:
+        """The commit of a write that another process took; None if nothing will land of it.
+
+        The manifest proves it. An owner that died has left a sidecar, which is settled first:
+        `RecoveryRequired` if that has to wait.
+        """
+        manifest = self._kernel.manifest.known(request.branch)
+        told = answer.commit
+        if told is not None and told.commit_id == write.commit_id:
+            if was_published(manifest, told.manifest_version, write.commit_id):
+                return told
+            manifest.refresh()
+        else:
+            try:
+                manifest = self._recoverer.barrier(request.branch, request.kind)
+            except RecoveryRequired as unsettled:
+                raise RecoveryRequired(
+                    unsettled.details["operation_id"],
+                    f"the owner of {request.branch} that took this write was interrupted: "
+                    f"{unsettled.message}",
+                    f"{unsettled.hint}",
+                    outcome="unknown",
+                ) from unsettled
+        return manifest.state.commits.get(write.commit_id)
+
     def _with_others(
         self,
-        group: WriterGroup,
+        group: WriterGroup[MemberWrite],
         request: _Request,
         prepare: Prepare[T],
         captured: list[Capture],
@@ -224,9 +292,10 @@ class WritePath:
             attempt.stage()
         except (OmnigraphError, AlreadyWritten):
             return None
-        return prepared, Member(attempt)
+        write = MemberWrite.of(attempt, kernel.ids.ulid())
+        return None if write is None else (prepared, WaitingWriter(write))
 
-    def _lead(self, group: WriterGroup, request: _Request, member: Member) -> bool:
+    def _lead(self, group: WriterGroup[MemberWrite], request: _Request, member: Member) -> bool:
         """Own the branch and commit the members that wait; whether upkeep was interrupted."""
         kernel = self._kernel
         manifest = self._recoverer.barrier(request.branch, request.kind)
@@ -236,7 +305,7 @@ class WritePath:
             kernel.manifest.refreshed(request.branch)
             pending[:] = kernel.sidecars.names()
 
-        attempt_id = member.attempt.attempt_id
+        attempt_id = member.write.attempt_id
         try:
             owned = kernel.own_branch(manifest, attempt_id, look, catch_up=manifest.refresh)
             with owned as lease:
@@ -246,7 +315,18 @@ class WritePath:
                 accepted = kernel.accepted_at(head, request.accepted)
                 capture = kernel.capture(current, accepted.schema_hash, head)
                 commit = GroupCommit(kernel, capture, accepted.catalog, lease)
-                commit.run([member, *group.take()], group)
+                members = [member, *group.take()]
+                locks = kernel.leases.locks
+                machine = None if locks is None else HandOver(locks, request.branch)
+                handed = [] if machine is None else machine.take(MEMBERS_MAX - len(members))
+
+                def tell() -> None:
+                    group.tell()
+                    for each in handed:
+                        assert machine is not None
+                        machine.tell(each)
+
+                commit.run([*members, *handed], tell)
                 return commit.upkeep_failed
         except WriterBusy as busy:
             group.fail_waiting(busy)

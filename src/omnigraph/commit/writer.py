@@ -168,12 +168,6 @@ class WriteAttempt:
         """The tables it has committed to, at their new versions."""
         return {t.entry.table_key: t.landed for t in self.tables if t.landed is not None}
 
-    @property
-    def operation_key(self) -> tuple[str | None, str] | None:
-        """Its author and the caller's key for it; None without a key."""
-        key = self.intent.operation_id
-        return None if key is None else (self.intent.actor_id, key)
-
     def _read_state(self) -> None:
         """Read concurrently, under the lease, all that decides whether to continue."""
         kernel = self._kernel

@@ -57,6 +57,7 @@ class Failpoint(StrEnum):
     MUTATION_POST_FINALIZE_PRE_PUBLISHER = "mutation.post_finalize_pre_publisher"
     MUTATION_POST_NO_EFFECT_PRE_GATE = "mutation.post_no_effect_pre_gate"
 
+    GROUP_PRE_CLAIM = "group.pre_claim"
     GROUP_PRE_ADMISSION = "group.pre_admission"
     GROUP_BETWEEN_MEMBERS = "group.between_members"
 

@@ -50,6 +50,12 @@ def lock_path(directory: Path, scope: str) -> Path:
     return directory / f"{HIDDEN_PREFIX}lock-{digest}"
 
 
+def folder_of_locks(directory: Path, scope: str) -> Path:
+    """The folder of locked files for ``scope``, as hidden as a lock file."""
+    path = lock_path(directory, scope)
+    return path.with_name(f"{path.name}.d")
+
+
 def lock_descriptor(descriptor: int, timeout_ms: int | None, *, shared: bool = False) -> bool:
     """Lock an open file, waiting up to ``timeout_ms`` (`None`: as long as it takes).
 

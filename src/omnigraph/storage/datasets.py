@@ -596,6 +596,13 @@ def sidecar_digest_of(handle: LanceDataset, version: int, uuid: str) -> str | No
     return None if digest is None else str(digest)
 
 
+def transaction_property(handle: LanceDataset, version: int, name: str) -> str | None:
+    """A property of the transaction that made a version; None if there is none."""
+    transaction = _transaction(handle, version)
+    found = None if transaction is None else (transaction.transaction_properties or {}).get(name)
+    return None if found is None else str(found)
+
+
 def _transaction(handle: LanceDataset, version: int) -> Transaction | None:
     count_lance("read_transaction", handle.uri)
     try:

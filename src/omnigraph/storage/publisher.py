@@ -40,6 +40,7 @@ from omnigraph.storage.datasets import (
     CommitOutcomeUnknown,
     StagedTransaction,
     fragment_count,
+    transaction_property,
 )
 from omnigraph.storage.failures import count_lance, lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK
@@ -94,6 +95,9 @@ def stage_merge(
 
 PUBLISHER_RETRY_BUDGET = 5
 
+PUBLISHED_COMMITS = "graph_commit"
+"""The property of a transaction of `__manifest` that names the commits it made visible."""
+
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
@@ -145,6 +149,15 @@ def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
         f"{PUBLISHER_RETRY_BUDGET} attempts to publish on {branch.branch} lost to other writers",
         hint="try again",
     )
+
+
+def was_published(branch: ManifestBranch, version: int, commit_id: str) -> bool:
+    """Whether a version of the manifest made a commit visible; one small read.
+
+    False also if that cannot be told, because the version was removed since.
+    """
+    named = transaction_property(branch.handle, version, PUBLISHED_COMMITS)
+    return named is not None and commit_id in named.split()
 
 
 def complete_head(branch: ManifestBranch) -> None:
@@ -226,7 +239,8 @@ def _swap(
     else:
         # A table gets another alias: its registration is replaced as well, wherever it lies.
         transaction = stage_merge(handle, rows)
-    transaction.transaction_properties = {"graph_commit": commit_id}
+    commits = [row.commit_id for row in rows if isinstance(row, CommitRow)]
+    transaction.transaction_properties = {PUBLISHED_COMMITS: " ".join(commits) or commit_id}
     try:
         landed = branch.lance.commit(handle, transaction)
     except CommitLost as lost:

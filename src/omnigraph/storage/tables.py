@@ -7,6 +7,7 @@ be written is decided before rows come here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -246,6 +247,29 @@ def rows_where(
 def adds_only(staged: Transaction) -> bool:
     """Whether a staged transaction does nothing but add rows."""
     return _added_fragments(staged) is not None
+
+
+def added_fragments(staged: Transaction) -> list[str]:
+    """The fragments that a transaction adds, in the JSON form of Lance."""
+    return [json.dumps(each.to_json()) for each in _added_fragments(staged) or ()]
+
+
+def append_of(fragments: Sequence[str], rows: int, uuid: str) -> Transaction:
+    """A transaction that adds fragments which another process has written.
+
+    It names no version yet. Raises `ValueError` unless they are plain files of the table itself and
+    have as many rows.
+    """
+    added = [FragmentMetadata.from_json(each) for each in fragments]
+    for each in added:
+        if each.deletion_file is not None or any(
+            file.base_id is not None or "/" in file.path or file.path.startswith(".")
+            for file in each.files
+        ):
+            raise ValueError("a fragment names other files than its own")
+    if sum(each.physical_rows for each in added) != rows:
+        raise ValueError("the fragments have other rows")
+    return Transaction(0, LanceOperation.Append(added), uuid=uuid)
 
 
 SCANNED_ROWS_MAX = 10_000

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.commit.unchanged import same_values
-from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.arrow import DST, ID, SRC, same_values
 from omnigraph.model.blobs import blob_summary
 from omnigraph.model.changes import Endpoints, Image
 from omnigraph.model.ids import EntityKind

@@ -40,9 +40,8 @@ from omnigraph.branching.table_rows import (
     same_blobs,
     same_rows,
 )
-from omnigraph.commit.unchanged import same_values
 from omnigraph.errors import InputError, InternalError
-from omnigraph.model.arrow import ID
+from omnigraph.model.arrow import ID, same_values
 from omnigraph.model.merging import ConflictKind, ConflictPolicy, MergeGranularity
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.storage.fragments import Positions

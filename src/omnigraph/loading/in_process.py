@@ -32,7 +32,6 @@ from omnigraph.commit.plan import (
     WriteLimits,
 )
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
-from omnigraph.commit.unchanged import unchanged_rows
 from omnigraph.commit.validation import NO_IDS, InputRows, validate
 from omnigraph.commit.validation.constraints import Holder
 from omnigraph.loading.edge_identity import match_texts
@@ -57,7 +56,7 @@ from omnigraph.loading.skipping import (
     numbers_of,
 )
 from omnigraph.loading.sources import FileSource, find_all, input_digest, record_source, type_of
-from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.arrow import DST, ID, SRC, unchanged_rows
 from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import TableType, table_schema
 from omnigraph.storage.reader import SnapshotReader

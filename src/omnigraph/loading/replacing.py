@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 from lance import LanceDataset
 
-from omnigraph.commit.unchanged import same_values
 from omnigraph.loading.check_plan import WrittenPart
 from omnigraph.loading.records.absence import (
     ABSENT,
@@ -28,7 +27,7 @@ from omnigraph.loading.records.absence import (
 from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE
 from omnigraph.loading.upsert_tasks import NEW, Stretches, UpsertJob
-from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.arrow import DST, ID, SRC, same_values
 from omnigraph.schema.catalog import TableType, table_schema
 from omnigraph.storage import blobs
 from omnigraph.storage.written import (

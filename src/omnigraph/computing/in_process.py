@@ -19,9 +19,8 @@ from omnigraph.computing.algorithms import (
 from omnigraph.computing.blocks import Block, Counts, Floats, Keys, Places
 from omnigraph.computing.selection import Selection, checked_weights, node_keys
 from omnigraph.engines.local.adjacency import Adjacency
-from omnigraph.engines.local.engine import LocalEngine
+from omnigraph.engines.local.engine import LocalEngine, tables_of
 from omnigraph.engines.local.nodes import CachedNodes
-from omnigraph.engines.local.tables import SnapshotTables
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import current
 from omnigraph.storage.reader import SnapshotReader
@@ -47,7 +46,7 @@ class Topology:
 
     def __init__(self, engine: LocalEngine, reader: SnapshotReader, selection: Selection) -> None:
         self.selection = selection
-        self._tables = SnapshotTables(engine.memory, reader, engine.settings, {}, {})
+        self._tables = tables_of(reader)(engine.memory, reader, engine.settings, {}, {})
         self._nodes: dict[str, CachedNodes] = {}
         self._first: dict[str, int] = {}
         """The place of the first node of each type."""

@@ -164,6 +164,7 @@ def plan_merge(
     target = self._branch_of(into)
     self._may_read("branch merge --dry-run", source)
     self._may_read("branch merge --dry-run", target)
+    self._require_everything("branch merge --dry-run", source, target)
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
     request = merges.MergeSpec(source, target, rules)
     with self._opened.comparing(engine, spark, "merge") as choose:
@@ -304,6 +305,7 @@ def plan_revert(
     """What `revert` would do now, in pages as `plan_merge`. Changes nothing."""
     target = self._branch_of(branch)
     self._may_read("revert --dry-run", target)
+    self._require_everything("revert --dry-run", target)
     wanted = self._read_known_commit("revert --dry-run", commit_id, target)
     request = merges.ReplaySpec("revert", wanted, target)
     page = _plan_page(self, page_token, limit, limit_bytes)
@@ -323,6 +325,7 @@ def plan_cherry_pick(
     verb, target = "branch cherry-pick --dry-run", self._branch_of(into)
     wanted = self._read_known_commit(verb, commit_id, target)
     self._may_read(verb, target)
+    self._require_everything(verb, target)
     request = merges.ReplaySpec("cherry-pick", wanted, target)
     page = _plan_page(self, page_token, limit, limit_bytes)
     return merges.plan_replay(self._kernel, request, page)

@@ -250,8 +250,7 @@ class Compute:
         if unknown:
             raise TypeError(f"{algorithm.name}() has no option {min(unknown)!r}")
         target = graph._read_target("compute", options.get("branch"), options.get("snapshot"))
-        reader = opened.pinned(target)
-        catalog = opened.catalog_of(reader.snapshot)
+        reader, catalog = graph._seen(opened.pinned(target))
         selection = Selection.of(
             catalog,
             algorithm,
@@ -269,6 +268,11 @@ class Compute:
             if isinstance(algorithm, WholeGraphAlgorithm):
                 raise InputError(
                     f"{algorithm.name} runs in one process, and not on Spark",
+                    hint="leave `engine` out",
+                )
+            if reader.hides_rows:
+                raise InputError(
+                    "rows that the rules hide are left out in this process only, not on Spark",
                     hint="leave `engine` out",
                 )
             run = self._on_spark(

@@ -70,12 +70,14 @@ class Graph(Handle):
     def schema_source(self) -> str:
         """The schema of main, or of the branch of this handle, as it was written."""
         self._may_read("schema show")
-        return self._opened.accepted(self._default_branch).contract.source
+        accepted = self._opened.accepted(self._default_branch)
+        return self._schema_text(self._default_branch, accepted)
 
     @property
     def accepted_ir(self) -> SchemaIR:
         """The accepted schema in the form plans start from."""
         self._may_read("schema show")
+        self._require_everything("schema plan", MAIN)
         return self._opened.accepted().ir
 
     query = reading.query

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from omnigraph.branching import change_feed, change_pages
 from omnigraph.branching.ancestry import diff_ends
@@ -30,7 +31,7 @@ def list_commits(
     self._may_read("commit list", target)
     lineage = self._opened.state(target).lineage()
     return [
-        commit_info(row)
+        _shown(self, commit_info(row), target)
         for row in lineage
         if actor is None or actor in (row.actor_id, row.recovered_by)
     ]
@@ -39,7 +40,18 @@ def list_commits(
 def show_commit(self: Handle, commit_id: str) -> CommitInfo:
     """One commit of any branch, by its id or another revision; raises `UnresolvedRevision`."""
     self._may_read("commit show")
-    return commit_info(find_commit(self._kernel, self._commit_of(commit_id))[1])
+    state, row = find_commit(self._kernel, self._commit_of(commit_id))
+    return _shown(self, commit_info(row), state.branch)
+
+
+def _shown(self: Handle, found: CommitInfo, branch: str) -> CommitInfo:
+    """A commit, without the numbers of entities that it changed for who may not see them all."""
+    opened = self._opened
+    if opened.policy is None or not opened.policy.has_views:
+        return found
+    if opened.view(self._access, branch, opened.known_catalog(branch)) is None:
+        return found
+    return replace(found, affected_nodes=None, affected_edges=None)
 
 
 def readable_commit(self: Handle, verb: str, revision: str, branch: str) -> str:

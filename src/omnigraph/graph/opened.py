@@ -48,6 +48,7 @@ from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestState, Snapshot
 from omnigraph.storage.reader import PastReader, SnapshotReader
+from omnigraph.syntax.formatting import format_text
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source
 from omnigraph.upkeep.automatic import AutoOptimizer, commits_between
@@ -412,6 +413,11 @@ class Handle:
         """The types of a branch that a verb can name."""
         view = self._opened.view(self._access, branch, catalog)
         return catalog if view is None else view.catalog
+
+    def _schema_text(self, branch: str, accepted: AcceptedSchema) -> str:
+        """The text of a schema, or that of the part of it that is shown."""
+        view = self._opened.view(self._access, branch, accepted.catalog)
+        return accepted.contract.source if view is None else format_text(view.text(), "pg")
 
     @property
     def _schemas(self) -> SchemaHistory:

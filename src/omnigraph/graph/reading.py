@@ -424,7 +424,8 @@ def language_answer(
     """What the language service says about a text, with the schema of this handle's branch."""
     self._may_read("language")
     self._may_read("language", self._default_branch)
-    schema = self._opened.accepted(self._default_branch).contract.source
+    branch = self._default_branch
+    schema = self._schema_text(branch, self._opened.accepted(branch))
     return Document(text, language, schema).answer(line, column)
 
 

@@ -26,6 +26,7 @@ from omnigraph.schema.catalog import (
     wide_rules,
 )
 from omnigraph.schema.migration import PlannedChange, plan_change
+from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import commit_info
 from omnigraph.syntax.tokens import Source
 
@@ -122,6 +123,7 @@ def plan_schema(
     Raises the compile error of a bad schema.
     """
     self._may_read("schema plan")
+    self._require_everything("schema plan", MAIN)
     return plan_change(self._opened.accepted().ir, desired, allow_data_loss=allow_data_loss)
 
 

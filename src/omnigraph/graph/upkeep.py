@@ -24,6 +24,7 @@ from omnigraph.copies.receipts import BackupReceipt, CopyReceipt, TransferReceip
 from omnigraph.copies.transfer import TransferSpec, transfer
 from omnigraph.errors import InputError
 from omnigraph.graph.opened import Handle, engine_name
+from omnigraph.graph.reading import visible_counts
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
 from omnigraph.model.ids import checked_message
 from omnigraph.model.load_options import SparkOptions, checked_options
@@ -264,6 +265,7 @@ def push(
     """
     name, by = self._branch_of(branch), self._by(actor)
     self._opened.gate.select("push", by, name)
+    self._require_everything("push", name)
     with _opened(destination, "read_write") as other:
         rules = ConflictRules(on_conflict, granularity=granularity)
         request = TransferSpec("push", name, rules, by.actor, checked_message(message))
@@ -326,7 +328,22 @@ def stats(self: Handle, branch: str | None = None) -> GraphStats:
     """
     target = self._branch_of(branch)
     self._opened.gate.numbers(self._access, target)
-    return graph_stats(self._kernel, target)
+    found = graph_stats(self._kernel, target)
+    view = self._view_of(self._opened.snapshot(target))
+    if view is None:
+        return found
+    counts = visible_counts(self._opened.seen(self._opened.reader(target), view))
+    shown = []
+    for each in found.tables:
+        key = each.type_key
+        if view.restricts(key):
+            # Sizes of files would tell how many rows are hidden.
+            told = replace(each, rows=counts[key], fragments=0, small_fragments=0, indexes=())
+            shown.append(replace(told, deleted_rows=0, bytes=0))
+        elif view.shows(key):
+            shown.append(each)
+    # Findings and operations under way name tables, hidden ones among them.
+    return replace(found, tables=tuple(shown), findings=(), pending=())
 
 
 def recover(self: Handle, *, force: bool = False) -> list[Settlement]:

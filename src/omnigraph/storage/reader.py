@@ -161,6 +161,11 @@ class SnapshotReader:
         """The graph whose tables these are."""
         return self._root_uri
 
+    @property
+    def hides_rows(self) -> bool:
+        """Whether it leaves out rows of the snapshot."""
+        return False
+
     def where(self, entry: TableEntry) -> DatasetRef:
         """The dataset behind an entry, on the ref that holds its version."""
         return DatasetRef(f"{self._root_uri}/{entry.location}", entry.ref)

@@ -114,6 +114,11 @@ class ViewedReader(SnapshotReader):
         """For a worker, which opens the tables itself."""
         return ViewedReader, (self.whole, self.view)
 
+    @property
+    def hides_rows(self) -> bool:
+        """Whether it leaves out rows of the snapshot."""
+        return self.view.restricts_rows
+
     # --- what rows are visible --------------------------------------------------------------------
 
     def restricts(self, table_key: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -16,6 +17,10 @@ from omnigraph.schema.catalog import (
     NodeType,
     Property,
     TableType,
+    cardinality_rule,
+    own_constraints,
+    property_rules,
+    wide_rules,
 )
 
 
@@ -159,9 +164,51 @@ class View:
             rights[mine.type.name] = TypeRights(rules, properties, rows)
         return View.of(self.whole, rights)
 
+    def text(self) -> str:
+        """The visible part of the schema, as a `.pg` text."""
+        catalog = self.catalog
+        lines = []
+        for interface in catalog.interfaces.values():
+            lines += [f"interface {interface.name} {{", *_property_lines(interface, {}), "}"]
+        for node in catalog.nodes.values():
+            implements = f" implements {', '.join(node.implements)}" if node.implements else ""
+            lines += [f"node {node.name}{_notes(node)}{implements} {{", *_body(node), "}"]
+        for edge in catalog.edges.values():
+            head = f"edge {edge.name}: {edge.source} -> {edge.target}"
+            lines += [f"{head}{cardinality_rule(edge)}{_notes(edge)} {{", *_body(edge), "}"]
+        return "\n".join(lines) + "\n"
+
     def to_dict(self) -> list[dict[str, Any]]:
         """The JSON form, for `policy explain`."""
         return [each.to_dict() for each in self.types.values()]
+
+
+# --- the text of a schema -------------------------------------------------------------------------
+
+
+def _body(type: NodeType | EdgeType) -> list[str]:
+    constraints = own_constraints(type)
+    return [*_property_lines(type, constraints), *(f"  {rule}" for rule in wide_rules(type))]
+
+
+def _property_lines(
+    type: NodeType | EdgeType | InterfaceType, constraints: Mapping[str, Sequence[str]]
+) -> list[str]:
+    return [
+        " ".join([f"  {name}: {each.type}", *property_rules(each, constraints.get(name, ()))])
+        + _notes(each)
+        for name, each in type.properties.items()
+    ]
+
+
+def _notes(each: NodeType | EdgeType | Property) -> str:
+    words = {
+        "description": each.description,
+        "instruction": getattr(each, "instruction", None),
+    }
+    return "".join(
+        f" @{word}({json.dumps(text, ensure_ascii=False)})" for word, text in words.items() if text
+    )
 
 
 # --- a schema without what is hidden --------------------------------------------------------------

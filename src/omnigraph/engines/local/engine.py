@@ -71,7 +71,7 @@ class LocalEngine:
         else:
             prepared = self._prepare(run)
         self.memory.budget.queries += 1
-        tables = self._tables_of(run.reader)(
+        tables = tables_of(run.reader)(
             self.memory,
             run.reader,
             self.settings,
@@ -81,14 +81,6 @@ class LocalEngine:
             prepared.references,
         )
         return answer(Session(run, prepared, tables))
-
-    @staticmethod
-    def _tables_of(reader: SnapshotReader) -> type[SnapshotTables]:
-        if isinstance(reader, ViewedReader):
-            from omnigraph.engines.local.visible import VisibleTables
-
-            return VisibleTables
-        return SnapshotTables
 
     def _prepare(self, run: Execution) -> PreparedRead:
         """The prepared form of a plan, cached by the identity of the plan object."""
@@ -110,6 +102,15 @@ class LocalEngine:
             chosen = (compiled, _in_order(known, run))
             self._ordered.put(key, chosen, compiled.memory_bytes)
         return chosen[1]
+
+
+def tables_of(reader: SnapshotReader) -> type[SnapshotTables]:
+    """How the tables of a reader are kept in memory."""
+    if isinstance(reader, ViewedReader):
+        from omnigraph.engines.local.visible import VisibleTables
+
+        return VisibleTables
+    return SnapshotTables
 
 
 def _in_order(prepared: PreparedRead, run: Execution) -> PreparedRead:

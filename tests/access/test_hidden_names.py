@@ -1,0 +1,233 @@
+"""A name that an actor may not see does not exist for it, whoever is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph as og
+from omnigraph.errors import OmnigraphError, PolicyDenied
+from omnigraph.policy import Identity, load_policy
+
+SCHEMA = """
+interface Named { name: String }
+node Person @description("who") implements Named {
+  slug: String @key
+  name: String
+  city: String? @index
+  salary: I64?
+  photo: Blob?
+  bio: String? @index
+  vec: Vector(2)? @index
+}
+node Company implements Named { slug: String @key  name: String }
+node Secret implements Named { slug: String @key  name: String  persons: I64? }
+edge WorksAt: Person -> Company { since: I64? }
+edge Hides: Person -> Secret
+edge About: Secret -> Named
+"""
+SHOWN = """
+interface Named { name: String }
+node Person @description("who") implements Named {
+  slug: String @key
+  name: String
+  city: String? @index
+  bio: String? @index
+  vec: Vector(2)? @index
+}
+node Company implements Named { slug: String @key  name: String }
+edge WorksAt: Person -> Company { since: I64? }
+"""
+"""What is left of it."""
+
+BUNDLE = """
+version: 2
+groups: {analysts: [act-ana], owners: [act-own]}
+rules:
+  - id: analysts-read
+    allow: {actors: {group: analysts}, actions: [read, export]}
+    types:
+      Person: {properties: [slug, name, city, bio, vec], where: "$row.city = $actor.city"}
+      Company: all
+      WorksAt: all
+      About: all
+  - id: analysts-maintain
+    allow: {actors: {group: analysts}, actions: [maintain]}
+  - id: owners-read
+    allow: {actors: {group: owners}, actions: [read, export]}
+"""
+ANA = Identity.of("act-ana", {"city": "Oslo"})
+
+RECORDS = """\
+{"type": "Person", "data": {"slug": "ada", "name": "Ada", "city": "Oslo", "salary": 7, "bio": "fox", "vec": [9, 9], "photo": "base64:AAEC"}}
+{"type": "Person", "data": {"slug": "bo", "name": "Bo", "city": "Rome", "salary": 8, "bio": "red fox fox", "vec": [0, 0], "photo": "base64:AAEC"}}
+{"type": "Person", "data": {"slug": "cy", "name": "Cy", "city": "Oslo", "salary": 9, "bio": "red fox", "vec": [3, 3]}}
+{"type": "Company", "data": {"slug": "acme", "name": "Acme"}}
+{"type": "Secret", "data": {"slug": "s", "name": "S", "persons": 3}}
+{"edge": "WorksAt", "from": "ada", "to": "acme", "data": {"since": 1}}
+{"edge": "WorksAt", "from": "bo", "to": "acme", "data": {"since": 2}}
+{"edge": "Hides", "from": "ada", "to": "s", "data": {}}
+{"edge": "About", "from": "s", "to": "ada", "to_type": "Person", "data": {}}
+"""  # noqa: E501 - a record a line
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
+    graph = og.init(tmp_path_factory.mktemp("names") / "g.omni", schema=SCHEMA)
+    graph.load(data=RECORDS, mode="append")
+    graph.ensure_indices()
+    return og.open(graph.uri, policy=load_policy(BUNDLE))
+
+
+@pytest.fixture(scope="module")
+def seen(whole: og.Graph) -> og.Graph:
+    return whole.acting_as(ANA)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
+    """A graph that never had what is hidden."""
+    graph = og.init(tmp_path_factory.mktemp("copy") / "g.omni", schema=SHOWN)
+    for record in RECORDS.splitlines():
+        if not any(word in record for word in ("Secret", "Hides", "About", '"bo"')):
+            line = record.replace(', "photo": "base64:AAEC"', "")
+            for pay in ("7", "8", "9"):
+                line = line.replace(f'"salary": {pay}, ', "")
+            graph.load(data=line, mode="append")
+    return graph
+
+
+QUERIES = (
+    "query q() { match { $s: Secret } return { $s.name } }",
+    "query q() { match { $s: Secre } return { $s.name } }",
+    "query q() { match { $p: Person } return { $p.salary } }",
+    "query q() { match { $p: Person } return { $p.salry } }",
+    "query q() { match { $p: Person { salary: 7 } } return { $p.slug } }",
+    "query q() { match { $p: Person  $p hides $s } return { $s } }",
+    "query q() { match { $p: Person  not { $p hides $_ } } return { $p.slug } }",
+    "query q() { match { $s about $p } return { $p } }",
+    "query q() { match { $p: Person } return { count(*) as n } order { $p.salary } }",
+    'query q() { insert Secret { slug: "x", name: "x" } }',
+    'query q() { update Person set { salary: 1 } where slug = "ada" }',
+    "query q() { delete Person where salary = 7 }",
+)
+
+
+@pytest.mark.parametrize("text", QUERIES)
+def test_c_acc_003_a_hidden_name_has_the_error_of_an_unknown_one(
+    seen: og.Graph, copy: og.Graph, text: str
+):
+    asks: list[Callable[[og.Graph], Any]] = [
+        lambda graph: graph.explain(text),
+        lambda graph: graph.describe_queries(text),
+    ]
+    if "match" in text:
+        asks.append(lambda graph: graph.query(text).to_pylist())
+    for ask in asks:
+        assert told(ask, seen) == told(ask, copy)
+
+
+VERBS: tuple[Callable[[og.Graph], Any], ...] = (
+    lambda g: list(g.export(types=["Secret"])),
+    lambda g: g.entity_at("node:Secret", "s"),
+    lambda g: list(g.entity_history("Secret", "s")),
+    lambda g: list(g.entity_history("Person", "bo")),
+    lambda g: g.entity_at("node:Person", "bo"),
+    lambda g: g.table("Secret").to_arrow(),
+    lambda g: g.table("Person", columns=["salary"]),
+    lambda g: g.table("Person", where="salary = 7"),
+    lambda g: g.table("Person", where={"salary": 7}),
+    lambda g: g.blob("node", "Secret", "s", "photo"),
+    lambda g: g.blob("node", "Person", "ada", "photo"),
+    lambda g: g.poll_changes(types=["Secret"]),
+    lambda g: g.change_baseline(types=["Hides"]),
+    lambda g: g.diff("main", "main", types=["Secret"]),
+    lambda g: g.compute.degrees(nodes=["Secret"]).to_arrow(),
+    lambda g: g.compute.pagerank(edges=["Hides"]).to_arrow(),
+)
+
+
+@pytest.mark.parametrize("ask", VERBS, ids=map(str, range(len(VERBS))))
+def test_c_acc_003_verbs_that_name_a_type_answer_as_if_it_were_unknown(
+    seen: og.Graph, copy: og.Graph, ask: Callable[[og.Graph], Any]
+):
+    assert told(ask, seen) == told(ask, copy)
+
+
+def told(ask: Callable[[og.Graph], Any], graph: og.Graph) -> Any:
+    """An answer or an error, with all that is said."""
+    try:
+        return ask(graph)
+    except OmnigraphError as error:
+        return type(error), error.message, error.hint, error.details
+
+
+def test_c_acc_003_descriptions_counts_and_suggestions_have_no_hidden_name(
+    seen: og.Graph, copy: og.Graph
+):
+    assert described(seen) == described(copy)
+    counts = {each.type_name: each.entity_count for each in seen.snapshot().datasets}
+    # The edge that is shown, but begins at a hidden type, is hidden as well.
+    assert counts == {"Person": 2, "Company": 1, "WorksAt": 1}
+    numbers = {each.type_key: each.rows for each in seen.stats().tables}
+    assert numbers == {"node:Person": 2, "node:Company": 1, "edge:WorksAt": 1}
+    rows = seen.query("query q() { match { $p: Person } return { $p } }").to_dict()["rows"]
+    for text in (str(rows), str(seen.stats().to_dict()), seen.schema_source, str(described(seen))):
+        assert "alary" not in text and "ecret" not in text and "ides" not in text
+    for commit in seen.list_commits():
+        assert commit.affected_nodes is None and commit.affected_edges is None
+    text = "query q() { match { $p:  } return { $p. } }"
+    from omnigraph.graph.reading import language_answer
+
+    for column in (text.index(":") + 3, text.index(".") + 2):
+        answers = [language_answer(graph, text, "gq", 1, column) for graph in (seen, copy)]
+        assert {each.label for each in answers[0].completions} == {
+            each.label for each in answers[1].completions
+        }
+
+
+def described(graph: og.Graph) -> dict[str, Any]:
+    """What a description says of types."""
+    types = {each.name: each.to_dict() for each in graph.describe_schema().types}
+    return dict(sorted(types.items()))
+
+
+def test_c_acc_003_what_shows_all_of_a_branch_is_refused(seen: og.Graph, whole: og.Graph):
+    for ask in (
+        lambda: seen.accepted_ir,
+        lambda: seen.plan_schema(SCHEMA),
+        lambda: seen.plan_merge("main", "main"),
+    ):
+        with pytest.raises(PolicyDenied):
+            ask()
+    with pytest.raises(PolicyDenied):
+        whole.query("query q() { match { $p: Person } return { $p } }")
+    assert whole.acting_as("act-own").snapshot().datasets[0].entity_count
+
+
+def test_c_acc_006_searches_give_k_visible_rows(seen: og.Graph, copy: og.Graph, tmp_path: Path):
+    """The hidden row is the best of all of them, and takes no place."""
+    for text in (
+        (
+            "query q() { match { $p: Person } return { $p.slug } "
+            "order { nearest($p.vec, [0.0, 0.0]) } limit 2 }"
+        ),
+        (
+            'query q() { match { $p: Person } return { $p.slug, bm25($p.bio, "red fox") as s } '
+            'order { bm25($p.bio, "red fox") desc } limit 2 }'
+        ),
+        'query q() { match { $p: Person  search($p.bio, "red") } return { $p.slug } limit 2 }',
+        (
+            "query q() { match { $p: Person } return { $p.slug } order "
+            '{ rrf(nearest($p.vec, [0.0, 0.0]), bm25($p.bio, "fox")) desc } limit 2 }'
+        ),
+    ):
+        wanted = copy.query(text).to_pylist()
+        assert seen.query(text).to_pylist() == wanted, text
+        # Anew, so that storage answers what is not in memory.
+        fresh = og.open(seen.uri, policy=load_policy(BUNDLE)).acting_as(ANA)
+        assert fresh.query(text).to_pylist() == wanted, text
+        assert wanted

@@ -220,7 +220,8 @@ class SnapshotReader:
 
     def places(self, table_key: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
         """The ids of a type, and the position of the row of each, ascending."""
-        ids = pa.concat_arrays([pa.array([], pa.string()), *self.ids(table_key).chunks])
+        found = self.ids(table_key)
+        ids = pa.concat_arrays(found.chunks) if len(found) else pa.array([], pa.string())
         return ids, np.arange(len(ids), dtype=np.int64)
 
     def take(self, table_key: str, positions: pa.Array, columns: Sequence[str]) -> pa.Table:

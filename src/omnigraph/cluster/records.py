@@ -221,4 +221,5 @@ def _documents(
 
 
 def _encoded(document: Strict) -> bytes:
-    return (json.dumps(document.to_dict(), indent=2, ensure_ascii=False) + "\n").encode()
+    whole = document.model_dump(mode="json")
+    return (json.dumps(whole, indent=2, ensure_ascii=False) + "\n").encode()

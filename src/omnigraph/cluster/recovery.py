@@ -104,7 +104,10 @@ class _Sweeper:
                 f"the deletion of {self.place.graph_uri(sidecar.graph_id)} was interrupted; it is "
                 "planned again, under the same approval",
             )
-        elif address in self.ledger.resources:
+        elif address not in self.ledger.resources:
+            if sidecar.approval_id is not None:
+                self.result.consumed[sidecar.approval_id] = sidecar.operation_id
+        else:
             forget_graph(
                 self.ledger,
                 sidecar.graph_id,

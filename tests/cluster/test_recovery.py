@@ -239,13 +239,12 @@ def test_c_clu_033_a_crash_after_a_deletion_is_finished_and_the_approval_used_up
 def test_c_clu_033_a_crash_after_the_ledger_leaves_an_approval_that_counts_no_more(doomed: Fleet):
     die_at(doomed, Failpoint.CLUSTER_APPLY_POST_LEDGER)
     assert len(doomed.recoveries) == 1
-    assert doomed.approvals[0]["consumed_at"] is None
+    assert [each["consumed_at"] for each in doomed.approvals] == [None]
     doomed.edit("cluster.yaml", "policies:\n", "  sales: { schema: sales.pg }\npolicies:\n")
     converge(doomed)
     assert doomed.approvals[0]["consumed_at"] is not None
     doomed.edit("cluster.yaml", "  sales: { schema: sales.pg }\n", "")
-    again = doomed.cluster.apply(actor=ACTOR)
-    assert not again.converged
+    assert not doomed.cluster.apply(actor=ACTOR).converged
     assert doomed.root("sales").is_dir()
 
 

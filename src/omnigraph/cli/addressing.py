@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.options import Given
+from omnigraph.cli.options import Given, GlobalFlag
 from omnigraph.cli.output import output_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ PROFILE_VARIABLE = "OMNIGRAPH_PROFILE"
 
 _SCHEME = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/?#]*@")
+_IN_CLUSTER = re.compile(r"(^|/)graphs/[^/]+\.omni/?$")
 _CONFIG_KEY = "omnigraph.operator_config"
 
 
@@ -92,6 +93,8 @@ def resolve_any(ctx: typer.Context) -> Target | ServedTarget:
     given = Given.of(ctx)
     if given.server is not None:
         return server_target(ctx, given.server, given.graph, "`--server`")
+    if given.cluster is not None:
+        return _of_cluster(ctx, given.cluster, given.graph)
     for word, uri in given.stores().items():
         _refuse_graph(given, f"`{word}`")
         return storage_target(uri)
@@ -168,15 +171,50 @@ def _scope(ctx: typer.Context) -> Scope | None:
 def _target_of(ctx: typer.Context, scope: Scope, given: Given) -> Target | ServedTarget:
     if scope.kind == "server":
         return server_target(ctx, scope.target, given.graph or scope.graph, scope.origin)
-    if scope.kind != "store":
-        raise UsageError(
-            f"{scope.origin} addresses a {scope.kind}, which this version cannot reach yet",
-            hint="pass `--store URI`, or use a profile that binds a store",
-        )
+    if scope.kind == "cluster":
+        if GlobalFlag.CLUSTER not in getattr(ctx.command, "takes", ()):
+            raise UsageError(
+                f"{scope.origin} addresses a cluster, and `{_name_of(ctx)}` needs one graph",
+                hint="pass `--server URL` of a server of the cluster, or `--store URI`",
+            )
+        return _of_cluster(ctx, scope.target, given.graph or scope.graph)
     _refuse_graph(given, scope.origin)
     # A shell expands `~` in an argument; in a file it is expanded here.
     is_home = scope.target.startswith("~/")
     return storage_target(str(Path(scope.target).expanduser()) if is_home else scope.target)
+
+
+def cluster_place(ctx: typer.Context, name_or_place: str) -> str:
+    """The directory or storage root of a cluster, which may be given by its configured name."""
+    if _SCHEME.match(name_or_place) or Path(name_or_place).exists():
+        return name_or_place
+    root = config_of(ctx).cluster_root(name_or_place)
+    return str(Path(root).expanduser()) if root.startswith("~/") else root
+
+
+def cluster_of(ctx: typer.Context) -> str | None:
+    """The cluster that the running command addresses by `--cluster` or by a profile, if any."""
+    named = Given.of(ctx).cluster
+    scope = None if named is not None else _scope(ctx)
+    if scope is not None and scope.kind == "cluster":
+        named = scope.target
+    return None if named is None else cluster_place(ctx, named)
+
+
+def _of_cluster(ctx: typer.Context, name_or_place: str, graph_id: str | None) -> Target:
+    """An applied graph of a cluster; without an id, the only one."""
+    from omnigraph.cluster.serving import applied_graph_uri
+
+    return Target(applied_graph_uri(cluster_place(ctx, name_or_place), graph_id))
+
+
+def require_unmanaged(target: Target | ServedTarget) -> None:
+    """Raise `ClusterRefused` for a graph whose schema only its cluster changes."""
+    # Only an address of the form that clusters use costs a look.
+    if isinstance(target, Target) and _IN_CLUSTER.search(target.uri):
+        from omnigraph.cluster.serving import require_unmanaged as require
+
+        require(target.uri)
 
 
 def server_target(
@@ -191,7 +229,7 @@ def server_target(
 def _refuse_graph(given: Given, origin: str) -> None:
     if given.graph is not None:
         raise UsageError(
-            f"{origin} is already a single graph, and `--graph` picks one of a server",
+            f"{origin} is already a single graph, and `--graph` picks one of several",
             hint="leave `--graph` out",
         )
 

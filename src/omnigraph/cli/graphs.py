@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.addressing import resolve_server, storage_target
+from omnigraph.cli.addressing import require_unmanaged, resolve_server, storage_target
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import compile_schema_file, replaced_file
 from omnigraph.cli.help import Commands, FileCommand, PayloadCommand, ReadCommand, ServerCommand
@@ -81,6 +81,7 @@ def init(
 
     output = output_of(ctx)
     target = storage_target(uri)
+    require_unmanaged(target)
     compiled = compile_schema_file(schema, output)
     created = graph.init(target.uri, compiled.source, force=force)
     document = {"uri": created.uri, "initialized": True}

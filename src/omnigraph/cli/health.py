@@ -10,7 +10,7 @@ import typer
 
 from omnigraph.cli.addressing import resolve
 from omnigraph.cli.failures import ExitCode, UsageError
-from omnigraph.cli.help import Commands, GraphCommand, ReadCommand
+from omnigraph.cli.help import Commands, ReadCommand, UpkeepCommand
 from omnigraph.cli.opening import graph_to_read, open_to_read, open_to_write
 from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, flag, option
 from omnigraph.cli.output import Line, Styled, counted, moment, output_of, table
@@ -119,7 +119,7 @@ def _coverage(indexes: Iterable[IndexStats]) -> str:
     return f"{min(shares)}%" if shares else "-"
 
 
-@COMMANDS.add(GraphCommand)
+@COMMANDS.add(UpkeepCommand)
 def scrub(  # noqa: PLR0917 - what a command takes, typer takes by position
     ctx: typer.Context,
     branch: ScrubBranchOption = None,
@@ -179,7 +179,7 @@ def _scrub_lines(found: ScrubReport) -> Iterator[Line]:
         yield (Styled(f"{problems}; put the files back from a backup", "bold red"),)
 
 
-@COMMANDS.add(GraphCommand)
+@COMMANDS.add(UpkeepCommand)
 def doctor(ctx: typer.Context, deep: DeepFlag = False, json: JsonFlag = False) -> None:
     """Try every way a graph is read, and say how to mend what is wrong.
 
@@ -216,7 +216,7 @@ def _doctor_lines(found: Diagnosis) -> Iterator[Line]:
         yield (Styled("healthy", "bold green"),)
 
 
-@COMMANDS.add(GraphCommand)
+@COMMANDS.add(UpkeepCommand)
 def recover(
     ctx: typer.Context,
     force: RecoverForceFlag = False,
@@ -251,7 +251,7 @@ def recover(
         raise typer.Exit(ExitCode.FAILURE)
 
 
-@RECOVERY.add(GraphCommand, name="list")
+@RECOVERY.add(UpkeepCommand, name="list")
 def recovery_list(ctx: typer.Context, json: JsonFlag = False) -> None:
     """List every recovery so far, oldest first.
 

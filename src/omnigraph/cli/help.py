@@ -101,10 +101,16 @@ class GraphCommand(FileCommand):
     takes = frozenset({GlobalFlag.STORE, GlobalFlag.PROFILE})
 
 
-class DestructiveUpkeep(GraphCommand):
+class UpkeepCommand(GraphCommand):
+    """A command for the storage of a graph, which may be one of a cluster."""
+
+    takes = GraphCommand.takes | {GlobalFlag.CLUSTER, GlobalFlag.GRAPH}
+
+
+class DestructiveUpkeep(UpkeepCommand):
     """A command that removes old versions, and has no author."""
 
-    takes = GraphCommand.takes | {GlobalFlag.YES}
+    takes = UpkeepCommand.takes | {GlobalFlag.YES}
 
 
 class ServerCommand(Command):

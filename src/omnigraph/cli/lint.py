@@ -11,7 +11,7 @@ import typer
 
 from omnigraph.cli.failures import ExitCode, UsageError, error_lines, require_library
 from omnigraph.cli.files import compile_schema_file, read_source, replaced_file, require_file
-from omnigraph.cli.help import Commands, FileCommand, GraphCommand
+from omnigraph.cli.help import Commands, FileCommand, UpkeepCommand
 from omnigraph.cli.opening import open_to_read
 from omnigraph.cli.options import (
     Given,
@@ -38,7 +38,7 @@ ExplainFlag = Annotated[
 ]
 
 
-@COMMANDS.add(GraphCommand, former="check")
+@COMMANDS.add(UpkeepCommand, former="check")
 def lint(
     ctx: typer.Context,
     *,

@@ -181,9 +181,24 @@ ServerOption = Annotated[
         check=_named,
     ),
 ]
+ClusterOption = Annotated[
+    str | None,
+    option(
+        "--cluster",
+        "DIR|URI|NAME",
+        "the graphs of a cluster: its directory, its storage root, or its name in "
+        "~/.omnigraph/config.yaml",
+        check=_named,
+    ),
+]
 GraphOption = Annotated[
     str | None,
-    option("--graph", "ID", "which graph of the server, if the URL does not say", check=_named),
+    option(
+        "--graph",
+        "ID",
+        "which graph of the server or the cluster, if there are several",
+        check=_named,
+    ),
 ]
 StoreOption = Annotated[
     str | None,
@@ -229,6 +244,7 @@ def root(
     ctx: typer.Context,
     *,
     server: ServerOption = None,
+    cluster: ClusterOption = None,
     graph: GraphOption = None,
     store: StoreOption = None,
     uri: UriOption = None,

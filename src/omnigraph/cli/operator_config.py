@@ -136,6 +136,14 @@ class OperatorConfig:
             raise InputError(f"server `{name}` has no `url`", hint=f"add it in {self.path}")
         return url
 
+    def cluster_root(self, name: str) -> str:
+        """The storage root, or the directory, of a cluster; raises `NotFound`."""
+        self._require("cluster", name, f"add it to {self.path}, or give a directory or a URI")
+        root = self._text("clusters", name, "root")
+        if root is None:
+            raise InputError(f"cluster `{name}` has no `root`", hint=f"add it in {self.path}")
+        return root
+
     def profiles(self) -> list[str]:
         """The names of the profiles."""
         return list(self._mapping("profiles"))

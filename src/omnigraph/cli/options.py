@@ -84,7 +84,8 @@ class GlobalFlag(Enum):
     """A global flag with the reason it exists. The first misplaced one is reported."""
 
     SERVER = ("--server", "addresses a server")
-    GRAPH = ("--graph", "picks a graph of a server")
+    CLUSTER = ("--cluster", "addresses the graphs of a cluster")
+    GRAPH = ("--graph", "picks a graph of a server or a cluster")
     STORE = ("--store", "addresses the storage of one graph")
     ACTOR = ("--as", "names the actor of a write")
     PROFILE = ("--profile", "picks a graph by its profile")
@@ -105,6 +106,7 @@ class Given(NamedTuple):
     """What this invocation says in its global flags."""
 
     server: str | None
+    cluster: str | None
     graph: str | None
     store: str | None
     uri: str | None
@@ -135,7 +137,8 @@ class Given(NamedTuple):
 
     def explicit(self) -> dict[str, str]:
         """What was given and is the place of a graph; only one may be."""
-        return self.stores() | ({} if self.server is None else {"--server": self.server})
+        others = {"--server": self.server, "--cluster": self.cluster}
+        return self.stores() | {word: each for word, each in others.items() if each is not None}
 
     def places(self) -> dict[str, str]:
         """Everything that was given and addresses a graph, by the word that says so."""

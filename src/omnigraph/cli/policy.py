@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph.cli.addressing import cluster_of
 from omnigraph.cli.failures import ExitCode, UsageError
 from omnigraph.cli.files import require_file
 from omnigraph.cli.help import Commands, ControlCommand
-from omnigraph.cli.options import JsonFlag, branch_name, option
+from omnigraph.cli.options import Given, GlobalFlag, JsonFlag, branch_name, exclusive, option
 from omnigraph.cli.output import Styled, counted, output_of
-from omnigraph.errors import InputError, PolicyInvalid
+from omnigraph.errors import InputError, NotFound, PolicyInvalid
 from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from omnigraph.policy import Action, Policy
+    from omnigraph.policy import Action, Policy, PolicyCase, PolicyKind
 
 COMMANDS = Commands(
     "policy",
@@ -28,7 +30,9 @@ omnigraph policy explain --file examples/policy/team.yaml --actor act-bo --actio
 """,
 )
 
-BundleOption = Annotated[Path, option("--file", "BUNDLE", "the bundle")]
+BundleOption = Annotated[
+    Path | None, option("--file", "BUNDLE", "a bundle that need not be applied")
+]
 CasesOption = Annotated[Path, option("--tests", "TESTS.yaml", "questions and expected answers")]
 ActorOption = Annotated[str, option("--actor", "ID", "who would act")]
 ActionOption = Annotated[str, option("--action", "ACTION", "what they would do, such as `change`")]
@@ -49,60 +53,78 @@ TargetOption = Annotated[
 ]
 
 
-@COMMANDS.add(ControlCommand)
-def validate(ctx: typer.Context, file: BundleOption, json: JsonFlag = False) -> None:
-    """Check a policy bundle.
+class PolicyCommand(ControlCommand):
+    """A command on a bundle: in a file, or applied to a cluster."""
+
+    takes = frozenset({GlobalFlag.CLUSTER, GlobalFlag.GRAPH, GlobalFlag.PROFILE})
+
+
+@COMMANDS.add(PolicyCommand)
+def validate(ctx: typer.Context, file: BundleOption = None, json: JsonFlag = False) -> None:
+    """Check a policy bundle, or those that were applied to a cluster.
 
     It is read strictly and compiled: an unknown or misspelt word is an error, so that a rule cannot
-    silently allow more than it says. The exit code is 1 if anything is wrong.
+    silently allow more than it says. With `--cluster`, every applied bundle is checked, or with
+    `--graph` the one of that graph. The exit code is 1 if anything is wrong.
 
     omnigraph policy validate --file examples/policy/team.yaml
     omnigraph policy validate --file examples/policy/operators.yaml --json
+    omnigraph policy validate --cluster fleet
     """
     output = output_of(ctx)
-    try:
-        bundle = _load(file).bundle
-    except PolicyInvalid as problem:
-        if not json:
-            raise
-        wrong = {"bundle": str(file), "message": problem.message}
-        output.json({"ok": False, "bundles": [], "errors": [wrong]})
-        raise typer.Exit(ExitCode.FAILURE) from None
-    actors, rules = len(bundle.actors), len(bundle.rules)
-    about = {"name": str(file), "kind": bundle.kind, "applies_to": []}
-    held = f"{counted(actors, 'actor')} and {counted(rules, 'rule')}"
-    output.done(
-        {"ok": True, "bundles": [{**about, "actors": actors, "rules": rules}], "errors": []},
-        f"{file}: a valid {bundle.kind} bundle with {held}",
-        json=json,
-    )
+    graph = Given.of(ctx).graph
+    found = _bundles(ctx, file)
+    chosen = found if graph is None else [_of_graph(found, graph)]
+    bundles, wrong, lines = [], [], []
+    for each in chosen:
+        try:
+            bundle = each.load().bundle
+        except PolicyInvalid as problem:
+            if not json:
+                raise
+            wrong.append({"bundle": each.name, "message": problem.message})
+            continue
+        actors, rules = len(bundle.actors), len(bundle.rules)
+        about = {"name": each.name, "kind": bundle.kind, "applies_to": list(each.applies_to)}
+        bundles.append({**about, "actors": actors, "rules": rules})
+        held = f"{counted(actors, 'actor')} and {counted(rules, 'rule')}"
+        sentence = f"{each.name}: a valid {bundle.kind} bundle with {held}"
+        lines.append([Styled(sentence, "bold green")])
+    output.show({"ok": not wrong, "bundles": bundles, "errors": wrong}, lines, json=json)
+    if wrong:
+        raise typer.Exit(ExitCode.FAILURE)
 
 
-@COMMANDS.add(ControlCommand)
+@COMMANDS.add(PolicyCommand)
 def test(
-    ctx: typer.Context, tests: CasesOption, file: BundleOption, json: JsonFlag = False
+    ctx: typer.Context, tests: CasesOption, file: BundleOption = None, json: JsonFlag = False
 ) -> None:
     """Ask a bundle a list of questions and compare the answers with the expected ones.
 
-    Every mismatch is listed, and the exit code is then 1.
+    Every mismatch is listed, and the exit code is then 1. With `--cluster`, each question goes to
+    the applied bundle that decides it.
 
     omnigraph policy test --file examples/policy/team.yaml --tests examples/policy/team_tests.yaml
-    omnigraph policy test --file policy.yaml --tests policy_tests.yaml --json
+    omnigraph policy test --cluster fleet --graph orders --tests orders_tests.yaml --json
     """
     from omnigraph.policy import parse_cases, run_cases
 
     output = output_of(ctx)
-    loaded = _load(file)
+    found = _bundles(ctx, file)
     require_file(tests)
     cases = parse_cases(tests)
+    asked: dict[str, tuple[Policy, list[PolicyCase]]] = {}
     for case in cases:
-        _require_answerable(loaded, case.action, f"case `{case.id}`: ")
-    failures = run_cases(loaded, cases)
-    asked = counted(len(cases), "case")
+        chosen = _deciding(ctx, found, case.action)
+        loaded = asked.setdefault(chosen.name, (chosen.load(), []))
+        _require_answerable(loaded[0], case.action, f"case `{case.id}`: ")
+        loaded[1].append(case)
+    failures = [each for policy, some in asked.values() for each in run_cases(policy, some)]
+    count = counted(len(cases), "case")
     if failures:
-        verdict = Styled(f"{len(failures)} of {asked} not as expected", "bold red")
+        verdict = Styled(f"{len(failures)} of {count} not as expected", "bold red")
     else:
-        verdict = Styled(f"{asked} as expected", "bold green")
+        verdict = Styled(f"{count} as expected", "bold green")
     output.show(
         {"ok": not failures, "cases": len(cases), "failures": failures},
         [*([Styled(str(failure), "red")] for failure in failures), [verdict]],
@@ -112,7 +134,7 @@ def test(
         raise typer.Exit(ExitCode.FAILURE)
 
 
-@COMMANDS.add(ControlCommand)
+@COMMANDS.add(PolicyCommand)
 def explain(
     ctx: typer.Context,
     *,
@@ -120,21 +142,23 @@ def explain(
     action: ActionOption,
     branch: BranchOption = None,
     target_branch: TargetOption = None,
-    file: BundleOption,
+    file: BundleOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Ask a bundle one question: may this actor do this?
 
-    Shows the decision and, if it is to allow, the rule behind it. The exit code is 0 for both
-    answers.
+    Shows the decision and, if it is to allow, the rule behind it. With `--cluster`, listing graphs
+    is decided by the bundle of the cluster, and everything else by that of the graph. The exit code
+    is 0 for both answers.
 
     omnigraph policy explain --file examples/policy/team.yaml --actor act-bo --action read
-    omnigraph policy explain --file policy.yaml --actor act-bo --action change --branch main --json
+    omnigraph policy explain --cluster fleet --graph orders --actor act-bo --action change --json
     """
     asked = _action(action)
     if not actor.strip():
         raise UsageError("`--actor` is empty", hint="give the id of who would act")
-    loaded = _load(file)
+    chosen = _deciding(ctx, _bundles(ctx, file), asked)
+    loaded = chosen.load()
     _require_answerable(loaded, asked)
     decision = loaded.decide(actor, asked, branch=branch, target_branch=target_branch)
     facts = {
@@ -148,14 +172,80 @@ def explain(
     }
     known = {name: fact for name, fact in facts.items() if fact is not None}
     lines = ((Styled(f"{name}: ", "bold"), fact) for name, fact in known.items())
-    output_of(ctx).show({**known, "bundle": str(file)}, lines, json=json)
+    output_of(ctx).show({**known, "bundle": chosen.name}, lines, json=json)
 
 
-def _load(path: Path) -> Policy:
-    from omnigraph.policy import load_policy
+# --- which bundle ---------------------------------------------------------------------------------
 
-    require_file(path)
-    return load_policy(path)
+
+@dataclass(frozen=True, slots=True)
+class _Bundle:
+    """One bundle that can be asked."""
+
+    name: str
+    source: Path | str
+    """Its file, or its verified text."""
+    kind: PolicyKind | None = None
+    applies_to: tuple[str, ...] = ()
+
+    def load(self) -> Policy:
+        """The bundle, compiled; raises `PolicyInvalid`."""
+        from omnigraph.policy import load_policy
+
+        graphs = [each.removeprefix("graph.") for each in self.applies_to]
+        if self.kind != "graph" or not graphs:
+            return load_policy(self.source, kind=self.kind)
+        return load_policy(self.source, graph=graphs[0], kind=self.kind)
+
+
+def _bundles(ctx: typer.Context, file: Path | None) -> list[_Bundle]:
+    """The bundle of a file, or all that were applied to the addressed cluster."""
+    if file is not None:
+        given = Given.of(ctx)
+        exclusive(file=file, cluster=given.cluster)
+        if given.graph is not None:
+            raise UsageError("`--graph` picks a bundle of a cluster, and `--file` is one already")
+        require_file(file)
+        return [_Bundle(str(file), file)]
+    place = cluster_of(ctx)
+    if place is None:
+        raise UsageError(
+            f"`{ctx.command_path}` does not know which bundle is meant",
+            hint="pass `--file BUNDLE`, or `--cluster DIR|URI|NAME` for those that were applied",
+        )
+    from omnigraph.cluster.serving import applied_policies
+
+    texts, ledger = applied_policies(place)
+    found = []
+    for name, policy in ledger.policies().items():
+        scopes = tuple(policy.applies_to or ())
+        kind: PolicyKind = "server" if scopes == ("cluster",) else "graph"
+        found.append(_Bundle(name, texts[name], kind, scopes))
+    return found
+
+
+def _deciding(ctx: typer.Context, found: list[_Bundle], action: Action) -> _Bundle:
+    """The bundle that decides about an action."""
+    if len(found) == 1 and found[0].kind is None:
+        return found[0]
+    graph = Given.of(ctx).graph
+    if graph is not None:
+        return _of_graph(found, graph)
+    fitting = [each for each in found if each.kind == action.kind]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        what = "the cluster itself" if action.kind == "server" else "any graph"
+        raise NotFound(f"no bundle was applied to {what}, which decides about `{action}`")
+    listed = "; ".join(f"{each.name} for {', '.join(each.applies_to)}" for each in fitting)
+    raise UsageError(f"several bundles decide about `{action}`: {listed}", hint="pass `--graph ID`")
+
+
+def _of_graph(found: list[_Bundle], graph: str) -> _Bundle:
+    for each in found:
+        if f"graph.{graph}" in each.applies_to:
+            return replace(each, applies_to=(f"graph.{graph}",))
+    raise NotFound(f"no bundle was applied to graph '{graph}'")
 
 
 def _action(word: str) -> Action:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph.cli.addressing import require_unmanaged, resolve_any
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import compile_schema_file, every_problem_of, read_schema, show_warnings
 from omnigraph.cli.help import (
@@ -154,6 +155,7 @@ def apply(
     output = output_of(ctx)
     desired = read_schema(new)
     loss = "schema apply --allow-data-loss" if allow_data_loss else None
+    require_unmanaged(resolve_any(ctx))
     graph = graph_to_write(ctx, "schema apply", destructive=loss)
     accepted = None if isinstance(graph, RemoteGraph) else graph.accepted_ir
     with every_problem_of(desired):

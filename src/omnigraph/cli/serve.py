@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.addressing import actor_of, config_of, resolve, storage_target
+from omnigraph.cli.addressing import actor_of, cluster_place, config_of, resolve, storage_target
 from omnigraph.cli.failures import UsageError, require_library
 from omnigraph.cli.help import Commands, ControlCommand, GraphCommand, PayloadCommand
 from omnigraph.cli.opening import graph_to_read, graph_to_write
@@ -33,16 +33,6 @@ COMMANDS = Commands()
 LISTEN_LINE = "OMNIGRAPH_LISTEN_ADDR"
 STUDIO_SHUTDOWN_SECONDS = 5.0
 
-ClusterOption = Annotated[
-    str | None,
-    option(
-        "--cluster",
-        "DIR|URI",
-        "the graphs that were applied to a cluster: its directory, or its storage root",
-        envvar="OMNIGRAPH_CLUSTER",
-        show_envvar=False,
-    ),
-]
 BindOption = Annotated[
     str | None,
     option(
@@ -172,14 +162,13 @@ LogFormatOption = Annotated[
 class ServeCommand(ControlCommand):
     """The command; of the global flags only the storage of a graph makes sense."""
 
-    takes = frozenset({GlobalFlag.STORE})
+    takes = frozenset({GlobalFlag.STORE, GlobalFlag.CLUSTER})
 
 
 @COMMANDS.add(ServeCommand)
 def serve(
     ctx: typer.Context,
     *,
-    cluster: ClusterOption = None,
     bind: BindOption = None,
     graph_id: GraphIdOption = None,
     queries: QueriesOption = None,
@@ -254,6 +243,7 @@ def serve(
         "server_policy": server_policy,
         "external_blobs": external_blobs,
     }
+    cluster = Given.of(ctx).cluster or given.get("OMNIGRAPH_CLUSTER") or None
     store = _store(ctx, cluster, own)
     specs: tuple[GraphSpec, ...] = ()
     if store is not None:
@@ -269,7 +259,7 @@ def serve(
     hosts = allowed_host or given.get("OMNIGRAPH_ALLOWED_HOSTS", "").split(",")
     config = ServerConfig(
         graphs=specs,
-        cluster=cluster if store is None else None,
+        cluster=None if cluster is None else cluster_place(ctx, cluster),
         applies_schemas=store is not None,
         bind=bind or given.get("OMNIGRAPH_BIND") or DEFAULT_BIND,
         server_policy=server_policy,

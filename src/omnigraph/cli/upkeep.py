@@ -11,7 +11,7 @@ import typer
 
 from omnigraph.cli.failures import ExitCode, UsageError
 from omnigraph.cli.health import type_name
-from omnigraph.cli.help import Commands, DestructiveUpkeep, GraphCommand
+from omnigraph.cli.help import Commands, DestructiveUpkeep, UpkeepCommand
 from omnigraph.cli.opening import open_to_write
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
@@ -65,7 +65,7 @@ OlderThanOption = Annotated[
 ]
 
 
-@COMMANDS.add(GraphCommand)
+@COMMANDS.add(UpkeepCommand)
 def index(
     ctx: typer.Context,
     branch: BranchOption = DEFAULT_BRANCH,
@@ -110,7 +110,7 @@ def _columns(done: IndexedTable, kind: str) -> str:
     return ", ".join(spec.column for spec in done.built if spec.kind == kind) or "-"
 
 
-@COMMANDS.add(GraphCommand)
+@COMMANDS.add(UpkeepCommand)
 def optimize(
     ctx: typer.Context,
     *,
@@ -179,7 +179,7 @@ def _commit_lines(receipt: OptimizeReceipt | IndexReceipt | RepairReceipt) -> It
         yield (f"commit {receipt.graph_commit_id}",)
 
 
-@COMMANDS.add(GraphCommand)
+@COMMANDS.add(UpkeepCommand)
 def repair(
     ctx: typer.Context,
     branch: BranchOption = DEFAULT_BRANCH,

@@ -23,7 +23,7 @@ from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import ClusterRefused, InputError, OmnigraphError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_MANAGED = re.compile(r"(?P<root>.+)/graphs/(?P<graph_id>[^/]+)\.omni/?")
+_MANAGED = re.compile(r"((?P<root>.*)/)?graphs/(?P<graph_id>[^/]+)\.omni/?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +332,8 @@ def require_unmanaged(uri: str) -> None:
     found = _MANAGED.fullmatch(uri)
     if found is None:
         return
-    at = StorageRoot.at(Root.parse(found["root"]))
+    above = found["root"]
+    at = StorageRoot.at(Root.parse("." if above is None else above or "/"))
     if at.store.exists(STATE):
         raise ClusterRefused(
             "cluster_managed_graph",

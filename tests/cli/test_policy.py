@@ -77,11 +77,18 @@ def test_a_bundle_is_needed(run: Run, command: str):
     }.get(command, [])
     without = run("policy", command, *more)
     assert without.code == 2
-    assert f"`omnigraph policy {command}` needs `--file BUNDLE`" in without.err
+    assert f"`omnigraph policy {command}` needs a bundle" in without.err
+
+
+def test_a_file_is_one_bundle_already(run: Run):
+    for flag in ("--cluster", "--graph", "--profile"):
+        done = run("policy", "validate", "--file", TEAM, flag, "x")
+        assert done.code == 2
+        assert f"`{flag}`" in done.err
 
 
 def test_flags_that_address_graphs_do_not_apply(run: Run):
-    for flag in ("--store", "--as", "--profile"):
+    for flag in ("--store", "--as"):
         done = run("policy", "validate", "--file", TEAM, flag, "x")
         assert done.code == 2
         assert f"`policy validate` is a control command; {flag}" in done.err

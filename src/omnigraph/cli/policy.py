@@ -202,15 +202,14 @@ def _bundles(ctx: typer.Context, file: Path | None) -> list[_Bundle]:
     """The bundle of a file, or all that were applied to the addressed cluster."""
     if file is not None:
         given = Given.of(ctx)
-        exclusive(file=file, cluster=given.cluster)
-        if given.graph is not None:
-            raise UsageError("`--graph` picks a bundle of a cluster, and `--file` is one already")
+        for name in ("cluster", "graph", "profile"):
+            exclusive("`--file` is one bundle already", file=file, **{name: getattr(given, name)})
         require_file(file)
         return [_Bundle(str(file), file)]
     place = cluster_of(ctx)
     if place is None:
         raise UsageError(
-            f"`{ctx.command_path}` does not know which bundle is meant",
+            f"`{ctx.command_path}` needs a bundle",
             hint="pass `--file BUNDLE`, or `--cluster DIR|URI|NAME` for those that were applied",
         )
     from omnigraph.cluster.serving import applied_policies

@@ -47,12 +47,13 @@ MAY_IMPORT: dict[str, str] = {
     "embedding": "errors model",
     "strict_yaml": "errors syntax",
     "access": "errors model",
+    "audit": "errors effects",
     "policy": "errors model syntax strict_yaml schema query views",
     "pipeline.spark": "errors model effects",
     "loading": "errors model effects schema query storage commit pipeline.spark",
     "pipeline": "errors model effects schema embedding storage commit branching computing loading"
     " pipeline.spark",
-    "graph": "errors model syntax effects schema query embedding policy views storage commit"
+    "graph": "errors model audit syntax effects schema query embedding policy views storage commit"
     " branching review upkeep copies engines engines.local engines.spark computing loading pipeline"
     " pipeline.spark",
     "inference": "errors model effects schema commit loading graph",
@@ -64,10 +65,10 @@ MAY_IMPORT: dict[str, str] = {
     "client": "errors model wire",
     "mcp": "errors model graph client",
     "lsp": "errors model syntax query",
-    "server": "errors model syntax effects strict_yaml embedding access policy review graph"
+    "server": "errors model syntax effects strict_yaml embedding access audit policy review graph"
     " cluster wire",
     "cluster": "errors model syntax effects strict_yaml schema query embedding policy review graph",
-    "cli": "errors model syntax schema query embedding access policy copies graph loading pipeline"
+    "cli": "errors model syntax schema query embedding access audit policy copies graph loading pipeline"
     " pipeline.spark client mcp lsp cluster server inference pipeline.files",
     "__main__": "cli",
 }

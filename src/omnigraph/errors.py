@@ -66,6 +66,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │   ├── LeaseLost                   a writer's lease expired or was taken over
     │   ├── OutOfSpace                  the disk or the quota is full
     │   ├── StorageUnavailable          the store does not answer now
+    │   │   └── AuditUnavailable        the audit that is required cannot be written
     │   ├── DamagedFile                 a file is missing, truncated or undecodable
     │   ├── HistoricalVersionReclaimed  the pinned version was cleaned up
     │   ├── ChangeFeedGap               the feed cannot be read from there
@@ -850,6 +851,10 @@ class StorageUnavailable(StorageError):
     """The store does not answer or takes no more requests now; try again later."""
 
     wire_code = None
+
+
+class AuditUnavailable(StorageUnavailable):
+    """The audit has to be written and cannot be, so nothing is read or written."""
 
 
 class DamagedFile(StorageError):

@@ -183,10 +183,19 @@ Run = TypeVar("Run", bound=Callable[..., None])
 class Commands:
     """The commands of a module, in the order of help: each by itself, or all below one group."""
 
-    def __init__(self, group: str | None = None, summary: str = "", examples: str = "") -> None:
+    def __init__(
+        self,
+        group: str | None = None,
+        summary: str = "",
+        examples: str = "",
+        *,
+        default: str | None = None,
+    ) -> None:
+        """``default`` is the command that is meant where the first word names none."""
         self._group = group
+        kind = Group if default is None else _with_default(default)
         self._typer = typer.Typer(
-            name=group, cls=Group, help=summary, epilog=examples, rich_markup_mode=None
+            name=group, cls=kind, help=summary, epilog=examples, rich_markup_mode=None
         )
 
     def add(
@@ -224,6 +233,16 @@ class Commands:
             app.registered_commands += self._typer.registered_commands
         else:
             app.add_typer(self._typer)
+
+
+def _with_default(default: str) -> type[Group]:
+    class Defaulting(Group):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            if args and args[0] not in (*self.commands, "--help", "-h"):
+                args = [default, *args]
+            return super().parse_args(ctx, args)
+
+    return Defaulting
 
 
 def _former(kind: type[Command], now: str) -> type[Command]:

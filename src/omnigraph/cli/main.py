@@ -16,6 +16,7 @@ import typer.main
 
 from omnigraph import __version__
 from omnigraph.cli import (
+    audit,
     blob,
     branch,
     changes,
@@ -315,6 +316,7 @@ COMMANDS = (
     cluster.COMMANDS,
     settings.PROFILES,
     settings.CONFIG,
+    audit.COMMANDS,
 )
 """All commands, in the order help lists them within each capability."""
 

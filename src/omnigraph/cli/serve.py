@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import webbrowser
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,7 @@ from omnigraph.cli.options import (
 from omnigraph.cli.output import output_of
 
 if TYPE_CHECKING:
+    from omnigraph.audit import AuditSettings
     from omnigraph.mcp.toolbox import Access, Tool
 
 COMMANDS = Commands()
@@ -145,6 +147,17 @@ StudioFlag = Annotated[bool, flag("--studio", "offer the graph in a browser, at 
 McpReviewFlag = Annotated[
     bool, flag("--mcp-review-write", "also tools that approve and merge change requests")
 ]
+AuditOption = Annotated[
+    Path | None, option("--audit", "FILE", "record every decision and access in this file")
+]
+AuditRequiredFlag = Annotated[
+    bool, flag("--audit-required", "refuse what cannot be recorded, reads included")
+]
+AuditParamsFlag = Annotated[bool, flag("--audit-params", "also record the values of parameters")]
+AuditBytesOption = Annotated[
+    int | None,
+    option("--audit-bytes", "N", "put the audit file aside at this size; 268435456 by default"),
+]
 SettingsOption = Annotated[
     Path | None, option("--settings", "FILE", "a file with `reviews.webhooks`")
 ]
@@ -198,6 +211,10 @@ def serve(
     mcp_adhoc: McpAdhocFlag = False,
     studio: StudioFlag = False,
     mcp_review_write: McpReviewFlag = False,
+    audit: AuditOption = None,
+    audit_required: AuditRequiredFlag = False,
+    audit_params: AuditParamsFlag = False,
+    audit_bytes: AuditBytesOption = None,
     settings: SettingsOption = None,
     log_format: LogFormatOption = "text",
     json: JsonFlag = False,
@@ -302,6 +319,7 @@ def serve(
         mcp_adhoc=mcp_adhoc or flag_of(given, "OMNIGRAPH_MCP_ADHOC"),
         studio=studio or flag_of(given, "OMNIGRAPH_STUDIO"),
         mcp_review_write=mcp_review_write or flag_of(given, "OMNIGRAPH_MCP_REVIEW_WRITE"),
+        audit=_audit(given, audit, audit_required, audit_params, audit_bytes),
         settings=settings or _path_of(given, "OMNIGRAPH_SERVER_SETTINGS"),
         log_format="json" if log_format == "json" else "text",
         environment=given,
@@ -332,6 +350,29 @@ def _store(ctx: typer.Context, cluster: str | None, own: Mapping[str, object]) -
             "graph",
         )
     return storage_target(store).uri
+
+
+def _audit(
+    environment: Mapping[str, str],
+    path: Path | None,
+    required: bool,
+    params: bool,
+    size: int | None,
+) -> AuditSettings | None:
+    """What flags say of an audit, or else variables; raises `UsageError` for flags without one."""
+    from omnigraph.graph.opening import audit_settings
+
+    found = audit_settings(path, environment)
+    if found is None:
+        if required or params or size is not None:
+            raise UsageError("there is no audit file", hint="name it with `--audit FILE`")
+        return None
+    return replace(
+        found,
+        required=required or found.required,
+        params=params or found.params,
+        bytes_max=found.bytes_max if size is None else size,
+    )
 
 
 def _path_of(environment: Mapping[str, str], name: str) -> Path | None:

@@ -11,9 +11,11 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from omnigraph.audit import AuditSettings
 from omnigraph.commit.kernel import Kernel
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.graph import blobs, branches, history, reading, schemas, tables, upkeep, writing
+from omnigraph.graph.accesses import audited
 from omnigraph.graph.opened import Handle, OpenGraph, for_actor
 from omnigraph.graph.reviews import Reviews
 from omnigraph.model.branch_scope import BranchScope, BranchTask
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from omnigraph.graph.computing import Compute
 
 
+@audited
 class Graph(Handle):
     """One open graph. Safe to share between threads.
 
@@ -43,6 +46,8 @@ class Graph(Handle):
         policy: Policy | None = None,
         external_blobs: Iterable[str] = (),
         auto_optimize: bool | int | None = None,
+        audit: AuditSettings | None = None,
+        name: str | None = None,
     ) -> None:
         super().__init__(
             OpenGraph(
@@ -52,6 +57,8 @@ class Graph(Handle):
                 policy=policy,
                 external_blobs=external_blobs,
                 auto_optimize=auto_optimize,
+                audit=audit,
+                name=name,
             )
         )
 

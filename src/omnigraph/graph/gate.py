@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from os import PathLike
-from typing import Protocol
 
+from omnigraph.audit.auditor import Asked, Auditor
 from omnigraph.errors import InputError
 from omnigraph.model.ids import MAIN_BRANCH, check_declared_actor
 from omnigraph.policy import Action, Decision, Identity, Policy
@@ -93,13 +93,6 @@ NOBODY = Access()
 SYSTEM = Access(is_system=True)
 
 
-class Recorder(Protocol):
-    """Keeps every decision before what it allows is done."""
-
-    def decision(self, by: Access, decision: Decision) -> None:
-        """Raises if it has to be kept and cannot be."""
-
-
 class Gate:
     """Refuses what a handle, or the actor of a verb, may not do.
 
@@ -114,14 +107,17 @@ class Gate:
         *,
         read_only: bool,
         bypassed: Callable[[Decision], None] = lambda decision: None,
-        recorder: Recorder | None = None,
+        auditor: Auditor | None = None,
     ) -> None:
-        """``bypassed`` is told, before the write, of one that bypasses requirements."""
+        """``bypassed`` is told, before the write, of one that bypasses requirements.
+
+        ``auditor`` records every decision before what it allows is done.
+        """
         check_graph_policy(policy)
         self._policy = policy
         self._read_only = read_only
         self._bypassed = bypassed
-        self._recorder = recorder
+        self._auditor = auditor
         self._decide = lru_cache(DECISIONS_KEPT_MAX)(self._decided_by_policy)
 
     @cached_property
@@ -364,6 +360,8 @@ class Gate:
         key = (by.identity, question)
         known = None if by.decided is None else by.decided.get(key)
         if known is not None:
+            if self._auditor is not None:
+                self._auditor.seen(_asked(by, known))
             return known
         decision = self._found(by, question)
         self._told(by, decision)
@@ -374,8 +372,8 @@ class Gate:
     def _told(self, by: Access, decision: Decision) -> None:
         if by.told is not None:
             by.told(decision)
-        if self._recorder is not None:
-            self._recorder.decision(by, decision)
+        if self._auditor is not None:
+            self._auditor.decided(_asked(by, decision))
 
     def _found(self, by: Access, question: Question) -> Decision:
         if self._policy is None:
@@ -397,6 +395,19 @@ class Gate:
 
 _FOR_SOMEBODY = "open it for somebody with `graph.acting_as(actor)`"
 _UNNAMED_HINTS = dict.fromkeys((Action.READ, Action.EXPORT, Action.MAINTAIN), _FOR_SOMEBODY)
+
+
+def _asked(by: Access, decision: Decision) -> Asked:
+    return Asked(
+        by.actor,
+        by.request_id,
+        by.address,
+        decision.action.value,
+        decision.branch,
+        decision.target_branch,
+        decision.allowed,
+        decision.matched_rule_id,
+    )
 
 
 def _undecided(by: Access, question: Question) -> Decision:

@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from omnigraph.audit import AuditSettings
+from omnigraph.audit.auditor import Auditor
 from omnigraph.branching.change_pages import Unfinished
 from omnigraph.branching.moments import SchemaHistory
 from omnigraph.branching.revisions import authored_branch, find_commit, resolve
@@ -80,12 +82,17 @@ class OpenGraph:
         policy: Policy | None,
         external_blobs: Iterable[str],
         auto_optimize: bool | int | None,
+        audit: AuditSettings | None = None,
+        name: str | None = None,
     ) -> None:
         self.kernel = kernel
         self.policy = policy
-        self.gate = Gate(policy, read_only=read_only, bypassed=self._record_bypass)
-        self.is_ungated = policy is None
-        """Whether no policy decides about it."""
+        self.auditor = None if audit is None else Auditor(audit, name or kernel.root.uri)
+        self.gate = Gate(
+            policy, read_only=read_only, bypassed=self._record_bypass, auditor=self.auditor
+        )
+        self.is_ungated = policy is None and audit is None
+        """Whether no policy decides about it, and nobody records what is done."""
         self.path = WritePath(kernel)
         self.limits = WriteLimits.from_environment(os.environ)
         self.external = ExternalBlobs.below(external_blobs, self.limits.bytes_max)

@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from omnigraph.audit.log import AUDIT_BYTES, AuditSettings
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE
 from omnigraph.commit.opening import initialize, open_for_reading, open_for_writing
+from omnigraph.effects.environment import positive_number
 from omnigraph.effects.objects import open_store
 from omnigraph.effects.uri import Root
 from omnigraph.embedding.config import EmbeddingConfig
@@ -27,6 +29,11 @@ from omnigraph.syntax.tokens import SCHEMA_SUFFIX, Source
 from omnigraph.upkeep.stats import unopened
 
 OpenMode = Literal["read_write", "read_only"]
+
+AUDIT_VARIABLE = "OMNIGRAPH_AUDIT"
+AUDIT_REQUIRED_VARIABLE = "OMNIGRAPH_AUDIT_REQUIRED"
+AUDIT_PARAMS_VARIABLE = "OMNIGRAPH_AUDIT_PARAMS"
+AUDIT_BYTES_VARIABLE = "OMNIGRAPH_AUDIT_BYTES"
 
 
 def init(
@@ -54,7 +61,8 @@ def init(
         schema = Path(schema)
     compiled = compile_schema(schema, domain=kernel.ids.ulid())
     initialize(kernel, compiled, actor_id=actor, force=force)
-    return Graph(kernel, policy=policy, external_blobs=external_blobs)
+    settings = audit_settings(None, os.environ)
+    return Graph(kernel, policy=policy, external_blobs=external_blobs, audit=settings)
 
 
 def open_graph(
@@ -67,6 +75,8 @@ def open_graph(
     external_blobs: Iterable[str] = (),
     auto_optimize: bool | int | None = None,
     heal: bool = False,
+    audit: str | os.PathLike[str] | AuditSettings | None = None,
+    name: str | None = None,
 ) -> Graph:
     """Open the graph at ``uri``.
 
@@ -88,9 +98,14 @@ def open_graph(
     blocked by an interrupted operation recovers it first, instead of raising `RecoveryRequired`,
     and so does a thread of the handle. `Graph.blocked_branches` tells what it cannot recover.
 
+    ``audit`` is a file that gets a line for every decision and every access to data, or
+    `AuditSettings` that say more; without it the variable `OMNIGRAPH_AUDIT` does, and by default
+    there is none. ``name`` is what lines call the graph, its place by default.
+
     Raises `NotFound` when there is no graph.
     """
     check_graph_policy(policy)
+    settings = audit_settings(audit, os.environ)
     heals = heal and mode != "read_only"
     kernel = Kernel.of(_graph_root(uri), serve_older=mode == "read_only", heals=heals)
     if mode == "read_only":
@@ -104,10 +119,29 @@ def open_graph(
         policy=policy,
         external_blobs=external_blobs,
         auto_optimize=auto_optimize,
+        audit=settings,
+        name=name,
     )
     if policy is not None and policy.has_views:
         policy.check_names(graph._opened.accepted().catalog)
     return graph
+
+
+def audit_settings(
+    given: str | os.PathLike[str] | AuditSettings | None, environment: Mapping[str, str]
+) -> AuditSettings | None:
+    """Where an audit is written: as given, or else as variables say; None for nowhere."""
+    if isinstance(given, AuditSettings):
+        return given
+    path = os.fspath(given) if given is not None else environment.get(AUDIT_VARIABLE, "").strip()
+    if not path:
+        return None
+    required, params = (
+        environment.get(name, "").strip().lower() not in ("", "0", "false")
+        for name in (AUDIT_REQUIRED_VARIABLE, AUDIT_PARAMS_VARIABLE)
+    )
+    size = positive_number(AUDIT_BYTES_VARIABLE, AUDIT_BYTES, strict=True)
+    return AuditSettings(Path(path).absolute(), required, params, size)
 
 
 def _graph_root(uri: str | os.PathLike[str]) -> Root:

@@ -20,6 +20,7 @@ from omnigraph.errors import (
     NotFound,
     WrongVerb,
 )
+from omnigraph.graph.accesses import note_plan
 from omnigraph.graph.gate import Access
 from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.model.editing import Language, LanguageAnswer
@@ -363,6 +364,8 @@ class QueryRun:
     def _bound(self, catalog: Catalog) -> tuple[ReadPlan, Mapping[str, Any]]:
         """The plan and its parameters; raises what is wrong with them before any row is read."""
         plan = self.opened.compiled(self.source, self.name, catalog)
+        if self.opened.auditor is not None:
+            note_plan(plan, self.source)
         if not isinstance(plan, ReadPlan):
             raise WrongVerb(
                 f"query '{plan.name}' writes", hint="run it with `mutate` instead of `query`"

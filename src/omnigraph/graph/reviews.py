@@ -22,6 +22,7 @@ from omnigraph.errors import (
     QueryCancelled,
     ReviewBlocked,
 )
+from omnigraph.graph.accesses import audited
 from omnigraph.graph.gate import Access
 from omnigraph.graph.history import compared, compared_page
 from omnigraph.graph.opened import CompareEngine, Handle
@@ -71,6 +72,7 @@ OUTCOMES: Mapping[ReviewVerdict, ReviewOutcome] = {
 }
 
 
+@audited
 class Reviews:
     """The change requests of a graph. A request is named by its id, or the beginning of one.
 

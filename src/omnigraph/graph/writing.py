@@ -15,6 +15,7 @@ from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.embedding.config import BulkLimits, EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, OmnigraphError, WrongVerb
+from omnigraph.graph.accesses import note_plan
 from omnigraph.graph.gate import Access
 from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.loading.load import load_with_engine
@@ -352,6 +353,8 @@ def _compiled_mutation(
 ) -> MutationPlan:
     """The plan of a write query; raises `WrongVerb` for one that only reads."""
     plan = opened.compiled(source, name, catalog)
+    if opened.auditor is not None:
+        note_plan(plan, source)
     if not isinstance(plan, MutationPlan):
         raise WrongVerb(
             f"query '{plan.name}' only reads", hint="run it with `query` instead of `mutate`"

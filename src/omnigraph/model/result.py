@@ -225,6 +225,12 @@ class Result:
         """How many rows there are."""
         return self._columns.row_count
 
+    @property
+    def known_row_count(self) -> int | None:
+        """How many rows there are; None as long as they are not computed."""
+        rows = self._rows
+        return rows.row_count if isinstance(rows, ResultColumns) else None
+
     def __len__(self) -> int:
         return self.row_count
 

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from omnigraph.access.identity import Identities
+from omnigraph.audit.auditor import Asked, Auditor
 from omnigraph.errors import (
     Busy,
     Conflict,
@@ -68,6 +69,8 @@ class Services:
     metrics: Metrics
     events: EventLog
     identities: Identities
+    audit: Auditor | None = None
+    """Of the server itself, for what no graph decides."""
     reviews_touched: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when something was said about a change request: `ReviewWatch` looks at them."""
 
@@ -469,6 +472,20 @@ class Call:
         """Raise `PolicyDenied` unless the caller may list the graphs of the server."""
         decision = self.generation.gate.graph_list(self.access.identity)
         self._log_decision(decision)
+        auditor = self.services.audit
+        if auditor is not None:
+            auditor.decided(
+                Asked(
+                    self.actor,
+                    self.request_id,
+                    self.address,
+                    decision.action.value,
+                    None,
+                    None,
+                    decision.allowed,
+                    decision.matched_rule_id,
+                )
+            )
         decision.require()
 
     # --- the engine -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from omnigraph.access.identity import JwtSettings
+from omnigraph.audit.log import AuditSettings
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError
 from omnigraph.server.auth import OwnerSession
@@ -106,6 +107,8 @@ class ServerConfig:
     """The one session of a server that is nobody else's; tokens and policies are then not read."""
     mcp_review_write: bool = False
     """Whether tools may approve and merge change requests."""
+    audit: AuditSettings | None = None
+    """Where every decision and access is recorded, if anywhere."""
     settings: Path | None = None
     """A file with `reviews.webhooks`, who is told about change requests."""
     log_format: LogFormat = "text"

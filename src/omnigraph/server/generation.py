@@ -336,6 +336,8 @@ def _serve(config: ServerConfig, spec: GraphSpec, known: Served | None) -> Serve
                 spec.uri,
                 policy=policy,
                 embedding=spec.embedding,
+                audit=config.audit,
+                name=spec.graph_id,
                 external_blobs=spec.external_blobs,
                 # A long-running process keeps its graphs compact, unless the environment decides.
                 heal=True,

@@ -20,6 +20,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from omnigraph.access.identity import Identities
+from omnigraph.audit.auditor import Auditor
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.server.admission import Admission, QueryLimits, StreamBudget
 from omnigraph.server.app import App
@@ -96,6 +97,7 @@ class RunningServer:
             Metrics(),
             events or EventLog(),
             identities,
+            None if config.audit is None else Auditor(config.audit, "server"),
         )
         self.app = App(self.services, generation)
         self.webhooks = Webhooks(receivers, self.services.metrics)
@@ -242,6 +244,9 @@ class RunningServer:
         services, app = self.services, self.app
         watch = services.metrics.watch
         watch("connections", "Connections open", self._connections)
+        if (audit := services.audit) is not None:
+            lost = "Lines of the audit that could not be written"
+            watch("audit_lines_lost", lost, lambda: audit.log.lost)
         watch("reads_waiting", "Reads that wait for a thread", lambda: services.pool.reads_waiting)
         watch("query_bytes", "Memory of queries", lambda: services.queries.memory.used)
         watch("writes_in_flight", "Writes under way", lambda: services.admission.inflight)

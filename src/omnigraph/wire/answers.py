@@ -40,6 +40,17 @@ class ServedBlock(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
+class AuditState(JsonObject):
+    """Whether every decision and access is being recorded."""
+
+    problem: str | None
+    """Why lines cannot be written now."""
+    lines_lost: int
+    required: bool
+    """Whether requests are refused as long as lines cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ready(JsonObject):
     """Whether the process takes work, and how many graphs it serves.
 
@@ -54,6 +65,8 @@ class Ready(JsonObject):
     """Those that the caller may read; without a valid token there are only their number."""
     quarantined: tuple[str, ...]
     """Graphs that could not be opened, and are tried again; for callers who may list graphs."""
+    audit: Annotated[AuditState | None, OPTIONAL] = None
+    """How the audit is; left out if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

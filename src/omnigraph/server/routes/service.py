@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omnigraph import __version__
+from omnigraph.audit.log import AuditLog
 from omnigraph.errors import Denied, TooManyRequests, Unauthenticated
 from omnigraph.graph.gate import Question
 from omnigraph.graph.opened import gate_of
@@ -24,7 +25,15 @@ from omnigraph.server.generation import Served
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.responses import error_response, json_response
 from omnigraph.wire import operations
-from omnigraph.wire.answers import GraphList, Health, Ready, ServedBlock, ServedGraph, Session
+from omnigraph.wire.answers import (
+    AuditState,
+    GraphList,
+    Health,
+    Ready,
+    ServedBlock,
+    ServedGraph,
+    Session,
+)
 from omnigraph.wire.openapi import openapi
 from omnigraph.wire.operations import Operation
 from omnigraph.wire.requests import JSON, SessionRequest
@@ -37,7 +46,7 @@ async def health(call: Call) -> Response:
 
 async def ready(call: Call) -> Response:
     """Whether the process takes work."""
-    generation = call.generation
+    generation, audit = call.generation, call.services.audit
     blocked = [
         (served, found)
         for _, served in sorted(generation.graphs.items())
@@ -51,17 +60,24 @@ async def ready(call: Call) -> Response:
     shown = [each for each in blocked if is_known and _may_read(call, *each)]
     is_open = generation.state is RuntimeState.OPEN
     may_list = is_open or (is_known and call.may_list_graphs())
+    is_degraded = blocked or (audit is not None and audit.log.problem is not None)
     found = Ready(
-        "draining" if call.is_draining else "degraded" if blocked else "ready",
+        "draining" if call.is_draining else "degraded" if is_degraded else "ready",
         len(generation.graphs),
         len(generation.quarantined),
         len(blocked),
         tuple(_block(*each) for each in shown),
         tuple(sorted(generation.quarantined)) if may_list else (),
+        None if audit is None else _audit_state(audit.log),
     )
     # A blocked branch does not make the process unready: other processes would be blocked, too, and
     # reads and other branches are served.
-    return json_response(found, 503 if call.is_draining else 200)
+    is_stopped = audit is not None and audit.log.settings.required and audit.log.problem is not None
+    return json_response(found, 503 if call.is_draining or is_stopped else 200)
+
+
+def _audit_state(log: AuditLog) -> AuditState:
+    return AuditState(log.problem, log.lost, log.settings.required)
 
 
 def _may_read(call: Call, served: Served, found: BlockedBranch) -> bool:

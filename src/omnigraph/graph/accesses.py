@@ -65,8 +65,9 @@ def _recorded(verb: Callable[..., Any], name: str | None = None) -> Callable[...
 
     @wraps(verb)
     def run(self: Any, *args: Any, **options: Any) -> Any:
-        auditor = _handle(self)._opened.auditor
-        if auditor is None:
+        handle = _handle(self)
+        auditor = handle._opened.auditor
+        if auditor is None or handle._access.is_system:
             return verb(self, *args, **options)
         line, outer = auditor.begin(called)
         for place, parameter in places:

@@ -372,7 +372,7 @@ class Gate:
     def _told(self, by: Access, decision: Decision) -> None:
         if by.told is not None:
             by.told(decision)
-        if self._auditor is not None:
+        if self._auditor is not None and not by.is_system:
             self._auditor.decided(_asked(by, decision))
 
     def _found(self, by: Access, question: Question) -> Decision:

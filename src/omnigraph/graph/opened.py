@@ -530,7 +530,11 @@ class Handle:
     def _read_known_commit(self, verb: str, revision: str, branch: str | None = None) -> str:
         """The id of a commit that may be read; any other is like one that is not there."""
         gate, by = self._opened.gate, self._access
-        wanted = self._commit_of(revision, branch)
+        try:
+            wanted = self._commit_of(revision, branch)
+        except NotFound:
+            gate.may_read(by, branch or self._default_branch)  # told, whatever it says
+            raise
         if not gate.decides_reads(by):
             gate.read(verb, by, branch)
             return wanted

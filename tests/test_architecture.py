@@ -92,6 +92,7 @@ CONFINED: dict[str, str] = {
     "typer": "cli",
     "click": "cli",
     "rich": "cli",
+    "prompt_toolkit": "cli",
 }
 """Library → the only rooms that know it."""
 

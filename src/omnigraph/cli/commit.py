@@ -128,7 +128,7 @@ def list_(
     output = output_of(ctx)
     if entity is None:
         commits = graph.list_commits(branch, actor=actor)
-        output.show({"commits": commits}, _list_lines(commits), json=json)
+        output.show({"commits": commits}, commit_lines(commits), json=json)
         return
     history = graph.entity_history(*_entity_parts(entity), branch=branch)
     versions = [each for each in history if actor in (None, each.cause.actor_id)]
@@ -208,7 +208,8 @@ def changes(
         show_commit_pages(output, followed(page, page()), as_json=json)
 
 
-def _list_lines(commits: list[CommitInfo]) -> Iterator[Line]:
+def commit_lines(commits: list[CommitInfo]) -> Iterator[Line]:
+    """A row for each commit."""
     headers = ["commit", "kind", "branch", "actor", "time (UTC)", "nodes", "edges"]
     has_words = any(found.message for found in commits)
     rows = [

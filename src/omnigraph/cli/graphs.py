@@ -102,10 +102,11 @@ def snapshot(
     omnigraph snapshot --store team.omni --branch review --json
     """
     summary = graph_to_read(ctx).snapshot(branch)
-    output_of(ctx).show(summary, _snapshot_lines(summary), json=json)
+    output_of(ctx).show(summary, snapshot_lines(summary), json=json)
 
 
-def _snapshot_lines(summary: SnapshotSummary) -> Iterator[Line]:
+def snapshot_lines(summary: SnapshotSummary) -> Iterator[Line]:
+    """A row for each type, their sum, and the commit."""
     rows = [
         (f"{each.entity_kind} {each.type_name}", each.entity_count, each.published_dataset_version)
         for each in summary.datasets

@@ -38,6 +38,7 @@ from omnigraph.cli import (
     schema,
     serve,
     settings,
+    shell,
     upkeep,
 )
 from omnigraph.cli.failures import ExitCode, UsageError, report
@@ -287,6 +288,7 @@ def version(ctx: typer.Context, json: JsonFlag = False) -> None:
 
 COMMANDS = (
     query.COMMANDS,
+    shell.COMMANDS,
     load.COMMANDS,
     compute.COMMANDS,
     embed.COMMANDS,

@@ -305,14 +305,18 @@ class OperatorConfig:
         raise InputError(f"`{'.'.join(path)}` in {self.path} is not a text")
 
 
+def home_of(environment: Mapping[str, str]) -> Path:
+    """The folder of this user's settings."""
+    return Path(environment.get(HOME_VARIABLE) or "~/.omnigraph").expanduser()
+
+
 def read_config(environment: Mapping[str, str], warn: Callable[[str], None]) -> OperatorConfig:
     """The settings of this user; none if there is no file.
 
     Raises `InputError` for a file that cannot be read or understood. Keys that mean nothing are
     ignored with a warning, so that a newer file does not break an older program.
     """
-    home = Path(environment.get(HOME_VARIABLE) or "~/.omnigraph").expanduser()
-    path = home / "config.yaml"
+    path = home_of(environment) / "config.yaml"
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

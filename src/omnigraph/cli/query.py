@@ -136,7 +136,7 @@ def query(
     values = parameters_of(params, params_file)
     place = read_place(branch, snapshot)
     shown_as = _format(ctx, format, json=json)
-    layout = _table_layout(ctx) if shown_as == "table" else None
+    layout = table_layout(ctx) if shown_as == "table" else None
     if explain and source is None:
         raise UsageError(
             "`--explain` needs the text of the query",
@@ -169,7 +169,8 @@ def _format(ctx: typer.Context, given: str | None, *, json: bool) -> str:
     return config_of(ctx).output_format(profile) or "table"
 
 
-def _table_layout(ctx: typer.Context) -> TextTable:
+def table_layout(ctx: typer.Context) -> TextTable:
+    """How wide columns are, from the configuration."""
     config = config_of(ctx)
     width = config.table_max_column_width or TABLE_WIDTH_MAX
     return TextTable(width, "wrap" if config.table_cell_layout == "wrap" else "truncate")
@@ -336,10 +337,11 @@ def mutate(
         receipt = graph.mutate(
             source, values, name=name, branch=branch, expected_head=if_commit, message=message
         )
-    output_of(ctx).show(receipt, _receipt_lines(receipt), json=json)
+    output_of(ctx).show(receipt, mutation_lines(receipt), json=json)
 
 
-def _receipt_lines(receipt: MutationReceipt) -> Iterator[Line]:
+def mutation_lines(receipt: MutationReceipt) -> Iterator[Line]:
+    """What a mutation changed, and its commit."""
     if receipt.commit is None:
         yield (f"{receipt.query_name} changed nothing on {receipt.branch}",)
         return

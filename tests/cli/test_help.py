@@ -160,7 +160,7 @@ def test_every_command_declares_its_capability():
     cluster.append("force-unlock")
     direct += [f"backup {verb}" for verb in ("create", "verify", "restore", "list", "prune")]
     assert commands() == [
-        *("query", "mutate", "load", *reads, *branches, *reviews, *blobs, *history),
+        *("query", "mutate", "shell", "load", *reads, *branches, *reviews, *blobs, *history),
         *("schema apply", "schema rebase", "schema show"),
         "graphs list",
         *direct,

@@ -236,7 +236,7 @@ def test_a_frame_that_cannot_be_made_says_why_at_once(full, spark):
 
 
 def test_what_is_wrong_with_a_frame_is_told_before_spark_is_started(graph, monkeypatch):
-    monkeypatch.setattr("omnigraph.pipeline.frames.lasting_session", None)
+    monkeypatch.setattr("omnigraph.pipeline.spark.session.lasting_session", None)
     with pytest.raises(InputError, match="agee"):
         graph.frame("Person", columns=["agee"])
     with pytest.raises(InputError, match="filter"):

@@ -411,7 +411,7 @@ def alias(
     if format is None and not json and found.format is not None:
         format = found.format
     shown_as = _format(ctx, format, json=json)
-    layout = _table_layout(ctx) if shown_as == "table" else None
+    layout = table_layout(ctx) if shown_as == "table" else None
     origin = f"alias `{alias}`"
     graph = connected(ctx, server_target(ctx, found.server, found.graph, origin))
     result = graph.invoke(found.query, values_of, expect_mutation=False)

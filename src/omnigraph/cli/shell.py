@@ -66,7 +66,7 @@ def shell(
 
     omnigraph shell --store team.omni
     omnigraph shell --server http://localhost:8080 --graph team --branch review
-    echo 'match { $p: Person } return { count($p) as people }' | omnigraph shell --store team.omni
+    omnigraph shell --store team.omni < inputs.gq
     """
     output = output_of(ctx)
     graph = graph_to_read(ctx) if read_only else graph_to_write(ctx, "shell")
@@ -74,7 +74,7 @@ def shell(
         graph,
         output,
         branch=branch,
-        format=config_of(ctx).output_format or "table",
+        format=config_of(ctx).output_format() or "table",
         layout=table_layout(ctx),
         is_read_only=read_only,
     )

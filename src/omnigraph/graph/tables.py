@@ -113,7 +113,7 @@ def frame(
     keeps its snapshot while others write. It is made in ``spark`` or the active session;
     if there is none, one is started, which stays until the process ends.
     """
-    from omnigraph.pipeline.frames import frame_of
+    from omnigraph.pipeline.data_source import frame_of
 
     target = self._read_target("frame", None if snapshot is not None else branch, snapshot)
     return frame_of(

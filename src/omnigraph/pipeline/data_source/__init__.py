@@ -22,7 +22,7 @@ def frame_of(
     snapshot: str | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
-    """The rows of a type as a frame, by arguments instead of options; ``columns`` and ``where`` are pushed to storage.
+    """The rows of a type as a frame, by arguments; ``columns`` and ``where`` are pushed to storage.
 
     Raises `InputError` for an unknown type or column, before a session is started.
     """

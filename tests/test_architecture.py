@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, str] = {
     "embedding": "errors model",
     "strict_yaml": "errors syntax",
     "access": "errors model",
-    "audit": "errors effects",
+    "audit": "errors model effects",
     "policy": "errors model syntax strict_yaml schema query views",
     "pipeline.spark": "errors model effects",
     "loading": "errors model effects schema query storage commit pipeline.spark",

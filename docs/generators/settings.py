@@ -12,6 +12,7 @@ from deploy import entrypoint
 from docs.generators.text import cell
 from omnigraph import errors
 from omnigraph.access import identity
+from omnigraph.audit.log import AUDIT_BYTES
 from omnigraph.branching import spill
 from omnigraph.cli import addressing, login, operator_config
 from omnigraph.commit import leases, plan
@@ -339,6 +340,17 @@ SECTIONS = (
                 identity.ACTOR_CLAIM_VARIABLE,
                 "the claim that names the actor",
                 f"`{identity.DEFAULT_ACTOR_CLAIM}`",
+            ),
+            Setting(
+                "OMNIGRAPH_AUDIT",
+                "a file that gets a line for every decision and every access, of commands too",
+            ),
+            Setting("OMNIGRAPH_AUDIT_REQUIRED", "refuse what cannot be recorded"),
+            Setting("OMNIGRAPH_AUDIT_PARAMS", "also record the values of parameters"),
+            Setting(
+                "OMNIGRAPH_AUDIT_BYTES",
+                "the size at which the file of the audit is put aside",
+                str(AUDIT_BYTES),
             ),
             Setting(
                 "OMNIGRAPH_REVOCATIONS",

@@ -168,4 +168,5 @@ def test_every_command_declares_its_capability():
         *(f"cluster {verb}" for verb in cluster),
         *("alias", "use", "login", "logout", "version"),
         *("profile list", "profile show", "config path", "config show"),
+        *("audit show", "audit load"),
     ]

@@ -14,8 +14,8 @@ import omnigraph as og
 from omnigraph.audit import AuditSettings
 from omnigraph.errors import NotFound, OmnigraphError, PolicyDenied
 from omnigraph.graph import Graph, open_graph
-from omnigraph.graph.accesses import NO_ACCESS
 from omnigraph.graph.computing import Compute
+from omnigraph.graph.opened import NO_ACCESS
 from omnigraph.graph.reviews import Reviews
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.policy import load_policy

@@ -16,7 +16,6 @@ import typer.main
 
 from omnigraph import __version__
 from omnigraph.cli import (
-    audit,
     blob,
     branch,
     changes,
@@ -318,7 +317,7 @@ COMMANDS = (
     cluster.COMMANDS,
     settings.PROFILES,
     settings.CONFIG,
-    audit.COMMANDS,
+    policy.AUDIT,
 )
 """All commands, in the order help lists them within each capability."""
 

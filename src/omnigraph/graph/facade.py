@@ -15,8 +15,7 @@ from omnigraph.audit import AuditSettings
 from omnigraph.commit.kernel import Kernel
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.graph import blobs, branches, history, reading, schemas, tables, upkeep, writing
-from omnigraph.graph.accesses import audited
-from omnigraph.graph.opened import Handle, OpenGraph, for_actor
+from omnigraph.graph.opened import Handle, OpenGraph, audited, for_actor
 from omnigraph.graph.reviews import Reviews
 from omnigraph.model.branch_scope import BranchScope, BranchTask
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity

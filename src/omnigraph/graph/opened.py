@@ -7,19 +7,21 @@ state they pin, compiled plans by the catalog. None of them can be stale without
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from omnigraph.audit import AuditSettings
-from omnigraph.audit.auditor import Auditor
+from omnigraph.audit.auditor import AccessLine, Auditor
+from omnigraph.audit.describing import describe, names_in
 from omnigraph.branching.change_pages import Unfinished
 from omnigraph.branching.moments import SchemaHistory
 from omnigraph.branching.revisions import authored_branch, find_commit, resolve
@@ -622,3 +624,82 @@ def engine_name(given: str | None, spark: SparkOptions) -> str:
             hint=did_you_mean(wanted, ENGINES) or f"leave `engine` out, or {ENGINES[0]}",
         )
     return wanted
+
+
+# --- every verb is an access ------------------------------------------------------------------------
+#
+# Verbs are wrapped where their class is made, so a new one is recorded without being told so.
+
+NO_ACCESS: Mapping[str, str] = {
+    "acting_as": "gives a handle",
+    "auto_optimize": "says what this process did",
+    "blocked_branches": "says what this process saw",
+    "branch": "gives a handle, whose verbs are accesses",
+    "check_head": "a server runs its own checks",
+    "close": "ends what runs in the background",
+    "compute": "gives verbs that are accesses",
+    "follow": "a server looks after its own checks",
+    "on_branch": "gives a handle",
+    "reviews": "gives verbs that are accesses",
+    "uri": "says what was opened",
+}
+"""Public names that touch no data of a graph, with the reason."""
+
+_TYPE_ARGUMENTS = ("type", "types", "type_name", "type_key")
+Recorded = TypeVar("Recorded", bound=type)
+
+
+def audited(cls: Recorded) -> Recorded:
+    """Record the verbs of a class: `Graph`, or what its properties give."""
+    for name, found in list(vars(cls).items()):
+        if name.startswith("_") or name in NO_ACCESS:
+            continue
+        if isinstance(found, property) and found.fget is not None:
+            setattr(cls, name, property(_recorded(found.fget), doc=found.__doc__))
+        elif inspect.isfunction(found):
+            setattr(cls, name, _recorded(found, name))
+    return cls
+
+
+def _recorded(verb: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+    called = name or verb.__name__
+    places = [
+        (place, parameter)
+        for place, parameter in enumerate(inspect.signature(verb).parameters)
+        if parameter in _TYPE_ARGUMENTS
+    ]
+    takes_params = "params" in inspect.signature(verb).parameters
+
+    @wraps(verb)
+    def run(self: Any, *args: Any, **options: Any) -> Any:
+        handle = _handle_of(self)
+        auditor = handle._opened.auditor
+        if auditor is None or handle._access.is_system:
+            return verb(self, *args, **options)
+        line, outer = auditor.begin(called)
+        for place, parameter in places:
+            given = args[place - 1] if place - 1 < len(args) else options.get(parameter)
+            line.types.update(names_in(given))
+        if takes_params and auditor.keeps_params:
+            line.params = args[1] if len(args) > 1 else options.get("params")
+        return _ended(auditor, line, outer, lambda: verb(self, *args, **options))
+
+    return run
+
+
+def _ended(
+    auditor: Auditor, line: AccessLine, outer: AccessLine | None, run: Callable[[], Any]
+) -> Any:
+    try:
+        found = run()
+        describe(line, found)
+    except BaseException as failure:
+        auditor.end(line, outer, failure)
+        raise
+    auditor.end(line, outer, None)
+    return found
+
+
+def _handle_of(self: Any) -> Handle:
+    found: Handle = getattr(self, "_handle", None) or getattr(self, "_graph", None) or self
+    return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from omnigraph.audit.describing import note_plan
 from omnigraph.branching.export import export_blocks, export_tables
 from omnigraph.commit.schema.change import types_at
 from omnigraph.effects.clock import monotonic_seconds
@@ -20,7 +21,6 @@ from omnigraph.errors import (
     NotFound,
     WrongVerb,
 )
-from omnigraph.graph.accesses import note_plan
 from omnigraph.graph.gate import Access
 from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.model.editing import Language, LanguageAnswer

@@ -22,10 +22,9 @@ from omnigraph.errors import (
     QueryCancelled,
     ReviewBlocked,
 )
-from omnigraph.graph.accesses import audited
 from omnigraph.graph.gate import Access
 from omnigraph.graph.history import compared, compared_page
-from omnigraph.graph.opened import CompareEngine, Handle
+from omnigraph.graph.opened import CompareEngine, Handle, audited
 from omnigraph.graph.reading import describe_queries, query, query_files
 from omnigraph.model.changes import ChangeFilter, PageLimits
 from omnigraph.model.diffs import DiffPage

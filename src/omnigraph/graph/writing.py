@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from omnigraph.audit.describing import note_plan
 from omnigraph.branching.branches import create_branch, delete_branch, list_branches
 from omnigraph.commit.mutate import mutate as run_mutation
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.embedding.config import BulkLimits, EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, OmnigraphError, WrongVerb
-from omnigraph.graph.accesses import note_plan
 from omnigraph.graph.gate import Access
 from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.loading.load import load_with_engine

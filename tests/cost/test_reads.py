@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from omnigraph.engines.local import tables
 from omnigraph.graph import Graph, open_graph
+from omnigraph.storage import saved_adjacency
+from omnigraph.storage.layout import ADJACENCY
 from tests.cost.costs import Cost, cost_of, insert
 
 
@@ -67,3 +72,33 @@ def test_a_whole_commit_id_costs_no_more_than_the_head_and_a_name_one_look_more(
     assert cost_of(graph, lambda: graph.show_commit(commit_id)).requests == 1
     for named in ("main~1", "v1", "HEAD~1"):
         assert read(named).shape == {"latest_version __manifest": 2}, named
+
+
+def test_saved_adjacency_costs_a_look_and_what_is_read_of_it(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(saved_adjacency, "EDGES_MIN", 1)
+    monkeypatch.setattr(tables, "EDGES_ALWAYS_SORTED", 0)
+    for name in ("one", "two"):
+        insert(graph, name)
+    graph.mutate('query q() { insert Knows { from: "one", to: "two", since: date("2020-01-01") } }')
+    count = "query q() { match { $a knows $b  $b knows $c } return { count(*) as n } }"
+    latest = "query q() { match { $a $e:knows $b } return { $a.name, max($e.since) as s } }"
+
+    def of_adjacency(text: str) -> list[str]:
+        fresh = open_graph(graph.uri)
+        events = cost_of(fresh, lambda: fresh.query(text)).events
+        return [event.target for event in events if event.target.startswith(ADJACENCY)]
+
+    assert len(of_adjacency(latest)) == 1  # nothing is saved
+    saving = cost_of(graph, graph.optimize)
+    again = cost_of(graph, graph.optimize)
+    # The state, then where the edges of each node begin, where they lead to, and their order.
+    assert len(of_adjacency(latest)) == 1 + 3
+    assert len(of_adjacency(count)) in (1 + 2, 2 * (1 + 2))  # in one direction, or both
+    written = [event for event in saving.events if event.target.startswith(ADJACENCY)]
+    assert sum(event.verb.startswith("write") for event in written) == 10, saving.table()
+    assert not any(
+        event.verb.startswith("write") and event.target.startswith(ADJACENCY)
+        for event in again.events
+    ), again.table()

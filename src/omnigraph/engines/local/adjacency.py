@@ -37,6 +37,9 @@ _FEW_PAIRS = 65_536
 _HASHED_SHARE = 4
 """More pairs than these, and than this share of the edges, are not searched for one by one."""
 
+_DEGREES_SHARE = 8
+"""For this share of the nodes, the degrees of all are kept."""
+
 _HASH_SLOTS = 4
 """At least so many slots of a table of hashes for each edge: a byte each, while it is used."""
 
@@ -126,7 +129,23 @@ class Adjacency:
 
     def degrees(self, slots: Slots) -> Counts:
         """How many neighbours each slot has, parallel ones included."""
-        return self._ranges(slots)[1]
+        nodes = len(self.pointers) - 1
+        if not len(slots) or int(slots.max()) >= nodes:
+            return self._ranges(slots)[1]
+        if _is_run(slots):
+            return self._degrees()[int(slots[0]) : int(slots[-1]) + 1]
+        if len(slots) * _DEGREES_SHARE < nodes and "degrees" not in self._made:
+            return self._ranges(slots)[1]
+        return self._degrees().take(slots)
+
+    def _degrees(self) -> Counts:
+        """How many neighbours every slot has."""
+        known = self._made.get("degrees")
+        if known is None:
+            known = np.diff(self.pointers)
+            known.setflags(write=False)
+            self._made["degrees"] = known
+        return known
 
     @property
     def is_functional(self) -> bool:

@@ -480,6 +480,8 @@ def _added_floats(
 
 def _counted(group: Groups, times: Times | None, count: int) -> npt.NDArray[np.int64]:
     """How many solutions are in each group."""
+    if count == 1 and times is not None and float(times.sum(dtype=np.float64)) < _EXACT_FLOATS:
+        return np.array([times.sum(dtype=np.int64)])
     found = np.bincount(group, times, count)
     if times is None or not len(found):
         return found.astype(np.int64, copy=False)

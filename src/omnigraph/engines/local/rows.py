@@ -328,6 +328,8 @@ class RowView:
         self._live: Mask | None = None
         self._used_at = 0
         self._reads: Counter[Hashable] = Counter()
+        self.unusable: set[str] = set()
+        """Where something is saved for this table that this version cannot use."""
 
     @property
     def columns(self) -> str:

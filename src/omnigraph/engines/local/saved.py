@@ -104,7 +104,8 @@ class SavedColumns:
             (content,) = self.files.arrays([name])
             return decode_column(content, type, self.state.live)
         except UnusableAdjacency as error:
-            _report(self.files, error, self.counts)
+            _report(self.files, error)
+            self.counts.add("damaged")
             return None
 
 
@@ -125,21 +126,36 @@ class SavedEdges:
         from a node to itself. Where nothing can be used, nothing is kept.
         """
         files = self.open()
+        if files.folder in view.unusable:
+            return
+        outcome = self._restore(files, view, direction, key, loops=loops, ordered=ordered)
+        self.counts.add(outcome)
+        if outcome != "used":
+            view.unusable.add(files.folder)
+
+    def _restore(
+        self,
+        files: AdjacencyFiles,
+        view: RowView,
+        direction: Way,
+        key: tuple[Any, ...],
+        *,
+        loops: bool,
+        ordered: bool,
+    ) -> Outcome:
         try:
             state = files.state()
             if state is None:
-                self.counts.add("none")
-                return
+                return "none"
             taken = self._taken(files, state, view, direction)
             if taken is None:
-                self.counts.add("stale")
-                return
+                return "stale"
             taken = replace(taken, has_loops=taken.has_loops and loops)
             known = taken.view.made.get(key) if taken.are_numbers else None
             made = _read(files, taken, known, ordered=ordered or not taken.are_numbers)
         except UnusableAdjacency as error:
-            _report(files, error, self.counts)
-            return
+            _report(files, error)
+            return "damaged"
         adjacency = made if isinstance(made, Adjacency) else made.adjacency
         assert isinstance(adjacency, Adjacency)
         taken.view.keep(key, lambda: adjacency)
@@ -147,7 +163,7 @@ class SavedEdges:
             columns = SavedColumns(files, state, state.sides[direction], self.counts)
             order = replace(made, saved=columns) if taken.are_numbers else made
             taken.view.keep(("order", *key), lambda: order)
-        self.counts.add("used")
+        return "used"
 
     def _taken(
         self, files: AdjacencyFiles, state: SavedState, view: RowView, direction: Way
@@ -242,13 +258,12 @@ def changes(view: RowView, earlier: RowView) -> int:
     return len(added) + len(removed)
 
 
-def _report(files: AdjacencyFiles, error: Exception, counts: SavedCounts) -> None:
+def _report(files: AdjacencyFiles, error: Exception) -> None:
     LOGGER.warning(
         "saved adjacency is not used: %s; `omnigraph optimize` writes it anew (%s)",
         error,
         files.folder,
     )
-    counts.add("damaged")
 
 
 # --- saving --------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from omnigraph.engines.local.node_numbers import (
     added_along,
     product_of,
     require_countable,
+    total_along,
 )
 from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.engines.local.order import expected_rows
@@ -404,6 +405,16 @@ class _TreeCount:
         counts = adjacency.degrees(slots)
         if carried is None and self._is_simple(hop):
             return counts
+        edges, domain, values = self._ahead(child, slots, carried)
+        return added_along(adjacency, slots, domain, values, carried=carried, edges=edges)
+
+    def _ahead(
+        self, child: str, slots: Slots, carried: CarriedAggregate | None
+    ) -> tuple[EdgeNumbers | None, NodeSet, Values | None]:
+        """What edges of a hop add, the nodes they lead to, and the solutions of these."""
+        hop = self.tree.hops[child]
+        adjacency = self._adjacency(hop)
+        counts = adjacency.degrees(slots)
         edges = self._edge_numbers(hop, slots, carried)
         whole = self._all(child)
         is_dense = int(counts.sum()) * _DENSE_SHARE > len(whole.slots)
@@ -412,8 +423,20 @@ class _TreeCount:
         else:
             domain = NodeSet(sorted_distinct(adjacency.gather(slots)[0].copy()), False)
         beyond = None if edges is not None and edges.is_argument else carried
-        values = self._solutions(child, domain, beyond)
-        return added_along(adjacency, slots, domain, values, carried=carried, edges=edges)
+        return edges, domain, self._solutions(child, domain, beyond)
+
+    def _total(self, slots: Slots) -> int | None:
+        """All solutions below some nodes of the root, where they need not be told by node."""
+        top = self.tree.core[0]
+        children = list(self._children(top))
+        if not self._only_counts or len(self.tree.core) > 1 or len(children) != 1 or not len(slots):
+            return None
+        (child,) = children
+        hop = self.tree.hops[child]
+        if not hop.step.is_single or self._is_simple(hop):
+            return None
+        edges, domain, values = self._ahead(child, slots, None)
+        return total_along(self._adjacency(hop), slots, domain, values, edges)
 
     def _is_simple(self, hop: TreeHop) -> bool:
         """Whether every neighbour along a hop is one solution."""
@@ -548,6 +571,10 @@ class _TreeCount:
         first = NodeSet(frame.bound[top], False)
         if self.tree.core_pattern.steps:
             frame = self.matcher.run(self.tree.core_pattern, frame, frozenset(core))
+        total = self._total(frame.bound[top]) if above is None else None
+        if total is not None:
+            self._solutions_found += total
+            return _CoreRows(frame.part(0, 1), np.array([total], np.int64), {})
         factors = [self._factor(name, frame, None) for name in core]
         if above is not None:
             factors.append(_Factor(top, first, above))
@@ -557,7 +584,8 @@ class _TreeCount:
         if times is None:
             times = np.ones(frame.count, np.int64)
         times = times.astype(np.int64, copy=False)
-        some = times > 0
+        # Rows of no solution add nothing to a number of solutions, which needs no group either.
+        some = np.ones(1, np.bool_) if self._only_counts else times > 0
         if self.session.run.trace is not None:
             self._solutions_found += float(times.sum(dtype=np.float64))
         by_row = {
@@ -565,10 +593,19 @@ class _TreeCount:
             for entry in self.by.aggregates
             if entry.name in self.tree.carried
         }
+        if some.all():
+            return _CoreRows(frame, times, by_row)
         return _CoreRows(
             frame.filter(some),
             times[some],
             {name: _filtered(total, some) for name, total in by_row.items()},
+        )
+
+    @property
+    def _only_counts(self) -> bool:
+        """Whether nothing but the number of all solutions is asked for."""
+        return not self.by.items and all(
+            entry.value.argument is None for entry in self.by.aggregates
         )
 
     def _factor(

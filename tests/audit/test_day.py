@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from omnigraph.audit import AuditFilter, AuditSettings, read_entries
+from omnigraph.cli.main import main
+from omnigraph.cli.operator_config import HOME_VARIABLE
 from omnigraph.errors import PolicyDenied
 from omnigraph.graph import open_graph
 from omnigraph.policy import load_policy
 from omnigraph.server.config import GraphSpec
-from tests.cli.conftest import Run
+from tests.cli.conftest import Outcome, Run
 from tests.server.live import (
     ADD,
     PEOPLE,
@@ -28,9 +30,20 @@ from tests.server.live import (
     with_tokens,
 )
 
-pytest_plugins = ["tests.cli.conftest"]
-
 SECRET = "a-secret-value"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run a command line here, without the settings of whoever runs the tests."""
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+
+    def call(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Outcome(code, *capsys.readouterr())
+
+    return call
 
 
 def accesses(path: Path) -> list[dict[str, Any]]:

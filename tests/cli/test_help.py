@@ -166,7 +166,7 @@ def test_every_command_declares_its_capability():
         *direct,
         *("serve", "policy validate", "policy test", "policy explain"),
         *(f"cluster {verb}" for verb in cluster),
+        *("audit show", "audit load"),
         *("alias", "use", "login", "logout", "version"),
         *("profile list", "profile show", "config path", "config show"),
-        *("audit show", "audit load"),
     ]

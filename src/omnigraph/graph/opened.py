@@ -626,7 +626,7 @@ def engine_name(given: str | None, spark: SparkOptions) -> str:
     return wanted
 
 
-# --- every verb is an access ------------------------------------------------------------------------
+# --- every verb is an access ----------------------------------------------------------------------
 #
 # Verbs are wrapped where their class is made, so a new one is recorded without being told so.
 

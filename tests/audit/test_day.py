@@ -95,6 +95,7 @@ def test_c_acc_012_a_day_in_this_process(tmp_path: Path):
     assert {"Person", "City", "Knows"} <= set(load["types"])
     assert denied["error"] == "policy_denied"
     assert merge["target_branch"] == "main"
+    assert merged.commit is not None
     assert merge["commit"] == merged.commit.graph_commit_id
     assert all(each["seconds"] >= 0 and each["time"].endswith("Z") for each in found)
     assert SECRET not in path.read_text()

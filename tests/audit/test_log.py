@@ -101,6 +101,7 @@ def test_c_acc_013_a_server_says_why_it_stopped_and_goes_on_by_itself(tmp_path: 
         assert ready.json()["audit"]["lines_lost"] >= 2
         page = live.client(graph_id=None).get("/metrics").text
         assert "omnigraph_audit_lines_lost" in page
+        assert live.server.services.audit is not None
         log = live.server.services.audit.log
         log.close()
         log.settings = AuditSettings(tmp_path / "audit.jsonl", required=True)  # there is room again

@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, str] = {
     "server": "errors model syntax effects strict_yaml embedding access audit policy review graph"
     " cluster wire",
     "cluster": "errors model syntax effects strict_yaml schema query embedding policy review graph",
-    "cli": "errors model syntax schema query embedding access audit policy copies graph loading"
+    "cli": "errors model effects syntax schema query embedding access audit policy copies graph loading"
     " pipeline pipeline.spark client mcp lsp cluster server inference pipeline.files",
     "__main__": "cli",
 }

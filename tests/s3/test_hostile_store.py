@@ -79,3 +79,14 @@ def test_the_judge_finds_a_write_that_lands_twice_or_in_part(
         trial.verbs["broken"] = replace(insert, run=run)
         with pytest.raises(AssertionError):
             trial.run(Case("broken", Fault.SLOW, 1))
+
+
+def test_a_commit_that_never_reached_the_store_is_sent_again(
+    store: HostileStore, uri: str, tmp_path: Path
+) -> None:
+    trial = Trial.begin(store, uri, tmp_path)
+    for seen in trial.requests_of("insert"):
+        if seen.method == "PUT" and "/_versions/" in seen.path:
+            trial.run(Case("insert", Fault.RESET_BEFORE, seen.number))
+    assert set(trial.endings) == {"done", "not met"}
+    assert trial.endings["done"] == 3

@@ -45,6 +45,7 @@ from omnigraph.cli.help import HELP_FLAGS, Command, Commands, Group, root_help
 from omnigraph.cli.opening import INTERRUPTS
 from omnigraph.cli.options import JsonFlag, choice, flag, option, usage
 from omnigraph.cli.output import ColorMode, Output, output_of
+from omnigraph.effects.requests import measure
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, check_declared_actor
 
 EXAMPLES = """
@@ -233,6 +234,13 @@ ColorOption = Annotated[
     ),
 ]
 DebugFlag = Annotated[bool, flag("--debug", "show tracebacks of errors on stderr")]
+ExplainIoFlag = Annotated[
+    bool,
+    flag(
+        "--explain-io",
+        "count the requests to storage, and those that wait for each other, on stderr",
+    ),
+]
 VersionFlag = Annotated[
     bool,
     typer.Option(
@@ -255,12 +263,17 @@ def root(
     quiet: QuietFlag = False,
     color: ColorOption = ColorMode.AUTO.value,
     debug: DebugFlag = False,
+    explain_io: ExplainIoFlag = False,
     version: VersionFlag = False,
 ) -> None:
     """a graph database that lives in a folder or a bucket"""
     output = output_of(ctx)
     output.quiet = quiet
     output.debug = debug
+    if explain_io:
+        meter = ctx.with_resource(measure())
+        # Also after a failure: what was asked until then.
+        ctx.call_on_close(lambda: output.note(meter.report().render()))
     if ctx.invoked_subcommand is None:
         assert isinstance(ctx.command, Group)
         output.lines(root_help(ctx.command, ctx))

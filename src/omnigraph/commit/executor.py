@@ -30,6 +30,7 @@ from omnigraph.commit.schema.contract import (
     write_contract,
 )
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.failures import StorageFailure
 from omnigraph.errors import (
     EffectFreeConflict,
     OmnigraphError,
@@ -274,7 +275,7 @@ class Executor:
         if moved or forked or plan.schema is not None:
             return interrupted(plan, lost)
         self._kernel.sidecars.delete(plan.attempt_id)
-        if isinstance(lost.__cause__, OutOfSpace):
+        if isinstance(lost.__cause__, OutOfSpace | StorageFailure):
             return lost.__cause__
         if not lost.details.get("conflict", True):
             # No other writer was first: the store refused, and would again.

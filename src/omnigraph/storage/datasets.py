@@ -23,7 +23,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
-from omnigraph.effects.failures import FailureClass, StoreFull
+from omnigraph.effects.failures import FailureClass, StoreFull, StoreUnavailable
 from omnigraph.effects.local_disk import Durability, files_below, flush_tree
 from omnigraph.effects.objects import open_store
 from omnigraph.effects.requests import concurrently
@@ -623,21 +623,32 @@ def transactions_since(handle: LanceDataset, version: int) -> list[str | None]:
     return [transaction_uuid(handle, later) for later in range(version + 1, newest + 1)]
 
 
+COMMIT_ATTEMPTS_MAX = 3
+"""How often a commit is sent to an object store that does not get it."""
+
+
 def commit_strict(handle: LanceDataset, transaction: Transaction) -> LanceDataset:
     """Commit a staged transaction as exactly the next version, and prove that it is ours.
 
     Lance rebases a stale transaction silently, and a failing call may still have landed. So a
-    commit counts only if the version after the one it was staged on carries its uuid.
+    commit counts only if the version after the one it was staged on carries its uuid. A request
+    that never reached an object store is sent again: that version can be made only once.
 
     Raises `CommitLost` when it certainly had no effect, `CommitNotOwned` when it landed on top of
     foreign versions, `CommitOutcomeUnknown` when the store cannot be asked.
     """
-    count_lance("commit", handle.uri)
     expected = transaction.read_version + 1
-    try:
-        landed = LanceDataset.commit(handle, transaction, max_retries=0)
-    except LIBRARY_ERRORS as error:
-        return _settle_failed_commit(handle, transaction, expected, error)
+    for left in reversed(range(COMMIT_ATTEMPTS_MAX)):
+        count_lance("commit", handle.uri)
+        try:
+            landed = LanceDataset.commit(handle, transaction, max_retries=0)
+            break
+        except LIBRARY_ERRORS as error:
+            try:
+                return _settle_failed_commit(handle, transaction, expected, error)
+            except CommitLost as lost:
+                if not left or not isinstance(lost.__cause__, StoreUnavailable):
+                    raise
     if landed.version != expected:
         raise CommitNotOwned(
             f"a commit to {handle.uri} landed as version {landed.version} instead of {expected}",

@@ -431,7 +431,9 @@ class _Ends:
         return reader_of(self.kernel, self.source, self.path)
 
     def _path(self, end: Snapshot) -> SchemaPath:
-        start = self.kernel.schema_of(end.commit.schema_hash)
+        start: AcceptedSchema | None = self.accepted
+        if end.commit.schema_hash != self.accepted.schema_hash:
+            start = self.kernel.schema_of(end.commit.schema_hash)
         if start is None:
             raise Conflict(
                 f"the schema that commit {end.commit_id} was made with is not kept any more",

@@ -127,16 +127,18 @@ class InProcess:
     ) -> Sequence[MergeConflict]:
         """Hold the merged rows against the schema; of whole fragments, only what it looks at."""
         changes: dict[str, TableChange] = {}
-        for merge in merges:
-            rows = self._rows[merge.target.key] = self._collected(merge)
+        collect = [partial(self._collected, merge) for merge in merges]
+        collected = concurrently(*collect, threads=self._threads)
+        for merge, rows in zip(merges, collected, strict=True):
+            self._rows[merge.target.key] = checked = rows
             if merge.whole:
                 columns = checked_columns(merge.target.type)
                 read = self._spill.rows(pa.schema(rows.schema.field(name) for name in columns))
                 for fragment in merge.whole:
                     for part in merge.sides.source.columns_of(fragment.positions, columns):
                         read.add(part)
-                rows = pa.concat_tables([read.table(), rows.select(columns)])
-            changes[merge.target.key] = merge.change(rows)
+                checked = pa.concat_tables([read.table(), rows.select(columns)])
+            changes[merge.target.key] = merge.change(checked)
         return validate(ChangeSet(changes), catalog, target.reader, collect=True)
 
     def written(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -31,6 +32,7 @@ from omnigraph.commit.schema.contract import (
 )
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.failures import StorageFailure
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import (
     EffectFreeConflict,
     OmnigraphError,
@@ -164,6 +166,27 @@ class Executor:
         self._kernel.sidecars.forget(plan.attempt_id)
         return commit
 
+    def _commit_together(
+        self, plan: CommitPlan, tables: Sequence[TableExecution], after: Failpoint
+    ) -> None:
+        """Commit all tables at once: the sidecar names them all, and none of it is visible yet.
+
+        Raises `CommitLost` only if that is all that went wrong: beside an unknown outcome, a
+        rejected commit must not say that nothing is left.
+        """
+
+        def commit(table: TableExecution) -> CommitLost | None:
+            try:
+                self.commit_table(plan, table)
+            except CommitLost as lost:
+                return lost
+            hit(after)
+            return None
+
+        for lost in concurrently(*(partial(commit, table) for table in tables), threads=True):
+            if lost is not None:
+                raise lost
+
     def commit_table(
         self, plan: CommitPlan, table: TableExecution, unflushed: set[Path] | None = None
     ) -> None:
@@ -255,9 +278,12 @@ class Executor:
         # Recovery may find every version of a group and publish it: their data is there then.
         self._kernel.lance.flush(written)
         unflushed: set[Path] | None = set() if plan.following else None
-        for table in tables:
-            self.commit_table(plan, table, unflushed)
-            hit(passed.after_table)
+        if self._kernel.is_remote:
+            self._commit_together(plan, tables, passed.after_table)
+        else:
+            for table in tables:
+                self.commit_table(plan, table, unflushed)
+                hit(passed.after_table)
         if unflushed is not None:
             self._kernel.lance.flush(unflushed - written)
         if passed.after_tables is not None:

@@ -34,7 +34,7 @@ HOPS_MAX = {
     "cleanup": 48,
     "push": 68,
 }
-"""What was reached, with some room where threads decide what is already known: `cleanup`, `push`."""
+"""What was reached; `cleanup` and `push` have some room, since threads decide what is known."""
 
 TABLES = 8
 MERGE_OF_TABLES_HOPS_MAX = 21

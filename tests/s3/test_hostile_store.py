@@ -33,8 +33,8 @@ def store(proxy: HostileStore, uri: str, monkeypatch: pytest.MonkeyPatch) -> Hos
     """The proxy, in the environment instead of the store behind it."""
     proxy.arm()
     s3_server.use(proxy.endpoint, monkeypatch)
-    # A lease that could not be given back is taken over after a second, and not after a minute.
-    monkeypatch.setenv("OMNIGRAPH_LEASE_TTL_MS", "1000")
+    # A lease that could not be given back is taken over after some seconds, and not after a minute.
+    monkeypatch.setenv("OMNIGRAPH_LEASE_TTL_MS", "5000")
     return proxy
 
 

@@ -368,12 +368,12 @@ class Attempts:
     def require(self, address: str, token: str) -> None:
         """Raise `TooManyRequests` for an address without attempts."""
         full_at = self._full_at.get(address)
-        if full_at is None or (address, _digest(token)) in self._accepted:
-            return
-        if full_at - self._now() > (ATTEMPTS_MAX - 0.5) * ATTEMPT_SECONDS:
-            raise TooManyRequests(
-                "too many tokens of this address were not valid", hint="wait a minute, then retry"
-            )
+        if full_at is not None and not self.knows(address, token):
+            require_attempts(full_at - self._now())
+
+    def knows(self, address: str, token: str) -> bool:
+        """Whether a token was accepted from an address before."""
+        return (address, _digest(token)) in self._accepted
 
     def failed(self, address: str) -> None:
         """Count one attempt."""
@@ -392,6 +392,14 @@ class Attempts:
             self._accepted.popitem(last=False)
 
 
+def require_attempts(seconds: float) -> None:
+    """Raise `TooManyRequests` if an address has all its attempts again only after these seconds."""
+    if seconds > (ATTEMPTS_MAX - 0.5) * ATTEMPT_SECONDS:
+        raise TooManyRequests(
+            "too many tokens of this address were not valid", hint="wait a minute, then retry"
+        )
+
+
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
@@ -402,8 +410,13 @@ def _digest(token: str) -> bytes:
 class Identities:
     """Tells who sent a token. One for a process, in every generation."""
 
-    def __init__(self, settings: JwtSettings | None, revocations: Path | None) -> None:
-        self.attempts = Attempts()
+    def __init__(
+        self,
+        settings: JwtSettings | None,
+        revocations: Path | None,
+        attempts: Attempts | None = None,
+    ) -> None:
+        self.attempts = attempts or Attempts()
         self._signed = None if settings is None else SignedTokens(settings)
         self._revoked = Revocations(revocations)
 

@@ -89,6 +89,10 @@ TlsCertOption = Annotated[
     Path | None, option("--tls-cert", "FILE", "serve TLS with this certificate chain, PEM")
 ]
 TlsKeyOption = Annotated[Path | None, option("--tls-key", "FILE", "its private key, PEM")]
+WorkersOption = Annotated[
+    int | None,
+    option("--workers", "N", "processes that share the address; 1 by default", min=1),
+]
 OpenFlag = Annotated[
     bool, flag("--unauthenticated", "serve without tokens: every client may do everything")
 ]
@@ -199,6 +203,7 @@ def serve(
     unauthenticated: OpenFlag = False,
     require_all_graphs: AllGraphsFlag = False,
     reload_interval: ReloadOption = None,
+    workers: WorkersOption = None,
     shutdown_timeout: ShutdownOption = None,
     connections_max: ConnectionsOption = None,
     query_timeout: QueryTimeoutOption = None,
@@ -279,6 +284,7 @@ def serve(
         cluster=None if cluster is None else cluster_place(ctx, cluster),
         applies_schemas=store is not None,
         bind=bind or given.get("OMNIGRAPH_BIND") or DEFAULT_BIND,
+        workers=workers or count_of(given, "OMNIGRAPH_WORKERS", 1),
         server_policy=server_policy,
         jwt=JwtSettings.given(
             given,

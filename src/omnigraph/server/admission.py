@@ -76,13 +76,17 @@ class Admission:
         # were.
         with self._guard:
             mine = self._actors.get(name) or _InFlight()
-            if mine.requests >= self.inflight_max:
-                raise _refusal(f"{mine.requests} writes of yours are under way")
-            if mine.bytes + size > self.bytes_max:
-                raise _refusal(f"writes of yours with {mine.bytes} bytes are under way")
+            self.require_room(mine.requests, mine.bytes, size)
             mine.requests += 1
             mine.bytes += size
             self._actors[name] = mine
+
+    def require_room(self, requests: int, nbytes: int, size: int) -> None:
+        """Raise `TooManyRequests` for a write beside others of its actor that are under way."""
+        if requests >= self.inflight_max:
+            raise refusal(f"{requests} writes of yours are under way")
+        if nbytes + size > self.bytes_max:
+            raise refusal(f"writes of yours with {nbytes} bytes are under way")
 
     def _leave(self, name: str, size: int) -> None:
         with self._guard:
@@ -93,7 +97,8 @@ class Admission:
                 del self._actors[name]
 
 
-def _refusal(reason: str) -> TooManyRequests:
+def refusal(reason: str) -> TooManyRequests:
+    """The error for a write that is not taken now."""
     return TooManyRequests(
         f"{reason}, and no more are taken at a time", hint="wait until some of them are done"
     )

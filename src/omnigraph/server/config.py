@@ -71,6 +71,8 @@ class ServerConfig:
     bind: str = DEFAULT_BIND
     cluster: str | None = None
     """The directory or the storage root of a cluster, whose applied graphs are served."""
+    workers: int = 1
+    """Processes that share the address."""
     server_policy: Path | None = None
     server_policy_text: str | None = None
     """The text of it, instead of a file; of a cluster."""

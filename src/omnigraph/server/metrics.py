@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, chain
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
+
+Numbers = list[dict[str, Any]]
+"""Families of numbers as JSON: `name`, `about`, `type`, `samples` of a name, labels and a value."""
+_SMALLEST = ("graphs_ready", "reload_generation")
+_LARGEST = ("graphs_quarantined",)
+"""Gauges that workers have in common; of others, their sum is shown."""
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _LIMITS = (*(str(float(each)) for each in _SECONDS), "+Inf")
@@ -68,7 +75,8 @@ class Metrics:
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self) -> None:
+    def __init__(self, board: Board | None = None) -> None:
+        self._board = board
         self._registry = CollectorRegistry()
         self._answers = _Answers()
         self._registry.register(self._answers)
@@ -113,5 +121,80 @@ class Metrics:
         self._checks.labels(outcome).inc()
 
     def page(self) -> bytes:
-        """All numbers in the text format."""
-        return generate_latest(self._registry)
+        """All numbers in the text format, of all workers if there are several."""
+        if self._board is None:
+            return generate_latest(self._registry)
+        registry = CollectorRegistry()
+        registry.register(_Merged(self._board.page_of(self.numbers())))
+        return generate_latest(registry)
+
+    def publish(self) -> None:
+        """Leave the numbers where other workers find them."""
+        if self._board is not None:
+            self._board.publish(self.numbers())
+
+    def numbers(self) -> Numbers:
+        """All numbers of this process."""
+        return [
+            {
+                "name": family.name,
+                "about": family.documentation,
+                "type": family.type,
+                "samples": [[each.name, each.labels, each.value] for each in family.samples],
+            }
+            for family in self._registry.collect()
+        ]
+
+
+class Board(Protocol):
+    """Where workers leave their numbers for each other."""
+
+    def publish(self, numbers: Numbers) -> None:
+        """Leave numbers."""
+
+    def page_of(self, own: Numbers) -> Numbers:
+        """Own numbers with those of the others."""
+
+
+def merged(pages: Iterable[Numbers]) -> Numbers:
+    """The numbers of several processes as those of one.
+
+    >>> one = [{"name": "n", "about": "", "type": "counter", "samples": [["n_total", {}, 2.0]]}]
+    >>> merged([one, one])[0]["samples"]
+    [['n_total', {}, 4.0]]
+    """
+    families: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[tuple[str, ...], list[Any]]] = {}
+    for family in chain.from_iterable(pages):
+        name = family["name"]
+        families.setdefault(name, family)
+        samples = values.setdefault(name, {})
+        for sample, labels, value in family["samples"]:
+            key = (sample, *chain.from_iterable(sorted(labels.items())))
+            found = samples.get(key)
+            if found is None:
+                samples[key] = [sample, labels, value]
+            else:
+                found[2] = _joined(name, sample)((found[2], value))
+    return [{**family, "samples": list(values[name].values())} for name, family in families.items()]
+
+
+def _joined(family: str, sample: str) -> Callable[[Iterable[float]], float]:
+    short = family.removeprefix("omnigraph_")
+    if sample.endswith("_created") or short in _SMALLEST:
+        return min
+    return max if short in _LARGEST else sum
+
+
+class _Merged(Collector):
+    """Numbers of several processes, for the text format."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._numbers:
+            found = Metric(family["name"], family["about"], family["type"])
+            for name, labels, value in family["samples"]:
+                found.add_sample(name, labels, value)
+            yield found

@@ -14,12 +14,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 from starlette.applications import Starlette
 
-from omnigraph.access.identity import Identities
+from omnigraph.access.identity import Attempts, Identities
 from omnigraph.audit.auditor import Auditor
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.server.admission import Admission, QueryLimits, StreamBudget
@@ -29,7 +29,7 @@ from omnigraph.server.config import OwnHosts, ServerConfig, host_and_port, is_lo
 from omnigraph.server.connections import EXTRA_CONNECTIONS_MAX, GuardedProtocol
 from omnigraph.server.generation import Generation, build, fingerprint, retried
 from omnigraph.server.logs import EventLog, LogPipe, configure_logs
-from omnigraph.server.metrics import Metrics
+from omnigraph.server.metrics import Board, Metrics
 from omnigraph.server.pool import EnginePool
 from omnigraph.server.review_watch import ReviewWatch
 from omnigraph.server.routes.service import metrics_app
@@ -48,7 +48,28 @@ RETRY_SECONDS = 1.0
 """Until a graph that could not be opened is tried again; each further pause is twice as long."""
 RETRY_SECONDS_MAX = 60.0
 DRAIN_POLL_SECONDS = 0.02
+NUMBERS_SECONDS = 1.0
+"""How old the numbers of another worker on the page may be."""
 EXIT_INTERRUPTED = 130
+
+
+class Worker(Protocol):
+    """What a server is that shares its address with others."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it does what must be done once."""
+
+    @property
+    def attempts(self) -> Attempts:
+        """The limits of tokens that are not valid, over all of them."""
+
+    @property
+    def board(self) -> Board:
+        """Where they leave their numbers."""
+
+    def admission(self, alone: Admission) -> Admission:
+        """The same limits, over all of them."""
 
 
 class HttpListener(uvicorn.Server):
@@ -64,23 +85,30 @@ class RunningServer:
     """One server from boot to exit. Making it opens the graphs; `run` serves them."""
 
     def __init__(
-        self, config: ServerConfig, events: EventLog | None = None, pipe: LogPipe | None = None
+        self,
+        config: ServerConfig,
+        events: EventLog | None = None,
+        pipe: LogPipe | None = None,
+        worker: Worker | None = None,
     ) -> None:
         self.config = config
         self._pipe = pipe
+        self._worker = worker
         # The address is taken before any graph is opened: if it is in use, nothing has happened.
-        self._socket = _bound(config.bind)
+        shares = worker is not None
+        self._socket = bound(config.bind, shares=shares)
         self._metrics_socket: socket.socket | None = None
         try:
             if config.metrics_bind is not None:
-                self._metrics_socket = _bound(config.metrics_bind)
+                self._metrics_socket = bound(config.metrics_bind, shares=shares)
             # Before the generation is built: a change meanwhile is found by the first check of
             # files.
             self._fingerprint = fingerprint(config)
             receivers: tuple[Receiver, ...] = ()
             if config.settings is not None:
                 receivers = load_receivers(config.settings, config.environment)
-            identities = Identities(config.jwt, config.revocations)
+            attempts = None if worker is None else worker.attempts
+            identities = Identities(config.jwt, config.revocations, attempts)
             self._tls = None if config.tls_cert is None else _tls_context(config)
             generation = build(config)
         except BaseException:
@@ -88,13 +116,14 @@ class RunningServer:
             if self._metrics_socket is not None:
                 self._metrics_socket.close()
             raise
+        admission = Admission.from_environment(config.environment)
         self.services = Services(
             config,
             EnginePool(),
-            Admission.from_environment(config.environment),
+            admission if worker is None else worker.admission(admission),
             QueryLimits(config.query_seconds, config.query_seconds_of),
             StreamBudget(),
-            Metrics(),
+            Metrics(None if worker is None else worker.board),
             events or EventLog(),
             identities,
             None if config.audit is None else Auditor(config.audit, "server"),
@@ -117,12 +146,12 @@ class RunningServer:
     @property
     def address(self) -> str:
         """Where it listens, with the real port."""
-        return _shown(self._socket)
+        return address_of(self._socket)
 
     @property
     def metrics_address(self) -> str | None:
         """Where metrics are served without a token, if anywhere."""
-        return None if self._metrics_socket is None else _shown(self._metrics_socket)
+        return None if self._metrics_socket is None else address_of(self._metrics_socket)
 
     async def run(self, announce: Callable[[str], None], *, own_signals: bool = True) -> None:
         """Serve until told to stop. ``announce`` is told the address once connections are taken."""
@@ -138,7 +167,11 @@ class RunningServer:
         if seconds := self.config.reload_seconds:
             beside.append(asyncio.create_task(self.reloader.watch(seconds, self._fingerprint)))
         metrics = asyncio.create_task(self._serve_metrics())
-        await self.watch.start()
+        if self._worker is not None:
+            beside.append(asyncio.create_task(self._publish_numbers()))
+        # One of several workers follows change requests, or each webhook would be posted by all.
+        if self._worker is None or self._worker.is_first:
+            await self.watch.start()
         self._warn_of_plain_http()
         announce(self.address)
         log.info("listening", extra={"fields": {"address": self.address}})
@@ -153,6 +186,7 @@ class RunningServer:
             self._metrics_http.force_exit = self._metrics_http.should_exit = True
             await metrics
             self.services.pool.close()
+            self.services.metrics.publish()
             self.is_clean = await self._close_graphs() and not self.app.inflight
         log.info("stopped", extra={"fields": {"unfinished": self.app.inflight}})
 
@@ -236,6 +270,12 @@ class RunningServer:
     async def _serve_metrics(self) -> None:
         if self._metrics_socket is not None:
             await self._metrics_http.serve([self._metrics_socket])
+
+    async def _publish_numbers(self) -> None:
+        """Leave the numbers for other workers, once in a while."""
+        while True:
+            await asyncio.to_thread(self.services.metrics.publish)
+            await asyncio.sleep(NUMBERS_SECONDS)
 
     def _connections(self) -> int:
         return len(self._http.server_state.connections)
@@ -330,16 +370,31 @@ class Reloader:
 
 
 def serve(config: ServerConfig, announce: Callable[[str], None]) -> int:
-    """Serve in this process until a signal ends it, and return the exit code."""
+    """Serve until a signal ends it, and return the exit code: in this process, or by workers."""
+    if config.workers > 1:
+        from omnigraph.server.workers import supervise
+
+        return supervise(config, announce)
+    return serve_here(config, announce)
+
+
+def serve_here(
+    config: ServerConfig,
+    announce: Callable[[str], None],
+    worker: Worker | None = None,
+    *,
+    beside: Callable[[RunningServer], object] | None = None,
+) -> int:
+    """Serve in this process; ``beside`` is called on its loop before connections are taken."""
     events, pipe = configure_logs(config.log_format, is_quiet=not config.logs_requests)
     _raise_file_limit(config.connections_max)
     # A thread of the engine that computes hands the interpreter over this often: the event loop
     # and short queries then wait a millisecond for it, and not five.
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        server = RunningServer(config, events, pipe)
+        server = RunningServer(config, events, pipe, worker)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(server.run(announce))
+            runner.run(_run(server, announce, beside))
             if not server.is_clean:
                 # Threads are still running, so exit without finalizing Python. Writes of the engine
                 # that are not published have no effect.
@@ -350,6 +405,16 @@ def serve(config: ServerConfig, announce: Callable[[str], None]) -> int:
     if not is_logged:
         _exit_now(0)
     return 0
+
+
+async def _run(
+    server: RunningServer,
+    announce: Callable[[str], None],
+    beside: Callable[[RunningServer], object] | None,
+) -> None:
+    if beside is not None:
+        beside(server)
+    await server.run(announce)
 
 
 def _raise_file_limit(connections_max: int) -> None:
@@ -421,7 +486,11 @@ def _uvicorn_config(
     return found
 
 
-def _bound(bind: str) -> socket.socket:
+def bound(bind: str, *, shares: bool = False) -> socket.socket:
+    """A socket with this address, which others of this server may share.
+
+    Raises `InputError` if the address is not to be had.
+    """
     host, port = host_and_port(bind)
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -430,6 +499,8 @@ def _bound(bind: str) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shares:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listener.bind(address)
         except OSError:
             listener.close()
@@ -444,6 +515,7 @@ def _bound(bind: str) -> socket.socket:
     return listener
 
 
-def _shown(listener: socket.socket) -> str:
+def address_of(listener: socket.socket) -> str:
+    """Where a socket listens, with its real port."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

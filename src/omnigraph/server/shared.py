@@ -1,0 +1,293 @@
+"""What the workers of one server share: counts of writes and of failed tokens, and their numbers.
+
+The counts lie in one file that every worker maps into memory. A POSIX lock guards it, which the
+system takes from a worker that is killed; what such a worker held is cleared by the supervisor.
+Numbers for Prometheus are files in a private folder, written once in a while and read by whichever
+worker is asked for the page.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import mmap
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from omnigraph.access.identity import ATTEMPT_SECONDS, Attempts, require_attempts
+from omnigraph.server.admission import BYTES_MAX, INFLIGHT_MAX, Admission, refusal
+from omnigraph.server.metrics import Numbers, merged
+
+WORKERS_MAX = 64
+KEY_BYTES = 16
+WINDOW = 32
+"""Entries in which a key may lie. More keys than that with one place are refused, or forgotten."""
+ACTORS_MAX = 4096
+ADDRESSES_MAX = 4096
+ACCEPTED_MAX = 8192
+
+_HELD = struct.Struct("<Iq")
+"""What one worker holds of one actor: requests, and their bytes."""
+_MOMENT = struct.Struct("<d")
+
+
+@lru_cache(maxsize=4096)
+def _key(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).digest()
+
+
+class _Table:
+    """Entries of one size in shared memory, each with a key in front.
+
+    A key lies anywhere in the window that begins at its place, so entries can be given up in any
+    order.
+    """
+
+    def __init__(self, memory: mmap.mmap, start: int, entries: int, payload: int) -> None:
+        self._memory = memory
+        self._start = start
+        self._entries = entries
+        self.entry_bytes = KEY_BYTES + payload
+
+    @property
+    def end(self) -> int:
+        """Where it ends in the memory; one window more, so that none is divided."""
+        return self._start + (self._entries + WINDOW) * self.entry_bytes
+
+    def window(self, key: bytes) -> int:
+        """Where the window of a key begins."""
+        place = int.from_bytes(key[:8], "little") % self._entries
+        return self._start + place * self.entry_bytes
+
+    def find(self, key: bytes) -> int | None:
+        """Where the payload of a key begins; None if it is not there."""
+        first = self.window(key)
+        found = self._memory[first : first + WINDOW * self.entry_bytes]
+        at = found.find(key)
+        while at >= 0:
+            if at % self.entry_bytes == 0:
+                return first + at + KEY_BYTES
+            at = found.find(key, at + 1)
+        return None
+
+    def places(self, key: bytes) -> range:
+        """Where the entries of the window of a key begin."""
+        first = self.window(key)
+        return range(first, first + WINDOW * self.entry_bytes, self.entry_bytes)
+
+    def all_places(self) -> range:
+        """Where all entries begin."""
+        return range(self._start, self.end, self.entry_bytes)
+
+
+class SharedState:
+    """The memory that the workers of a server share, by a file that all of them have open."""
+
+    def __init__(self, fd: int, workers: int) -> None:
+        self._fd = fd
+        self._workers = workers
+        self._guard = threading.Lock()
+        payloads = (_HELD.size * workers, _MOMENT.size, _MOMENT.size)
+        entries = (ACTORS_MAX, ADDRESSES_MAX, ACCEPTED_MAX)
+        size = sum(
+            (count + WINDOW) * (KEY_BYTES + payload)
+            for count, payload in zip(entries, payloads, strict=True)
+        )
+        if os.fstat(fd).st_size < size:
+            os.ftruncate(fd, size)
+        self.memory = mmap.mmap(fd, size)
+        self.actors = _Table(self.memory, 0, entries[0], payloads[0])
+        self.addresses = _Table(self.memory, self.actors.end, entries[1], payloads[1])
+        self.accepted = _Table(self.memory, self.addresses.end, entries[2], payloads[2])
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone among the threads of all workers."""
+        # The lock of the file is one of processes, not of threads.
+        with self._guard:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX, 1)
+            try:
+                yield
+            finally:
+                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1)
+
+    # --- writes of actors ------------------------------------------------------------------------
+
+    def held(self, at: int) -> list[tuple[int, int]]:
+        """What each worker holds of the actor whose payload begins there."""
+        payload = self.memory[at : at + _HELD.size * self._workers]
+        return list(_HELD.iter_unpack(payload))
+
+    def hold(self, at: int, worker: int, requests: int, size: int) -> None:
+        """Say what a worker holds of that actor."""
+        _HELD.pack_into(self.memory, at + worker * _HELD.size, requests, size)
+
+    def entry_of_actor(self, key: bytes) -> int | None:
+        """Where the payload of an actor begins, made if it has to be; None if there is no room."""
+        at = self.actors.find(key)
+        if at is not None:
+            return at
+        nothing = bytes(_HELD.size * self._workers)
+        for place in self.actors.places(key):
+            at = place + KEY_BYTES
+            if self.memory[at : at + len(nothing)] == nothing:
+                self.memory[place:at] = key
+                return at
+        return None
+
+    def clear(self, worker: int) -> None:
+        """Give back all that a worker held which has ended."""
+        with self.locked():
+            for place in self.actors.all_places():
+                self.hold(place + KEY_BYTES, worker, 0, 0)
+
+    # --- moments ---------------------------------------------------------------------------------
+
+    def moment(self, table: _Table, key: bytes) -> float | None:
+        """The moment that is kept for a key; read without the lock, since it only grows."""
+        at = table.find(key)
+        return None if at is None else float(_MOMENT.unpack_from(self.memory, at)[0])
+
+    def keep_moment(self, table: _Table, key: bytes, moment: float) -> None:
+        """Keep it, in the place of the oldest one if the window is full; under the lock."""
+        at = table.find(key)
+        if at is None:
+            oldest = min(
+                table.places(key),
+                key=lambda place: _MOMENT.unpack_from(self.memory, place + KEY_BYTES)[0],
+            )
+            at = oldest + KEY_BYTES
+        self.memory[at - KEY_BYTES : at + _MOMENT.size] = key + _MOMENT.pack(moment)
+
+
+class SharedAdmission(Admission):
+    """Counts the writes of every actor over all workers. Safe to share between threads."""
+
+    def __init__(
+        self,
+        state: SharedState,
+        worker: int,
+        inflight_max: int = INFLIGHT_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        super().__init__(inflight_max, bytes_max)
+        self._state = state
+        self._worker = worker
+        self._own = 0
+
+    @property
+    def inflight(self) -> int:
+        """The writes in flight of this worker, of all actors."""
+        return self._own
+
+    def _enter(self, name: str, size: int) -> None:
+        with self._state.locked():
+            at = self._state.entry_of_actor(_key(name))
+            if at is None:
+                raise refusal("writes of too many others are under way")
+            held = self._state.held(at)
+            self.require_room(sum(each for each, _ in held), sum(each for _, each in held), size)
+            requests, total = held[self._worker]
+            self._state.hold(at, self._worker, requests + 1, total + size)
+            self._own += 1
+
+    def _leave(self, name: str, size: int) -> None:
+        with self._state.locked():
+            at = self._state.entry_of_actor(_key(name))
+            assert at is not None  # it is not given up while anything is held
+            requests, total = self._state.held(at)[self._worker]
+            self._state.hold(at, self._worker, requests - 1, total - size)
+            self._own -= 1
+
+
+class SharedAttempts(Attempts):
+    """Limits tokens that were sent in vain, by address and over all workers."""
+
+    def __init__(self, state: SharedState, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(now)
+        self._state = state
+
+    def require(self, address: str, token: str) -> None:
+        """Raise `TooManyRequests` for an address without attempts."""
+        full_at = self._state.moment(self._state.addresses, _key(address))
+        if full_at is None or self.knows(address, token):
+            return
+        if self._state.moment(self._state.accepted, _accepted_key(address, token)) is not None:
+            return
+        require_attempts(full_at - self._now())
+
+    def failed(self, address: str) -> None:
+        """Count one attempt."""
+        now, key = self._now(), _key(address)
+        with self._state.locked():
+            before = self._state.moment(self._state.addresses, key)
+            full_at = max(now if before is None else before, now) + ATTEMPT_SECONDS
+            self._state.keep_moment(self._state.addresses, key, full_at)
+
+    def succeeded(self, address: str, token: str) -> None:
+        """Remember a token that was accepted."""
+        if not self.knows(address, token):
+            with self._state.locked():
+                key = _accepted_key(address, token)
+                self._state.keep_moment(self._state.accepted, key, self._now())
+        super().succeeded(address, token)
+
+
+def _accepted_key(address: str, token: str) -> bytes:
+    # Not cached: a token stays in memory no longer than its request.
+    text = f"{address}\n{token}".encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(text, digest_size=KEY_BYTES).digest()
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+_ENDED = "ended.json"
+
+
+class MetricsBoard:
+    """The folder in which workers leave their numbers for the page, and take those of others."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._own = folder / f"worker-{name}.json"
+
+    def publish(self, numbers: Numbers) -> None:
+        """Leave numbers here; others see the old or the new ones."""
+        _replace(self._own, numbers)
+
+    def page_of(self, own: Numbers) -> Numbers:
+        """Own numbers with those of all others: of the living, and the counters of the ended."""
+        others = [_read(path) for path in sorted(self._folder.glob("*.json")) if path != self._own]
+        return merged([own, *others])
+
+
+def retire(folder: Path, name: str) -> None:
+    """Keep the counters of a worker that has ended; its other numbers ended with it."""
+    path = folder / f"worker-{name}.json"
+    ended = folder / _ENDED
+    counters = [family for family in _read(path) if family["type"] in ("counter", "histogram")]
+    _replace(ended, merged([counters, _read(ended)]))
+    path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Numbers:
+    try:
+        found: Any = json.loads(path.read_text())
+    except FileNotFoundError:
+        return []
+    numbers: Numbers = found
+    return numbers
+
+
+def _replace(path: Path, numbers: Numbers) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(numbers))
+    part.replace(path)

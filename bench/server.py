@@ -38,6 +38,7 @@ SEED = None
 OVERHEAD_MS = Target(1.5, "at most")
 CLIENTS = 16
 CLIENTS_RATIO = Target(0.6, "at least")
+WORKERS_RATIO = Target(1.6, "at least")
 ARROW_RATIO = Target(5, "at least")
 NONE = Target(0, "at most")
 SOME = Target(1, "at least")
@@ -207,6 +208,8 @@ def many_clients(graph: Graph, url: str, sizes: Sizes) -> Iterator[Figure]:
         lambda handle: graph.query(POINT, {"handle": handle}), handles, sizes.seconds
     )
     over_http = _connections_per_second([url], handles, sizes.seconds)
+    with served(graph.uri, "--unauthenticated", "--workers", "2") as shared:
+        by_workers = _connections_per_second([shared], handles, sizes.seconds)
     with served(graph.uri) as second:
         by_two = _connections_per_second([url, second], handles, sizes.seconds)
     with og.connect(url) as remote:
@@ -216,6 +219,10 @@ def many_clients(graph: Graph, url: str, sizes: Sizes) -> Iterator[Figure]:
     in_process = Versus(f"{CLIENTS} threads, embedded", embedded)
     name = f"{CLIENTS} connections, served"
     yield Figure(name, over_http, "queries/s", CLIENTS_RATIO, versus=in_process)
+    one = Versus("one worker", over_http)
+    name = f"{CLIENTS} connections, two workers"
+    told = "the kernel spreads the connections; the load generator runs beside them"
+    yield Figure(name, by_workers, "queries/s", WORKERS_RATIO, told, versus=one)
     told = "two processes serve the graph; half of the connections each"
     name = f"{CLIENTS} connections, two servers"
     yield Figure(name, by_two, "queries/s", note=told, versus=in_process)

@@ -101,6 +101,7 @@ SETTINGS = frozenset(
         "OMNIGRAPH_STUDIO",
         "OMNIGRAPH_TLS_CERT",
         "OMNIGRAPH_TLS_KEY",
+        "OMNIGRAPH_WORKERS",
         # Read by the engine below it.
         "OMNIGRAPH_AUTO_OPTIMIZE",
         "OMNIGRAPH_CACHE_BYTES",
@@ -357,6 +358,14 @@ def _store_problems(environment: Mapping[str, str]) -> Iterator[Problem]:
             )
         if INIT_SCHEMA in environment:
             yield Problem(f"{INIT_SCHEMA} is set without {STORE}", f"set {STORE}, or unset it")
+        elif CLUSTER in environment:
+            yield from _cluster_problems(environment[CLUSTER])
+        return
+    if CLUSTER in environment:
+        yield Problem(
+            f"both {CLUSTER} and {STORE} are set, and a server serves one of them",
+            f"leave the other empty; the image sets {STORE}, and `{STORE}=` empties it",
+        )
         return
     path = _local_path(store)
     if path is None:
@@ -378,6 +387,16 @@ def _store_problems(environment: Mapping[str, str]) -> Iterator[Problem]:
         f"there is no graph at {path}",
         f"mount the folder that holds it, or set {INIT_SCHEMA} to a schema to begin with",
     )
+
+
+def _cluster_problems(cluster: str) -> Iterator[Problem]:
+    """A folder that cannot be read; what is applied, the server itself looks at."""
+    path = _local_path(cluster)
+    if path is not None and not os.access(path, os.R_OK | os.X_OK):
+        yield Problem(
+            f"the cluster {path} cannot be read",
+            f"mount its folder so that the user of the server, number {os.geteuid()}, may read it",
+        )
 
 
 def _local_path(store: str) -> Path | None:

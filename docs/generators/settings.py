@@ -289,6 +289,7 @@ SECTIONS = (
                 auth.TOKENS_AWS_SECRET,
                 "a secret of AWS with the same object, instead of all others",
             ),
+            Setting("OMNIGRAPH_WORKERS", "processes that share the address", code(1)),
             Setting(
                 "OMNIGRAPH_CONNECTIONS_MAX",
                 "connections there is room for; one more is told to come back",
@@ -395,7 +396,10 @@ SECTIONS = (
                 entrypoint.ACCEPT,
                 "risks taken on purpose: `root`, `open-network`, or both with a comma",
             ),
-            Setting(entrypoint.CLUSTER, "a cluster file. Reserved: it is refused today"),
+            Setting(
+                entrypoint.CLUSTER,
+                "the directory or the storage root of a cluster, whose applied graphs are served, instead of a store",
+            ),
             Setting("OMNIGRAPH_USER", "in `deploy/compose.yaml`: user and group of the server"),
         ),
     ),

@@ -47,8 +47,12 @@ def test_a_server_of_an_empty_folder_is_ready_keeps_its_graph_and_leaves_with_0(
     assert run(REAL_PROGRAMS, {"OMNIGRAPH_BIND": address}, "--ready").returncode == 1
 
     # The same settings again, as after a restart: the graph is there, and nothing is applied to it.
-    with serving(settings) as (process, address):
+    # This time two workers serve it.
+    with serving(settings | {"OMNIGRAPH_WORKERS": "2"}) as (process, address):
+        assert run(REAL_PROGRAMS, {"OMNIGRAPH_BIND": address}, "--ready").returncode == 0
         answer = httpx.post(f"http://{address}/graphs/team/query", json=ASK, headers=ANA)
         assert answer.json()["rows"] == [{"g.name": "rye"}]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_SECONDS) == 0
+        out, logged = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (process.returncode, out) == (0, "")
+        assert '"event":"workers listen"' in logged and '"workers":2' in logged

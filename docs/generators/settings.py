@@ -398,7 +398,8 @@ SECTIONS = (
             ),
             Setting(
                 entrypoint.CLUSTER,
-                "the directory or the storage root of a cluster, whose applied graphs are served, instead of a store",
+                "the directory or the storage root of a cluster, whose applied graphs are served, "
+                "instead of a store",
             ),
             Setting("OMNIGRAPH_USER", "in `deploy/compose.yaml`: user and group of the server"),
         ),

@@ -21,6 +21,8 @@ NOT_OF_A_SERVER = {
     # of clients and the command line
     *("OMNIGRAPH_BEARER_TOKEN", "OMNIGRAPH_HOME", "OMNIGRAPH_PROFILE"),
     *("OMNIGRAPH_TOKEN_", "OMNIGRAPH_TOKEN_PROD_EU"),
+    # of notebooks
+    "OMNIGRAPH_FULL_TRACEBACK",
     # of bulk loads, which a server does not run
     *("OMNIGRAPH_ENGINE", "OMNIGRAPH_SPARK_CONF_"),
     *("OMNIGRAPH_SPARK_MASTER", "OMNIGRAPH_SPARK_THRESHOLD_BYTES"),

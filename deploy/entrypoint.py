@@ -77,6 +77,10 @@ SETTINGS = frozenset(
         UNAUTHENTICATED,
         # Read by the server itself.
         "OMNIGRAPH_ALLOWED_HOSTS",
+        "OMNIGRAPH_AUDIT",
+        "OMNIGRAPH_AUDIT_BYTES",
+        "OMNIGRAPH_AUDIT_PARAMS",
+        "OMNIGRAPH_AUDIT_REQUIRED",
         "OMNIGRAPH_CONNECTIONS_MAX",
         "OMNIGRAPH_CORS_ORIGINS",
         "OMNIGRAPH_JWT_ACTOR_CLAIM",

@@ -256,3 +256,42 @@ def test_file_is_named_in_positions(tmp_path):
     file.write_text(BAD, encoding="utf-8")
     (finding,) = lint_queries(file, catalog()).findings
     assert finding.to_dict()["position"]["path"] == str(file)
+
+
+# --- hops that run against their edge type --------------------------------------------------------
+
+MESSAGES = """
+interface Message { text: String }
+node Comment implements Message { text: String @key }
+node Post implements Message { text: String @key }
+node Person { name: String @key }
+edge HasCreator: Message -> Person
+edge ReplyOf: Comment -> Message
+edge Likes: Person -> Message
+"""
+
+
+@pytest.mark.parametrize(
+    ("match", "hop"),
+    [
+        ("$c hasCreator $a  $c replyOf $m", "$c replyOf $m"),
+        ("$c: Message  $c replyOf $m", "$c replyOf $m"),
+        ("$c hasCreator $a  not { $c replyOf{1,1} $m  $m hasCreator $a }", "$c replyOf $m"),
+        ("$a: Person  $a likes $c  optional { $c $r:replyOf $m }", "$c replyOf $m"),
+        ("$c: Comment  $c hasCreator $a  $c replyOf $m", None),
+        ("$c hasCreator $a  $m replyOf $c", None),
+        ("$p: Post  $p hasCreator $a  $m replyOf $p", None),
+        ("$p: Post  $p replyOf $m", None),
+        ("$m: Message  $m likes $a", None),
+    ],
+)
+def test_a_hop_that_may_have_been_meant_the_other_way_is_warned_about(match: str, hop: str | None):
+    text = f"query q() {{ match {{ {match} }} return {{ count(*) as n }} }}"
+    report = lint_queries(text, compile_schema(MESSAGES).catalog)
+    found = [each for each in report.findings if each.severity != "error"]
+    assert [each.code for each in report.findings] == (["L202"] if hop else []), report.findings
+    if hop:
+        left, word, right = hop.split()
+        assert f"`{hop}` runs against ReplyOf" in found[0].message
+        assert f"`{right} {word} {left}`" in found[0].message
+        assert found[0].type_name == "ReplyOf" and found[0].query_names == ("q",)

@@ -6,9 +6,9 @@ Both are data for people and tools: findings, and what a query returns, reads an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, TypeVar, assert_never
 
 from omnigraph.errors import CompileError, QueryParseError, QueryTypeError
 from omnigraph.model.signatures import FieldDescriptor, FieldKind
@@ -312,6 +312,7 @@ def lint_queries(origin: str | bytes | Path | Source, catalog: Catalog) -> LintR
             )
             continue
         plans.append(compiled)
+        findings += _backwards(query, compiled, catalog)
         operation = describe_operation(compiled, catalog)
         results.append(QueryResult(query.name, kind, warnings, None, operation))
     findings += _never_updated(plans, catalog)
@@ -324,6 +325,57 @@ def lint_queries(origin: str | bytes | Path | Source, catalog: Catalog) -> LintR
         )
     )
     return LintReport(tuple(results), tuple(findings))
+
+
+def _backwards(
+    query: ast.Query, compiled: plan.QueryPlan, catalog: Catalog
+) -> Iterator[QueryFinding]:
+    """L202: hops against their edge type from a node that may be one of its sources as well.
+
+    Such a node is only known by its interface, and the hop goes in because the edge type ends
+    there. Whoever reads it from left to right may have meant the other way.
+    """
+    ways = {(hop.source, hop.target, hop.edge_type): hop for hop in _all_of(plan.Expand, compiled)}
+    for hop in _all_of(ast.Hop, query.body):
+        edge = catalog.edge_named(hop.edge_word)
+        if edge is None or hop.undirected or edge.source == edge.target:
+            continue
+        left, right = hop.left.name, hop.right.name
+        if (found := ways.get((left, right, edge.name))) is not None:
+            is_backwards, own = found.direction == "in", found.source_type
+        elif (found := ways.get((right, left, edge.name))) is not None:
+            is_backwards, own = found.direction == "out", found.target_type
+        else:
+            continue
+        sources = {node.name for node in catalog.node_types(edge.source)}
+        if not is_backwards or own not in catalog.interfaces:
+            continue
+        if sources.isdisjoint(node.name for node in catalog.node_types(own)):
+            continue
+        yield QueryFinding(
+            "warning",
+            "L202",
+            f"`${left} {hop.edge_word} ${right}` runs against {edge.name}, from {edge.source} to"
+            f" {edge.target}: ${left} is only known as a {own}; write `${left}: {edge.source}`"
+            f" before it, or `${right} {hop.edge_word} ${left}`",
+            edge.name,
+            query_names=(query.name,),
+        )
+
+
+_Part = TypeVar("_Part")
+
+
+def _all_of(kind: type[_Part], node: object) -> Iterator[_Part]:
+    """All parts of a kind in a text or a plan, at any depth."""
+    if isinstance(node, kind):
+        yield node
+    if isinstance(node, tuple):
+        for item in node:
+            yield from _all_of(kind, item)
+    elif is_dataclass(node):
+        for each in fields(node):
+            yield from _all_of(kind, getattr(node, each.name))
 
 
 def _never_updated(plans: list[plan.QueryPlan], catalog: Catalog) -> list[QueryFinding]:

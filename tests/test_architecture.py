@@ -51,8 +51,8 @@ MAY_IMPORT: dict[str, str] = {
     "policy": "errors model syntax strict_yaml schema query views",
     "pipeline.spark": "errors model effects",
     "loading": "errors model effects schema query storage commit pipeline.spark",
-    "pipeline": "errors model effects schema embedding storage commit branching computing loading"
-    " pipeline.spark",
+    "pipeline": "errors model effects schema embedding storage views commit branching"
+    " computing loading pipeline.spark",
     "graph": "errors model audit syntax effects schema query embedding policy views storage commit"
     " branching review upkeep copies engines engines.local engines.spark computing loading pipeline"
     " pipeline.spark",
@@ -68,8 +68,8 @@ MAY_IMPORT: dict[str, str] = {
     "server": "errors model syntax effects strict_yaml embedding access audit policy review graph"
     " cluster wire",
     "cluster": "errors model syntax effects strict_yaml schema query embedding policy review graph",
-    "cli": "errors model effects syntax schema query embedding access audit policy copies graph"
-    " loading pipeline pipeline.spark client mcp lsp cluster server inference pipeline.files",
+    "cli": "errors model effects syntax schema query embedding access audit policy views copies"
+    " graph loading pipeline pipeline.spark client mcp lsp cluster server inference pipeline.files",
     "__main__": "cli",
 }
 """Room → rooms it may import. A dotted room is a part of a room with rules of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from omnigraph.engines.local import tables
+from omnigraph.engines.local.engine import LocalEngine, tables_of
 from omnigraph.errors import OmnigraphError, PolicyDenied
+from omnigraph.model.result import ReadTarget
 from omnigraph.policy import Identity, load_policy
 
 SCHEMA = """
@@ -231,3 +235,78 @@ def test_c_acc_006_searches_give_k_visible_rows(seen: og.Graph, copy: og.Graph, 
         fresh = og.open(seen.uri, policy=load_policy(BUNDLE)).acting_as(ANA)
         assert fresh.query(text).to_pylist() == wanted, text
         assert wanted
+
+
+WORKS = "query q() { match { $p: Person  $p worksAt $c } return { $c.name } }"
+
+
+def test_c_acc_014_explain_shows_the_conditions_that_a_view_adds(seen: og.Graph, whole: og.Graph):
+    added = (
+        "  Visible Person where $row.city = $actor.city (rule analysts-read)",
+        "  Visible WorksAt where its src is visible",
+    )
+    assert seen.explain(WORKS).plan[-2:] == added
+    ran = seen.query(WORKS, explain=True).explain
+    assert ran is not None and ran.plan[-2:] == added and ran.run is not None
+    plain = whole.acting_as("act-own").explain(WORKS).plan
+    assert plain == seen.explain(WORKS).plan[:-2]
+
+
+def test_c_acc_014_policy_explain_shows_view_conditions_and_rules(
+    tmp_path: Path, run_command: Callable[..., Any]
+):
+    bundle, schema, query = (tmp_path / name for name in ("policy.yaml", "graph.pg", "q.gq"))
+    bundle.write_text(BUNDLE)
+    schema.write_text(SCHEMA)
+    query.write_text(WORKS)
+    files = ["--file", str(bundle), "--schema", str(schema), "--query", str(query)]
+    asked = ["policy", "explain", *files, "--actor", "act-ana", "--action", "read"]
+    lines = run_command(*asked, "--claims", '{"city": "Oslo"}')
+    assert (
+        "Person: slug, name, city, bio, vec where $row.city = $actor.city (rule analysts-read)"
+        " (by analysts-read)" in lines
+    )
+    assert "Visible WorksAt where its src is visible" in lines
+    told = json.loads(run_command(*asked, "--claims", '{"city": "Oslo"}', "--json"))
+    assert [each["type"] for each in told["view"]] == ["Company", "Person", "WorksAt"]
+    # Without the claim, the condition grants nothing.
+    assert "Person: slug, name, city, bio, vec where false" in run_command(*asked)
+
+
+@pytest.fixture
+def run_command(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command in this process; returns what it prints."""
+
+    def run(*words: str) -> str:
+        from omnigraph.cli.main import main
+
+        assert main(list(words)) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark_queries")
+@pytest.mark.usefixtures("spark")
+def test_c_acc_005_frames_show_what_a_view_shows(seen: og.Graph):
+    frame = seen.frame("Person")
+    assert frame.columns == ["id", "slug", "name", "city", "bio", "vec"]
+    assert sorted(row.id for row in frame.collect()) == ["ada", "cy"]
+    edges = seen.frame("WorksAt", columns=["src", "since"], where="since < 9").collect()
+    assert [(row.src, row.since) for row in edges] == [("ada", 1)]
+    with pytest.raises(OmnigraphError):
+        seen.frame("Secret")
+    with pytest.raises(OmnigraphError):
+        seen.frame("Person", columns=["salary"])
+
+
+def test_saved_adjacency_is_not_that_of_an_actor(seen: og.Graph, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tables, "EDGES_ALWAYS_SORTED", 0)
+    fresh = og.open(seen.uri, policy=load_policy(BUNDLE)).acting_as(ANA)
+    reader, _ = fresh._seen(fresh._opened.pinned(ReadTarget("main")))
+    engine = fresh._opened.engine("local")
+    assert isinstance(engine, LocalEngine)
+    found = tables_of(reader)(engine.memory, reader, engine.settings, {}, {})
+    edges = found.cached_edges("WorksAt", "Person", "Company")
+    assert edges._saved is None and edges.view.count == 1

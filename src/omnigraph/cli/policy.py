@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +29,7 @@ from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from omnigraph.audit import AuditEntry
-    from omnigraph.policy import Action, Policy, PolicyCase, PolicyKind
+    from omnigraph.policy import Action, Actor, Policy, PolicyCase, PolicyKind
 
 COMMANDS = Commands(
     "policy",
@@ -60,6 +61,15 @@ TargetOption = Annotated[
         "the branch that is created, deleted, merged into or gets a schema",
         check=branch_name,
     ),
+]
+SchemaOption = Annotated[
+    Path | None, option("--schema", "SCHEMA.pg", "the schema, to also show what the actor sees")
+]
+QueryOption = Annotated[
+    Path | None, option("--query", "QUERIES.gq", "queries, to show what is added to them")
+]
+ClaimsOption = Annotated[
+    str | None, option("--claims", "JSON", "what the token of the actor says about it")
 ]
 
 
@@ -153,13 +163,18 @@ def explain(
     branch: BranchOption = None,
     target_branch: TargetOption = None,
     file: BundleOption = None,
+    schema: SchemaOption = None,
+    query: QueryOption = None,
+    claims: ClaimsOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Ask a bundle one question: may this actor do this?
 
-    Shows the decision and, if it is to allow, the rule behind it. With `--cluster`, listing graphs
-    is decided by the bundle of the cluster, and everything else by that of the graph. The exit code
-    is 0 for both answers.
+    Shows the decision and, if it is to allow, the rule behind it. With a schema, also what the
+    actor sees by that action: types, properties and conditions on rows, and the rules they come
+    from; with a query, what that adds to it. With `--cluster`, listing graphs is decided by the
+    bundle of the cluster, and everything else by that of the graph. The exit code is 0 for both
+    answers.
 
     omnigraph policy explain --file examples/policy/team.yaml --actor act-bo --action read
     omnigraph policy explain --cluster fleet --graph orders --actor act-bo --action change --json
@@ -170,7 +185,12 @@ def explain(
     chosen = _deciding(ctx, _bundles(ctx, file), asked)
     loaded = chosen.load()
     _require_answerable(loaded, asked)
-    decision = loaded.decide(actor, asked, branch=branch, target_branch=target_branch)
+    who = _identity(actor, claims)
+    decision = loaded.decide(who, asked, branch=branch, target_branch=target_branch)
+    places = {"branch": branch, "target_branch": target_branch}
+    seen = {} if schema is None else _seen(loaded, who, asked, places, schema=schema, query=query)
+    if query is not None and schema is None:
+        raise UsageError("`--query` needs `--schema`", hint="name the `.pg` file of the graph")
     facts = {
         "decision": "allow" if decision.allowed else "deny",
         "actor": decision.actor,
@@ -181,8 +201,60 @@ def explain(
         "message": decision.message,
     }
     known = {name: fact for name, fact in facts.items() if fact is not None}
-    lines = ((Styled(f"{name}: ", "bold"), fact) for name, fact in known.items())
-    output_of(ctx).show({**known, "bundle": chosen.name}, lines, json=json)
+    lines: list[tuple[Any, ...]] = [
+        (Styled(f"{name}: ", "bold"), fact) for name, fact in known.items()
+    ]
+    for name, told in seen.get("lines", {}).items():
+        lines += [(Styled(f"{name}:", "bold"),), *((f"  {line}",) for line in told)]
+    shown = {name: fact for name, fact in seen.items() if name != "lines"}
+    output_of(ctx).show({**known, "bundle": chosen.name, **shown}, lines, json=json)
+
+
+def _identity(actor: str, claims: str | None) -> Actor:
+    """The actor with the claims that a token would have."""
+    from omnigraph.policy import Identity
+
+    if claims is None:
+        return actor
+    try:
+        given = loads(claims)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise UsageError("`--claims` is no JSON object", hint='write --claims \'{"region": "eu"}\'')
+    return Identity.of(actor, given)
+
+
+def _seen(
+    loaded: Policy,
+    actor: Actor,
+    action: Action,
+    places: dict[str, str | None],
+    *,
+    schema: Path,
+    query: Path | None,
+) -> dict[str, Any]:
+    """What an actor sees of a schema, and what that adds to the queries of a file."""
+    from omnigraph.graph.reading import explanation
+    from omnigraph.query.compile import check_query
+    from omnigraph.schema.compile import compile_schema
+    from omnigraph.syntax.query_parser import parse_query_file
+    from omnigraph.views.explain import view_lines
+
+    require_file(schema)
+    catalog = compile_schema(schema).catalog
+    loaded.check_names(catalog)
+    view = loaded.view(actor, catalog, action=action, **places)
+    told = {"view": ["everything"] if view is None else view_lines(view)}
+    shown: dict[str, Any] = {"view": None if view is None else view.to_dict()}
+    if query is not None:
+        require_file(query)
+        file = parse_query_file(query)
+        named = catalog if view is None else view.catalog
+        plans = [check_query(each, file.source, named) for each in file.queries]
+        shown["queries"] = [explanation(plan, view=view).to_dict() for plan in plans]
+        told["query"] = [line for plan in plans for line in explanation(plan, view=view).plan]
+    return {**shown, "lines": told}
 
 
 # --- which bundle ---------------------------------------------------------------------------------

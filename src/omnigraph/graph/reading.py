@@ -55,7 +55,8 @@ from omnigraph.storage.layout import MAIN
 from omnigraph.storage.reader import PastReader, SnapshotReader
 from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.tokens import Source
-from omnigraph.views import ViewedReader
+from omnigraph.views import View, ViewedReader
+from omnigraph.views.explain import added_conditions
 
 # --- verbs of `Graph` -----------------------------------------------------------------------------
 
@@ -106,7 +107,8 @@ def explain(self: Handle, source: str | Path | Source, *, name: str | None = Non
     self._may_read("explain")
     branch = self._default_branch
     catalog = self._named_types(branch, self._opened.known_catalog(branch))
-    return explanation(self._opened.compiled(source, name, catalog))
+    view = self._opened.view(self._access, branch, self._opened.known_catalog(branch))
+    return explanation(self._opened.compiled(source, name, catalog), view=view)
 
 
 def describe_queries(self: Handle, source: str | Path | Source) -> tuple[QuerySignature, ...]:
@@ -260,6 +262,19 @@ def exported_commit(self: Handle, branch: str, snapshot: str | None) -> str | No
     return self._read_commit("export", snapshot, branch, Action.EXPORT)
 
 
+def shows_query(self: Handle, source: str, name: str, action: Action) -> bool:
+    """Whether the actor of a handle can name all that a stored query of main names."""
+    opened = self._opened
+    view = opened.view(self._access, MAIN, opened.known_catalog(MAIN), action=action)
+    if view is None:
+        return True
+    try:
+        opened.compiled(source, name, view.catalog)
+    except CompileError:
+        return False
+    return True
+
+
 # --- running a query ------------------------------------------------------------------------------
 
 
@@ -275,6 +290,7 @@ class QueryRun:
     engine: Engine
     by: Access
     governor: Governor
+    view: View | None = None
 
     def result(self) -> Result:
         """The rows."""
@@ -302,7 +318,7 @@ class QueryRun:
             ),
             storage.report().to_dict(),
         )
-        result.explain = explanation(plan, run)
+        result.explain = explanation(plan, run, self.view)
         return result
 
     def _run(self, trace: Trace | None, *, is_retry: bool = False) -> tuple[ReadPlan, Result]:
@@ -324,6 +340,7 @@ class QueryRun:
         if opened.policy is not None:
             view = opened.view(self.by, reader.snapshot.branch, current)
             if view is not None:
+                self.view = view
                 reader, current = opened.seen(reader, view), view.catalog
         if current is not known:
             plan, parameters = self._bound(current)
@@ -382,9 +399,12 @@ class QueryRun:
         )
 
 
-def explanation(plan: QueryPlan, run: ExplainedRun | None = None) -> Explanation:
-    """A plan as text, with how it ran if it did."""
-    return Explanation(tuple(plan_text(plan).split("\n")), run)
+def explanation(
+    plan: QueryPlan, run: ExplainedRun | None = None, view: View | None = None
+) -> Explanation:
+    """A plan as text, with the conditions that a view adds, and how it ran if it did."""
+    added = [] if view is None else added_conditions(view, plan)
+    return Explanation((*plan_text(plan).split("\n"), *added), run)
 
 
 def _exported_tables(

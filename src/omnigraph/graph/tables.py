@@ -30,7 +30,9 @@ from omnigraph.query import expressions as ex
 from omnigraph.query.compile import compile_where
 from omnigraph.schema.catalog import Catalog, EdgeType, TableType, table_schema
 from omnigraph.storage.blobs import DESCRIPTION, described
+from omnigraph.storage.manifest import Snapshot
 from omnigraph.storage.reader import SnapshotReader
+from omnigraph.views import View
 
 _TEXT = ValueType(Scalar.STRING)
 
@@ -116,6 +118,10 @@ def frame(
     from omnigraph.pipeline.data_source import frame_of
 
     target = self._read_target("frame", None if snapshot is not None else branch, snapshot)
+    pinned = self._opened.pinned(target).snapshot
+    view = self._view_of(pinned)
+    if view is not None:
+        return _visible_frame(self, view, pinned, type, columns=columns, where=where, spark=spark)
     return frame_of(
         self._kernel.root,
         type,
@@ -125,6 +131,31 @@ def frame(
         snapshot=target.snapshot,
         spark=spark,
     )
+
+
+def _visible_frame(
+    self: Handle,
+    view: View,
+    pinned: Snapshot,
+    type: str,
+    *,
+    columns: Sequence[str] | None,
+    where: str | None,
+    spark: Any,
+) -> Any:
+    """The same of what a view shows; Spark tests ``where`` after the rows are chosen."""
+    from omnigraph.pipeline.data_source import frame_of
+    from omnigraph.pipeline.data_source.reading import visible_frame
+
+    found = find_type(types_at(view.catalog, pinned), type)
+    chosen = _chosen(shown_schema(found), columns, found)
+
+    def whole(key: str) -> Any:
+        place = {"branch": pinned.branch, "snapshot": pinned.commit_id}
+        return frame_of(self._kernel.root, key, spark=spark, **place)
+
+    frame = visible_frame(whole, view, found.table_key)
+    return (frame if where is None else frame.where(where)).select(*chosen.names)
 
 
 def shown_schema(type: TableType) -> pa.Schema:

@@ -26,6 +26,7 @@ from omnigraph.server.mcp_tools import (
     stored_schema,
 )
 from omnigraph.server.responses import error_response, json_response
+from omnigraph.server.routes.queries import shows_stored
 from omnigraph.wire import operations
 from omnigraph.wire.operations import GRAPH, Operation
 from omnigraph.wire.requests import Body
@@ -190,7 +191,7 @@ def _stored(call: Call) -> Iterator[StoredQuery]:
         return
     for stored in call.served.queries:
         action = Action.CHANGE if stored.signature.is_mutation else Action.READ
-        if call.gate.allows_somewhere(call.access, action):
+        if call.gate.allows_somewhere(call.access, action) and shows_stored(call, stored):
             yield stored
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engines.local.edges import slots_of_ends
+from omnigraph.engines.local.edges import CachedEdges, slots_of_ends
+from omnigraph.engines.local.ids import AnySpace
 from omnigraph.engines.local.nodes import CachedNodes, NodeTable, UnionNodes
 from omnigraph.engines.local.rows import Load, RowView
 from omnigraph.engines.local.tables import SnapshotTables
@@ -59,6 +60,12 @@ class VisibleTables(SnapshotTables):
         shown = rows.shown_to(self._version_of(entry), partial(self._visible, entry))
         shown.note_use(self.memory.budget)
         return shown
+
+    def _cached_edges(self, entry: TableEntry, sources: AnySpace, targets: AnySpace) -> CachedEdges:
+        if not self._viewed.restricts(entry.table_key):
+            return SnapshotTables._cached_edges(self, entry, sources, targets)
+        # What is saved beside a table has all of its edges.
+        return CachedEdges(self._view(entry), sources, targets)
 
     def _visible(self, entry: TableEntry) -> RowView:
         """The rows of a table that are visible, as a version with fewer rows."""

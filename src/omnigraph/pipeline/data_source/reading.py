@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -18,15 +19,19 @@ from omnigraph.errors import InputError
 from omnigraph.loading.inputs import SIGNED
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import TableKey
-from omnigraph.model.references import ShownEnds
+from omnigraph.model.references import END_TYPES, ShownEnds
 from omnigraph.pipeline.data_source.options import SentToProcesses, SourceOptions
+from omnigraph.schema.catalog import table_schema
 from omnigraph.storage.blobs import DESCRIPTION, described
 from omnigraph.storage.failures import sentence_of
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.written import committed_batches, fragment_groups
+from omnigraph.views import RowGrant, View
+from omnigraph.views.rows import columns_tested, granted, hiding_ends
 
 if TYPE_CHECKING:
     from lance import LanceDataset
+    from pyspark.sql import DataFrame
 
 PARTITION_ROWS = 500_000
 
@@ -178,3 +183,46 @@ def _require_types(known: pa.Schema, asked: StructType) -> None:
                 f"column '{field.name}' is {found}, not {field.dataType.simpleString()}",
                 hint="leave out the schema, and cast the frame",
             )
+
+
+# --- what a view shows ----------------------------------------------------------------------------
+
+
+def visible_frame(whole: Callable[[str], DataFrame], view: View, key: str) -> DataFrame:
+    """The rows and columns of a type that a view shows; ``whole`` gives all of a type by its key.
+
+    Conditions are tested by the tasks that read the rows, and edges joined with the visible nodes.
+    """
+    type, grants, frame = view.types[key].type, view.conditions(key), whole(key)
+    shown = ShownEnds.of(type).schema(table_schema(type)).names
+    if grants is not None:
+        columns = columns_tested(grants, ShownEnds({}))
+        frame = frame.mapInArrow(_Granted(grants, columns), frame.schema)
+    for end in hiding_ends(view, key):
+        on = [end, END_TYPES[end]] if END_TYPES[end] in shown else [end]
+        nodes = [
+            visible_frame(whole, view, node.table_key)
+            .select(F.col("id").alias(end), F.lit(node.name).alias(END_TYPES[end]))
+            .select(*on)
+            for node in view.ends(key)[end]
+        ]
+        every = nodes[0]
+        for more in nodes[1:]:
+            every = every.union(more)
+        frame = frame.join(every, on, "left_semi")
+    return frame.select(*shown)
+
+
+@dataclass(frozen=True)
+class _Granted:
+    """Keeps the rows that conditions grant, in a task."""
+
+    grants: tuple[RowGrant, ...]
+    columns: Mapping[str, pa.DataType]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of some batches."""
+        for batch in batches:
+            read = {name: batch[name].cast(type) for name, type in self.columns.items()}
+            rows = pa.table(read or {"id": batch["id"]})
+            yield batch.filter(granted(self.grants, ShownEnds({}), rows))

@@ -15,14 +15,15 @@ from starlette.responses import Response
 
 from omnigraph.errors import InputError, NotFound, WrongVerb
 from omnigraph.graph import Graph
-from omnigraph.graph.reading import language_answer
+from omnigraph.graph.reading import language_answer, shows_query
 from omnigraph.model.governor import Governor
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
 from omnigraph.model.tables import ARROW_METADATA, ipc_blocks
+from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers
-from omnigraph.server.generation import StoredQuery
+from omnigraph.server.generation import StoredQueries, StoredQuery
 from omnigraph.server.responses import block_response, json_response, wants_arrow
 from omnigraph.wire import operations
 from omnigraph.wire.answers import QueryCatalog
@@ -190,7 +191,16 @@ def _json(run: Callable[[], Result], with_commit: bool) -> bytes:
 async def list_queries(call: Call) -> Response:
     """Every stored query, with its parameters."""
     call.gate.read("queries list", call.access, MAIN_BRANCH)
-    return Response(call.served.queries.catalog, media_type=JSON)
+    shown = [each for each in call.served.queries if shows_stored(call, each)]
+    if len(shown) == len(call.served.queries):
+        return Response(call.served.queries.catalog, media_type=JSON)
+    return Response(StoredQueries(shown).catalog, media_type=JSON)
+
+
+def shows_stored(call: Call, stored: StoredQuery) -> bool:
+    """Whether a stored query names only what the caller may see; any other is not there."""
+    action = Action.CHANGE if stored.signature.is_mutation else Action.READ
+    return shows_query(call.graph, stored.source, stored.signature.name, action)
 
 
 async def invoke(call: Call) -> Response:
@@ -262,7 +272,7 @@ def _find(call: Call) -> StoredQuery:
     name = call.values["name"]
     is_allowed = call.gate.invoke_query(call.access)
     found = call.served.queries.get(name) if is_allowed else None
-    if found is None:
+    if found is None or not shows_stored(call, found):
         raise NotFound("stored query not found")
     call.services.events.write(
         "stored query",

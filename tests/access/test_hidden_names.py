@@ -262,15 +262,15 @@ def test_c_acc_014_policy_explain_shows_view_conditions_and_rules(
     files = ["--file", str(bundle), "--schema", str(schema), "--query", str(query)]
     asked = ["policy", "explain", *files, "--actor", "act-ana", "--action", "read"]
     lines = run_command(*asked, "--claims", '{"city": "Oslo"}')
-    assert (
-        "Person: slug, name, city, bio, vec where $row.city = $actor.city (rule analysts-read)"
-        " (by analysts-read)" in lines
-    )
+    person = next(line.strip() for line in lines.splitlines() if "  Person: " in line)
+    named, _, rows = person.removeprefix("Person: ").partition(" where ")
+    assert set(named.split(", ")) == {"slug", "name", "city", "bio", "vec"}
+    assert rows == "$row.city = $actor.city (rule analysts-read) (by analysts-read)"
     assert "Visible WorksAt where its src is visible" in lines
     told = json.loads(run_command(*asked, "--claims", '{"city": "Oslo"}', "--json"))
-    assert [each["type"] for each in told["view"]] == ["Company", "Person", "WorksAt"]
+    assert {each["type"] for each in told["view"]} == {"Company", "Person", "WorksAt"}
     # Without the claim, the condition grants nothing.
-    assert "Person: slug, name, city, bio, vec where false" in run_command(*asked)
+    assert " where false (by analysts-read)" in run_command(*asked)
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ def run_command(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 @pytest.mark.usefixtures("spark")
 def test_c_acc_005_frames_show_what_a_view_shows(seen: og.Graph):
     frame = seen.frame("Person")
-    assert frame.columns == ["id", "slug", "name", "city", "bio", "vec"]
+    assert set(frame.columns) == {"id", "slug", "name", "city", "bio", "vec"}
     assert sorted(row.id for row in frame.collect()) == ["ada", "cy"]
     edges = seen.frame("WorksAt", columns=["src", "since"], where="since < 9").collect()
     assert [(row.src, row.since) for row in edges] == [("ada", 1)]

@@ -34,7 +34,7 @@ SEED = None
 INSERT_RATIO = Target(3, "at most")
 HISTORY_RATIO = Target(1.3, "at most")
 TYPES_RATIO = Target(1.5, "at most")
-PROCESSES_RATIO = Target(1, "at least")
+PROCESSES_RATIO = Target(2, "at least")
 DIGESTS_RATIO = Target(1.05, "at most")
 ACKNOWLEDGED = Target(100, "at least")
 

@@ -39,6 +39,7 @@ OVERHEAD_MS = Target(1.5, "at most")
 CLIENTS = 16
 CLIENTS_RATIO = Target(0.6, "at least")
 WORKERS_RATIO = Target(1.6, "at least")
+WRITERS_RATIO = Target(4, "at least")
 ARROW_RATIO = Target(5, "at least")
 NONE = Target(0, "at most")
 SOME = Target(1, "at least")
@@ -105,6 +106,10 @@ def measure_all(sizes: Sizes) -> Iterator[Figure]:
             yield from points(graph, url, sizes)
             note(f"{CLIENTS} clients")
             yield from many_clients(graph, url, sizes)
+        note(f"{CLIENTS} writers")
+        for setting in ("process", "disk"):
+            with durability(setting):
+                yield from many_writers(place / f"writers-{setting}", sizes, setting)
         note(f"{sizes.rows:,} rows")
         yield from many_rows(place, sizes)
         note(f"a mixed load for {sizes.mixed_seconds:.0f} s")
@@ -253,6 +258,49 @@ def _threads_per_second(ask: Callable[[str], object], handles: list[str], second
         return lambda n: ask(handles[(at + n * CLIENTS) % len(handles)])
 
     return calls_per_second([client(at) for at in range(CLIENTS)], seconds)
+
+
+# --- many writers ---------------------------------------------------------------------------------
+
+
+def many_writers(place: Path, sizes: Sizes, setting: str) -> Iterator[Figure]:
+    """Inserts of different rows into one branch, over one connection and over many."""
+    graph = new_graph(place / "written.omni", 1_000)
+    acknowledged, rates = 0, {1: 0.0, CLIENTS: 0.0}
+    with served(graph.uri) as url:
+        for turn, clients in enumerate((1, CLIENTS, 1, CLIENTS)):
+            count, rate = _writes_per_second(url, f"{turn}", clients, sizes)
+            acknowledged += count
+            rates[clients] = max(rates[clients], rate)
+    there = sum(table.entity_count for table in og.open(graph.uri).snapshot().datasets)
+    assert there == 1_000 + acknowledged, "an acknowledged insert is missing, or there twice"
+    alone = Versus("one connection", rates[1])
+    name = f"inserts of {CLIENTS} connections, {setting} durability"
+    yield Figure(name, rates[CLIENTS], "per second", WRITERS_RATIO, versus=alone)
+
+
+def _writes_per_second(url: str, prefix: str, clients: int, sizes: Sizes) -> tuple[int, float]:
+    """How many inserts some connections had acknowledged, and how many that was in a second."""
+    done = [0] * clients
+    deadline = time.perf_counter() + sizes.seconds
+
+    def write(at: int) -> None:
+        connection = RawConnection.to(url)
+        while time.perf_counter() < deadline:
+            handle = f"w{prefix}-{at}-{done[at]}"
+            body = json.dumps({"query": ADD, "params": {"handle": handle}}).encode()
+            receipt = orjson.loads(connection.ask(request_bytes(url, "/mutate", body)))
+            assert receipt["affected_nodes"] == 1
+            done[at] += 1
+        connection.socket.close()
+
+    began = time.perf_counter()
+    threads = [threading.Thread(target=write, args=(at,)) for at in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(done), sum(done) / (time.perf_counter() - began)
 
 
 # --- many rows ------------------------------------------------------------------------------------

@@ -43,8 +43,9 @@ def main() -> int:
     with TemporaryDirectory(prefix="omnigraph-simulate-", dir=_memory()) as folder:
         with Company() as company:
             places = alone(company, Path(folder))
-        deck = Deck({name: len(passed) for name, passed in places.items()})
+        deck = Deck(places)
         print(f"{len(deck):,} combinations of operation, stop, interruption and other operation")
+        print(f"the first {deck.cells:,} seeds interrupt each cell once with a pause and a kill")
         coverage = Coverage({name: {*passed} for name, passed in places.items()})
         findings = []
         seeds = range(arguments.first, arguments.first + arguments.seeds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import compress, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,22 @@ def _explains(order: Sequence[Performed], before: World, shown: World) -> bool:
     return shown in worlds
 
 
+def _after_group(each: Performed, world: World, members: Sequence[str]) -> Iterator[World]:
+    """Each member has landed or not; those that were acknowledged have."""
+    landed = each.answer["value"] if each.answer is not None and each.is_acknowledged else ()
+    rest = [name for name in members if name not in landed]
+    for choice in product((False, True), repeat=len(rest)):
+        changed: World = world.copy()  # type: ignore[assignment]
+        for name in (*landed, *compress(rest, choice)):
+            changed.main.persons[name] = changed.main.cities[name] = 1
+        yield changed
+
+
 def _after(each: Performed, world: World) -> Iterator[World]:
+    members = OPERATIONS[each.name].members(each.number)
+    if members:
+        yield from _after_group(each, world, members)
+        return
     changed: World = world.copy()  # type: ignore[assignment]
     try:
         answer = OPERATIONS[each.name].apply(changed, each.number)

@@ -11,12 +11,14 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from omnigraph.graph import Graph, init, open_graph
 from omnigraph.model.receipts import LoadMode
 from tests.crash.model import SCHEMA, Contents, Model, seed, seed_records, shown
 from tests.crash.operations import DELETE, INSERT, UPDATE
+from tests.support.groups import in_group
 from tests.support.templates import copy_of
 
 EXTRA = "Extra"
@@ -43,6 +45,9 @@ class Operation:
     """What it returns is compared with what the model returns."""
     apply: Callable[[World, int], object]
     """Change the model and return the answer, or raise `Refused` before anything is changed."""
+    members: Callable[[int], tuple[str, ...]] = field(default=lambda number: ())
+    """Of a group: the persons that it adds with their cities, each by a commit of its own. What it
+    returns is then those that were acknowledged."""
 
 
 def world_of(graph: Graph) -> World:
@@ -89,6 +94,35 @@ def _insert(branch: str) -> Operation:
         world.branches[branch].cities[f"cleo{number}"] = 1
 
     return Operation(run, apply)
+
+
+def _group() -> Operation:
+    """Two writers of one process that share a publish, where they can."""
+
+    def members(number: int) -> tuple[str, ...]:
+        return f"gail{number}", f"gert{number}"
+
+    def run(graph: Graph, number: int) -> list[str]:
+        writes = [
+            partial(graph.mutate, INSERT, {"person": name, "city": name})
+            for name in members(number)
+        ]
+        answers = in_group(graph, writes)
+        landed = [
+            name
+            for name, answer in zip(members(number), answers, strict=True)
+            if not isinstance(answer, Exception)
+        ]
+        failed = [answer for answer in answers if isinstance(answer, Exception)]
+        if failed and not landed:
+            raise failed[0]
+        return landed
+
+    def apply(world: World, number: int) -> None:
+        for name in members(number):
+            world.main.persons[name] = world.main.cities[name] = 1
+
+    return Operation(run, apply, members)
 
 
 def _update() -> Operation:
@@ -282,6 +316,7 @@ def _query() -> Operation:
 
 OPERATIONS = {
     "insert": _insert("main"),
+    "group": _group(),
     "first-touch": _insert("review"),
     "update": _update(),
     "delete": _delete(),

@@ -13,7 +13,7 @@ import random
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -27,6 +27,8 @@ from tests.support.templates import place_in
 
 Act = Literal["pause", "stall", "kill"]
 ACTS: tuple[Act, ...] = get_args(Act)
+CELL_ACTS: tuple[Act, ...] = ("pause", "kill")
+"""Those that coverage counts."""
 PATIENCE_SECONDS = 120
 STEPS_MAX = 600
 THIRDS = 0.25
@@ -35,6 +37,8 @@ MISHAPS = 0.04
 """How often a process is interrupted at a stop that the setting says nothing about."""
 OPERATIONS_PER_PROCESS = 40
 """After so many a process is replaced, so that its caches stay small."""
+MISSING_TOLD = 60
+"""If so few cells were not reached, they are listed."""
 Cell = tuple[str, str, str]
 """An operation, the failpoint it stopped at, and another operation that ran meanwhile."""
 
@@ -54,28 +58,48 @@ class Setting:
 class Deck:
     """The settings of all seeds.
 
-    One after another they interrupt each operation at each of its stops in each way beside each
-    other one: as many seeds as there are combinations have all of them.
+    The first seeds go through the cells: each operation is interrupted at each failpoint, once by a
+    pause and once by a kill, beside each other operation. The seeds after them have what is left of
+    all combinations: every passing of a failpoint, and stalls. ``places`` are the failpoints that
+    each operation passes if it is alone.
     """
 
-    def __init__(self, stops: Mapping[str, int]) -> None:
-        self._names = [*stops]
-        self._combinations = [
-            (victim, stop, act, other)
-            for victim, count in stops.items()
-            for stop in range(1, count + 1)
-            for act in ACTS
-            for other in stops
+    def __init__(self, places: Mapping[str, Sequence[str]]) -> None:
+        self._names = [*places]
+        stops: dict[tuple[str, str], list[int]] = {}
+        for name, passed in places.items():
+            for stop, place in enumerate(passed, start=1):
+                stops.setdefault((name, place), []).append(stop)
+        # Of several passings of one failpoint each has its turn beside some operation.
+        chosen = [
+            (victim, at[number % len(at)], act, other)
+            for (victim, _), at in stops.items()
+            for act in CELL_ACTS
+            for number, other in enumerate(places)
         ]
+        every = [
+            (victim, stop, act, other)
+            for victim, passed in places.items()
+            for stop in range(1, len(passed) + 1)
+            for act in ACTS
+            for other in places
+        ]
+        known = {*chosen}
+        self.cells = len(chosen)
+        """So many seeds reach every cell that can be reached."""
+        self._combinations = (chosen, [each for each in every if each not in known])
 
     def __len__(self) -> int:
-        return len(self._combinations)
+        return sum(map(len, self._combinations))
 
     def setting(self, seed: int) -> Setting:
         """Neighbours are far apart in the list, so that some seeds show some of everything."""
-        size = len(self)
-        stride = next(n for n in range(int(size * 0.618), size) if math.gcd(n, size) == 1)
-        victim, stop, act, other = self._combinations[seed * stride % size]
+        chosen, rest = self._combinations
+        at = seed % len(self)
+        part, at = (chosen, at) if at < len(chosen) else (rest, at - len(chosen))
+        size = len(part)
+        stride = next(n for n in range(int(size * 0.618), size + 2) if math.gcd(n, size) == 1)
+        victim, stop, act, other = part[at * stride % size]
         dice = random.Random(f"third {seed}")
         thirds = (dice.choice(self._names),) if dice.random() < THIRDS else ()
         return Setting(seed, (victim, other, *thirds), stop, act)
@@ -363,6 +387,9 @@ class Coverage:
                 f"{len(reached & cells)} reached with a {how} ({share:.1%}), and "
                 f"{len(reached - cells)} of operations that recovered after another"
             )
+            missing = sorted(cells - reached)
+            if len(missing) <= MISSING_TOLD:
+                lines += [f"  not with a {how}: {' / '.join(cell)}" for cell in missing]
         return "\n".join(lines)
 
 

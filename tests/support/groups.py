@@ -9,15 +9,19 @@ from typing import Any
 
 from omnigraph.graph import Graph
 
+STEPS = ("_lead", "_as_owner")
+"""What a writer does once it has waited."""
+
 
 def in_group(graph: Graph, writes: Sequence[Callable[[], Any]], branch: str = "main") -> list[Any]:
     """What each write returns or raises, once all of them have waited for one branch.
 
-    One after the other gets to where it waits, so only one of them is ever at work. A write that
-    cannot share is done before the next one begins.
+    One after the other gets to where it waits, and afterwards one after the other goes on: only one
+    of them is ever at work. A write that cannot share is done before the next one begins.
     """
     graph._kernel.manifest.branch(branch).refresh()
-    group = graph._opened.path.group(branch)
+    path: Any = graph._opened.path
+    group = path.group(branch)
     answers: list[Any] = [None] * len(writes)
 
     def perform(at: int) -> None:
@@ -27,6 +31,22 @@ def in_group(graph: Graph, writes: Sequence[Callable[[], Any]], branch: str = "m
             answers[at] = error
 
     threads = [threading.Thread(target=perform, args=(at,)) for at in range(len(writes))]
+    is_released = threading.Event()
+
+    def in_turn(name: str) -> Callable[..., Any]:
+        """A step of the path, for one thread after the other."""
+        step = getattr(path, name)
+
+        def taken(*arguments: Any) -> Any:
+            if is_released.is_set() and threading.current_thread() in threads:
+                for earlier in threads[: threads.index(threading.current_thread())]:
+                    earlier.join()
+            return step(*arguments)
+
+        return taken
+
+    for name in STEPS:
+        setattr(path, name, in_turn(name))
     assert group.try_lead()
     try:
         for thread in threads:
@@ -35,7 +55,10 @@ def in_group(graph: Graph, writes: Sequence[Callable[[], Any]], branch: str = "m
             while thread.is_alive() and group.waiting == before:
                 time.sleep(0.001)
     finally:
+        is_released.set()
         group.end_lead()
     for thread in threads:
         thread.join()
+    for name in STEPS:
+        delattr(path, name)
     return answers

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,10 @@ log = logging.getLogger(__name__)
 
 READY, TAKEN, DONE = ".ready", ".taken", ".done"
 FILE_BYTES_MAX = 4 * MEMBER_BYTES_MAX
-PAUSE_SECONDS = 0.001
+PAUSE_SECONDS = 0.002
+LOOKS_PER_CHECK = 4
+"""How often a writer looks for its answer, which costs one system call, before it looks whether the
+branch still has an owner, which costs several. Those that wait must not slow the owner down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,13 @@ class HandOver:
 
     def __init__(self, locks: Path, branch: str) -> None:
         self._folder = folder_of_locks(locks, f"group/{branch}")
+
+    def has_waiting(self) -> bool:
+        """Whether some write waits."""
+        try:
+            return any(name.endswith(READY) for name in os.listdir(self._folder))  # noqa: PTH208
+        except FileNotFoundError:
+            return False
 
     def leave(self, write: MemberWrite) -> LeftWrite:
         """Leave a write for the owner of the branch."""
@@ -116,12 +127,15 @@ class LeftWrite:
 
     def __init__(self, staged: Path, lock: OsLock) -> None:
         self._staged = staged
+        self._done = staged.with_suffix(DONE)
         self._lock = lock
 
     @property
     def answer(self) -> Answer | None:
         """What the owner said, if it did."""
-        content = _own_content(self._staged.with_suffix(DONE))
+        if not os.access(self._done, os.F_OK):
+            return None
+        content = _own_content(self._done)
         if content is None:
             return None
         try:
@@ -147,7 +161,13 @@ class LeftWrite:
         there is no answer, the owner has died, and what it did is for recovery to tell.
         """
         deadline = time.monotonic() + wait_ms / 1000
-        while (answer := self.answer) is None:
+        for look in count():
+            answer = self.answer
+            if answer is not None:
+                break
+            if look % LOOKS_PER_CHECK:
+                time.sleep(PAUSE_SECONDS)
+                continue
             is_claimed = not self._staged.with_suffix(READY).exists()
             is_over = is_free()
             if is_claimed and is_over:

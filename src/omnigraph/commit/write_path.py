@@ -110,6 +110,8 @@ class WritePath:
         self._kernel = kernel
         self._recoverer = Recoverer(kernel)
         self._groups: dict[str, WriterGroup[MemberWrite]] = {}
+        self._handed: dict[str, HandOver] = {}
+        """By branches on which this process has met another one."""
 
     def group(self, branch: str) -> WriterGroup[MemberWrite]:
         """The writers of a branch in this process that may share a publish."""
@@ -180,11 +182,19 @@ class WritePath:
         if not group.try_lead():
             return self._with_others(group, request, prepare, captured)
         try:
-            if self._kernel.leases.is_crowded(request.branch):
+            if self._is_crowded(request.branch):
                 return self._after_others(group, request, prepare, captured)
             return self._beside_others(request, prepare, captured)
         finally:
             group.end_lead()
+
+    def _is_crowded(self, branch: str) -> bool:
+        """Whether another process of this machine writes to the branch, or waits to."""
+        leases = self._kernel.leases
+        if leases.is_crowded(branch):
+            return True
+        # Waiting writers are worth leading, which a write on its own way does not.
+        return branch in self._handed and self._handed[branch].has_waiting()
 
     def _after_others(
         self,
@@ -199,7 +209,8 @@ class WritePath:
         if joined is None or leases.locks is None or not may_be_handed_over(joined[1].write):
             return self._beside_others(request, prepare, captured)
         prepared, member = joined
-        left = HandOver(leases.locks, request.branch).leave(member.write)
+        machine = self._handed.setdefault(request.branch, HandOver(leases.locks, request.branch))
+        left = machine.leave(member.write)
         try:
             answer = left.wait(partial(leases.is_free, request.branch), leases.wait_ms)
             if answer is None:

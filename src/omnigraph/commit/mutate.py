@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +43,22 @@ from omnigraph.storage.manifest_rows import CommitRow, commit_info
 from omnigraph.storage.reader import SnapshotReader
 
 
+class WriterRights(Protocol):
+    """What a writer sees, and may change, if that is not everything."""
+
+    def seen(self, whole: SnapshotReader) -> SnapshotReader:
+        """The rows that it selects from."""
+
+    def check(
+        self,
+        changes: Mapping[str, TableChange],
+        catalog: Catalog,
+        whole: SnapshotReader,
+        validate: Callable[[SnapshotReader], object],
+    ) -> None:
+        """Raise for a write that is not granted, or does not fit the schema."""
+
+
 def mutate(
     kernel: Kernel,
     path: WritePath,
@@ -56,6 +73,7 @@ def mutate(
     operation_id: str | None = None,
     message: str | None = None,
     external: ExternalBlobs | None = None,
+    rights: Callable[[Catalog], WriterRights | None] = lambda catalog: None,
 ) -> MutationReceipt:
     """Run a mutation and publish it as one commit; no commit if it changes nothing.
 
@@ -71,17 +89,22 @@ def mutate(
         nonlocal plan, parameters
         if catalog is not accepted.catalog:
             plan, parameters = _bound(compile_for, catalog, params)
+        limited = rights(catalog)
         outcome = run_mutation(
             plan,
             parameters,
             catalog,
-            capture.reader,
+            capture.reader if limited is None else limited.seen(capture.reader),
             now=now,
             mint_id=_again(minted, kernel.ids.ulid),
             limits=limits,
             external=external,
         )
-        validate(outcome.change_set, catalog, capture.reader)
+        check = partial(validate, outcome.change_set, catalog)
+        if limited is None:
+            check(capture.reader)
+        else:
+            limited.check(outcome.change_set.tables, catalog, capture.reader, check)
         counts = {
             "query_name": plan.name,
             "affected_nodes": outcome.affected_nodes,

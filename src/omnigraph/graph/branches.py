@@ -31,6 +31,7 @@ from omnigraph.model.receipts import (
     ReplayReceipt,
     TagInfo,
 )
+from omnigraph.policy import Action
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import tag_info
 
@@ -213,6 +214,7 @@ def merge_branch(
     """
     target, by = self._branch_of(into), self._by(actor)
     self._opened.gate.branch_merge(by, source, target)
+    self._opened.require_whole("branch merge", by, source, Action.BRANCH_MERGE, target)
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
     key, why = checked_key(operation_id), checked_message(message)
     request = merges.MergeSpec(source, target, rules, by.actor, key, metadata, why)
@@ -245,6 +247,7 @@ def revert(
     key, why = checked_key(operation_id), checked_message(message)
     by = self._by(actor)
     self._opened.gate.change("revert", by, self._branch_of(branch))
+    self._opened.require_whole("revert", by, self._branch_of(branch))
     request = merges.ReplaySpec(
         "revert",
         self._commit_of(commit_id, branch, self._opened.gate.readable(by)),
@@ -274,6 +277,7 @@ def cherry_pick(
     key, why = checked_key(operation_id), checked_message(message)
     by = self._by(actor)
     self._opened.gate.change("branch cherry-pick", by, self._branch_of(into))
+    self._opened.require_whole("branch cherry-pick", by, self._branch_of(into))
     request = merges.ReplaySpec(
         "cherry-pick",
         self._commit_of(commit_id, into, self._opened.gate.readable(by)),

@@ -37,7 +37,7 @@ from omnigraph.effects.environment import positive_number
 from omnigraph.embedding.client import QueryEmbedder
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.engines.base import Engine
-from omnigraph.errors import InputError, NotFound, PolicyDenied, UnresolvedRevision
+from omnigraph.errors import Denied, InputError, NotFound, PolicyDenied, UnresolvedRevision
 from omnigraph.graph.gate import NOBODY, Access, Gate
 from omnigraph.model.ids import is_branch_name, is_ulid, on_branch
 from omnigraph.model.load_options import SparkOptions, checked_options
@@ -56,7 +56,7 @@ from omnigraph.syntax.formatting import format_text
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source
 from omnigraph.upkeep.automatic import AutoOptimizer, commits_between
-from omnigraph.views import View, ViewedReader
+from omnigraph.views import View, ViewedReader, WriteRights
 
 ENGINES = ("local", "spark")
 """The engines a query can name."""
@@ -256,6 +256,37 @@ class OpenGraph:
         )
         self._keep(self._views, key, view, VIEWS_KEPT_MAX)
         return view
+
+    def write_rights(self, by: Access, branch: str, catalog: Catalog) -> WriteRights | None:
+        """What somebody sees of a branch and may change of it; None for everything."""
+        if self.policy is None or not self.policy.has_views or by.is_system:
+            return None
+        change = self.view(by, branch, catalog, action=Action.CHANGE)
+        read = self.view(by, branch, catalog)
+        return None if change is None and read is None else WriteRights(change, read)
+
+    def require_whole(
+        self,
+        verb: str,
+        by: Access,
+        branch: str,
+        action: Action = Action.CHANGE,
+        target_branch: str | None = None,
+    ) -> None:
+        """Before a write whose rows are not held against types; raises `Denied` for an actor
+        whose rules are limited to some."""
+        if self.policy is None or not self.policy.has_views or by.is_system:
+            return
+        catalog = self.accepted(MAIN).catalog
+        if (
+            self.view(by, branch, catalog, action=action, target_branch=target_branch) is not None
+            or self.view(by, branch, catalog) is not None
+        ):
+            raise Denied(
+                f"`{verb}` is for actors whose rules are not limited to types",
+                hint="write with `mutate`, whose rows are held against the rules, or open a "
+                "change request for somebody who sees everything",
+            )
 
     def engine(self, name: str | None, spark: SparkOptions | None = None) -> Engine:
         """The engine that runs a query, made when it is first asked for.

@@ -460,6 +460,8 @@ class Reviews:
         outline = request.outline
         by = self._by(actor)
         self._opened.gate.review_merge(by, outline.source, outline.target)
+        ends = (outline.source, Action.BRANCH_MERGE, outline.target)
+        self._opened.require_whole("review merge", by, *ends)
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
         with self._opened.comparing(engine, spark, "merge") as choose:
             merged = self._requests.merge(

@@ -40,6 +40,7 @@ from omnigraph.model.upkeep import (
     RepairReceipt,
     ScrubReport,
 )
+from omnigraph.policy import Action
 from omnigraph.storage.layout import REVIEWS
 from omnigraph.storage.saved_adjacency import is_worth_saving
 from omnigraph.upkeep.cleanup import cleanup as run_cleanup
@@ -289,6 +290,7 @@ def pull(
     """
     name, by = self._branch_of(branch), self._by(actor)
     self._opened.gate.branch_merge(by, name, name)
+    self._opened.require_whole("pull", by, name, Action.BRANCH_MERGE, name)
     with _opened(source, "read_only") as other:
         rules = ConflictRules(on_conflict, granularity=granularity)
         request = TransferSpec("pull", name, rules, by.actor, checked_message(message))

@@ -86,7 +86,12 @@ def mutate(
     operation_id = checked_key(operation_id)
 
     def compile_for(catalog: Catalog) -> MutationPlan:
+        limited = opened.write_rights(by, target, catalog)
+        if limited is not None:
+            _compiled_mutation(opened, source, name, limited.catalog(catalog))
         plan = _compiled_mutation(opened, source, name, catalog)
+        if limited is not None:
+            limited.require_settable(plan)
         if not plan.is_insert_only:
             opened.gate.select("mutate", by, target)
         return plan
@@ -108,6 +113,7 @@ def mutate(
             operation_id=operation_id,
             message=message,
             external=opened.external,
+            rights=partial(opened.write_rights, by, target),
         ),
     )
 
@@ -176,6 +182,7 @@ def load(
     origin = checked_options(origin, LoadOrigin, "origin")
     target, by = self._branch_of(branch), self._by(actor)
     self._opened.gate.load(by, target, from_, partial(list_branches, self._kernel))
+    self._opened.require_whole("load", by, target)
     return run_load(
         self._opened,
         by,
@@ -246,6 +253,7 @@ def embed(
     opened, actor = self._opened, by.actor
     opened.gate.change("embed", by, target)
     opened.gate.select("embed", by, target)
+    opened.require_whole("embed", by, target)
     spec = EmbedSpec(
         target,
         None if since is None else self._commit_of(since, branch),
@@ -330,6 +338,7 @@ def stream_into(
 
     def permit() -> None:
         opened.gate.load(by, target.branch, from_, partial(list_branches, self._kernel))
+        opened.require_whole("load", by, target.branch)
         if merge_every is not None:
             opened.gate.branch_merge(by, target.branch, target.merge_into)
 

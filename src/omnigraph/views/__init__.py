@@ -9,5 +9,6 @@ from __future__ import annotations
 
 from omnigraph.views.rows import ViewedReader
 from omnigraph.views.view import RowGrant, TypeRights, TypeView, View
+from omnigraph.views.writes import WriteRights
 
-__all__ = ["RowGrant", "TypeRights", "TypeView", "View", "ViewedReader"]
+__all__ = ["RowGrant", "TypeRights", "TypeView", "View", "ViewedReader", "WriteRights"]

@@ -87,6 +87,9 @@ class View:
     types: Mapping[str, TypeView]
     """By table key."""
     key: str
+    granted: Mapping[str, TypeRights] = field(default_factory=dict, repr=False, compare=False)
+    """What rules grant, by the names of types: also edge types whose ends are not shown, which a
+    rule about writing may grant by themselves."""
     _restricted: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -108,7 +111,8 @@ class View:
             str(each.table_key): TypeView(each, rights[each.name].rules, rights[each.name].rows)
             for each in catalog.types
         }
-        return cls(catalog, whole, MappingProxyType(types), f"{whole.schema_hash}/{key}")
+        key = f"{whole.schema_hash}/{key}"
+        return cls(catalog, whole, MappingProxyType(types), key, MappingProxyType(dict(rights)))
 
     def shows(self, table_key: str) -> bool:
         """Whether a type is visible."""

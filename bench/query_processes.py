@@ -27,6 +27,8 @@ FIRST_RATIO = Target(1, "at least")
 OVERHEAD_MS = Target(0.3, "at most")
 THREADS = 16
 THREADS_PER_SECOND = Target(6_000, "at least")
+FIRST_ROUNDS = 5
+"""How many processes of each engine are asked for their first answer."""
 ADJACENCY_EDGES = 10_000_000
 ADJACENCY_SECONDS = Target(5, "at most")
 ADJACENCY_MB = Target(700, "at most")
@@ -69,7 +71,7 @@ def first_of_process(
     if len({first["rows"] for first in firsts.values()}) > 1:
         raise Mismatch(f"the first answer to '{question.name}' differs between engines")
     taken: dict[str, list[float]] = {engine: [] for engine in asked}
-    for _ in range(5):
+    for _ in range(FIRST_ROUNDS):
         for engine, arguments in asked.items():
             answer = _ask("first_answer", modules=firsts[engine]["modules"], **arguments)
             taken[engine].append(answer["seconds"])

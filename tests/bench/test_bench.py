@@ -19,6 +19,7 @@ from bench import (
     measure,
     merge,
     queries,
+    query_processes,
     spark_queries,
     streams,
     suites,
@@ -79,6 +80,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(aggregates.SIZES, Scale.SMALL, Size("tiny-followers", 300, 3_000))
     monkeypatch.setattr(aggregates, "CACHE", tmp_path)
     monkeypatch.setattr(aggregates, "COMMITS", 1)
+    monkeypatch.setattr(aggregates, "EDGE_QUESTIONS", aggregates.EDGE_QUESTIONS[:1])
+    monkeypatch.setattr(query_processes, "FIRST_ROUNDS", 1)
     monkeypatch.setattr(queries, "measure_processes", lambda files: [])
     monkeypatch.setitem(ldbc.SIZES, Scale.SMALL, LdbcSize("tiny", 60, 600))
     monkeypatch.setattr(ldbc, "measure", ldbc_times)

@@ -519,6 +519,11 @@ def seeded(root: str) -> Model:
     Branch `review` shares every table with main; branch `old` has tables of its own.
     """
     copy_of(_seed_branches, Path(root))
+    return seed_of_branches()
+
+
+def seed_of_branches() -> Model:
+    """The model of what `seeded` makes."""
     model = seed()
     model.branches |= {"old": seed().main, "review": seed().main}
     model.branches["old"].persons["olga"] = 1

@@ -7,6 +7,7 @@ source is never touched.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,17 @@ from omnigraph.errors import OmnigraphError, RecoveryRequired
 from omnigraph.graph import open_graph
 from tests.crash import judge, processes
 from tests.crash.model import Model
-from tests.crash.operations import DELETE, INSERT, OPERATIONS, UPDATE, passed_by, seeded
+from tests.crash.operations import (
+    DELETE,
+    INSERT,
+    OPERATIONS,
+    UPDATE,
+    passed_by,
+    seed_of_branches,
+    seeded,
+)
 from tests.crash.test_kill_at_failpoint import OPENING, PUBLISHED, Step, fork_steps, steps
+from tests.support.templates import copy_of
 
 ENTERING = "recovery.sidecar_list@2 recovery.sidecar_list@3 branch_merge.post_authority_capture"
 ENTERING += " mutation.post_stage_pre_effect_gate recovery.sidecar_list@4"
@@ -49,20 +59,31 @@ SIDES = {"branch-merge": ("old", "main"), "branch-merge-into": ("main", "review"
 
 
 def prepared(kind: str, root: Path) -> Model:
-    """A graph in which the source differs from its base in every table."""
-    model = seeded(str(root))
-    graph = open_graph(root)
+    """A graph in which the source differs from its base in every table, and its model."""
+    copy_of(PREPARE[kind], root)
+    model = seed_of_branches()
     source, target = SIDES[kind]
-    graph.mutate(UPDATE, {"person": "ben", "city": "rome", "value": 7}, branch=source)
-    graph.mutate(DELETE, {"person": "ana"}, branch=source)
     model.branches[source].persons["ben"] = 7
     model.branches[source].cities["rome"] = 7
     model.branches[source].delete_person("ana")
     if kind == "branch-merge":
-        graph.mutate(INSERT, {"person": "zoe", "city": "zoe"}, branch=target)
         model.branches[target].persons["zoe"] = 1
         model.branches[target].cities["zoe"] = 1
     return model
+
+
+def _prepare(kind: str, root: Path) -> None:
+    seeded(str(root))
+    graph = open_graph(root)
+    source, target = SIDES[kind]
+    graph.mutate(UPDATE, {"person": "ben", "city": "rome", "value": 7}, branch=source)
+    graph.mutate(DELETE, {"person": "ana"}, branch=source)
+    if kind == "branch-merge":
+        graph.mutate(INSERT, {"person": "zoe", "city": "zoe"}, branch=target)
+
+
+PREPARE = {kind: partial(_prepare, kind) for kind in STEPS}
+"""What makes the graph of each kind, once: the others are copies."""
 
 
 @pytest.mark.slow

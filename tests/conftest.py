@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from omnigraph.model.governor import container_limits
 from tests.support.forked import GARBAGE_THRESHOLDS
+from tests.support.prepared import prepare
 
 # Tests kill processes, not machines: nothing here has to survive a loss of power, and flushing
 # every file would be most of the suite's time. Tests of durability itself set it explicitly.
@@ -96,6 +97,12 @@ settings.load_profile("small")
 # Each group has a Spark session of its own, and is run by one worker: those of queries and
 # computations, and those of loads, streams and pipelines.
 SPARK_GROUPS = (("spark_queries",), ("spark",))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make once what each worker would make, before any is started."""
+    if getattr(config.option, "numprocesses", None):
+        prepare(config)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import math
+import os
+import pickle
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -98,10 +102,28 @@ def all_cases() -> tuple[Case, ...]:
     return tuple(case for path in sorted(DIRECTORY.glob("*.yaml")) for case in read_cases(path))
 
 
+def _read(path: Path) -> Any:
+    """What a file contains, kept beside it: reading all of them takes seconds."""
+    text = path.read_bytes()
+    name = f"{path.stem}-{hashlib.sha256(text).hexdigest()[:16]}.pickle"
+    kept = path.parent / "__pycache__" / name
+    if kept.exists():
+        return pickle.loads(kept.read_bytes())
+    # The pure reader refuses a key that is written twice.
+    document = YAML(typ="safe", pure=True).load(text)
+    with suppress(OSError):  # a checkout may be read-only
+        kept.parent.mkdir(exist_ok=True)
+        for older in kept.parent.glob(f"{path.stem}-*.pickle"):
+            older.unlink(missing_ok=True)
+        made = kept.with_suffix(f".{os.getpid()}")
+        made.write_bytes(pickle.dumps(document))
+        made.replace(kept)
+    return document
+
+
 def read_cases(path: Path) -> list[Case]:
     """The cases of one file; a mistake in it is an error that names it."""
-    # The pure reader refuses a key that is written twice.
-    document = YAML(typ="safe", pure=True).load(path)
+    document = _read(path)
     _only_keys(document, _FILE_KEYS, path.name)
     for step in document.get("before", ()):
         _only_keys(step, _STEP_KEYS, path.name)

@@ -38,6 +38,8 @@ NOT_SERVED: Mapping[str, str] = {
     "entity_at": "values would lose their types in JSON; `query` returns them in Arrow",
     "examine": _IN_PROCESS,
     "frame": "Spark reads the storage itself",
+    "to_networkx": "build it of `table`, or open the storage",
+    "to_igraph": "build it of `table`, or open the storage",
     "list_recoveries": _UPKEEP,
     "optimize": _UPKEEP,
     "recover": _UPKEEP,

@@ -97,6 +97,8 @@ class Graph(Handle):
     blob = blobs.blob
     table = tables.table
     frame = tables.frame
+    to_networkx = tables.to_networkx
+    to_igraph = tables.to_igraph
 
     @property
     def compute(self) -> Compute:

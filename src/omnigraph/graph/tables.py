@@ -6,22 +6,25 @@ are described, not read: their kind, size and URI.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.branching.entity_history import find_type
 from omnigraph.commit.mutation_rows import Inputs, Matcher
 from omnigraph.commit.schema.change import types_at
 from omnigraph.errors import InputError
 from omnigraph.graph.opened import Handle, OpenGraph
+from omnigraph.graph.schemas import describe_schema
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.parameters import parameter_value, plain_value
-from omnigraph.model.references import ShownEnds
+from omnigraph.model.references import END_TYPES, ShownEnds
 from omnigraph.model.result import ReadTarget
 from omnigraph.model.tables import Table, TableInfo, Where, batch_rows
 from omnigraph.model.types import Scalar, ValueType
@@ -156,6 +159,202 @@ def _visible_frame(
 
     frame = visible_frame(whole, view, found.table_key)
     return (frame if where is None else frame.where(where)).select(*chosen.names)
+
+
+# --- graphs of other libraries --------------------------------------------------------------------
+
+
+def to_networkx(
+    self: Handle,
+    *,
+    nodes: Sequence[str] | str | None = None,
+    edges: Sequence[str] | str | None = None,
+    branch: str | None = None,
+    snapshot: str | None = None,
+) -> Any:
+    """The nodes and edges of one commit as a `networkx.MultiDiGraph`, with their properties.
+
+    ``nodes`` and ``edges`` name types, as for `Graph.compute`: without edges all between the nodes,
+    without nodes the ends of the edges, without both everything. A node is known by its id, or by
+    its type and id if there are several node types; the attribute `type` names its type, and the
+    key of an edge is its id. Raises `InputError` if NetworkX is not installed.
+    """
+    networkx = _library("networkx")
+    found = _Entities.of(self, nodes, edges, branch, snapshot)
+    made = networkx.MultiDiGraph()
+    for name, rows in found.nodes.items():
+        ids = rows[ID].to_pylist()
+        made.add_nodes_from(zip(found.names(name, ids), _attributes(name, rows), strict=True))
+    for name, rows in found.edges.items():
+        ends = zip(*found.ends(name, rows), rows[ID].to_pylist(), strict=True)
+        attributes = _attributes(name, rows)
+        made.add_edges_from((*each, about) for each, about in zip(ends, attributes, strict=True))
+    return made
+
+
+def to_igraph(
+    self: Handle,
+    *,
+    nodes: Sequence[str] | str | None = None,
+    edges: Sequence[str] | str | None = None,
+    branch: str | None = None,
+    snapshot: str | None = None,
+) -> Any:
+    """The nodes and edges of one commit as a directed `igraph.Graph`, with their properties.
+
+    It takes types as `Graph.to_networkx` does. The vertex attributes `id` and `type` say which node
+    a vertex is, the edge attributes `id` and `type` which edge an edge is. Raises `InputError` if
+    igraph is not installed.
+    """
+    igraph = _library("igraph")
+    found = _Entities.of(self, nodes, edges, branch, snapshot)
+    numbers: dict[Any, int] = {}
+    for name, rows in found.nodes.items():
+        for each in found.names(name, rows[ID].to_pylist()):
+            numbers[each] = len(numbers)
+    pairs: list[tuple[int, int]] = []
+    for name, rows in found.edges.items():
+        begin, end = found.ends(name, rows)
+        pairs += zip(map(numbers.__getitem__, begin), map(numbers.__getitem__, end), strict=True)
+    return igraph.Graph(
+        n=len(numbers),
+        edges=pairs,
+        directed=True,
+        vertex_attrs=_attribute_columns(found.nodes),
+        edge_attrs=_attribute_columns(found.edges),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Entities:
+    """The rows of some types at one commit."""
+
+    nodes: dict[str, pa.Table]
+    edges: dict[str, pa.Table]
+    end_types: dict[str, tuple[str, str]]
+    """The types at the ends of each edge type, which are interfaces if rows name them."""
+
+    @classmethod
+    def of(
+        cls,
+        graph: Handle,
+        nodes: Sequence[str] | str | None,
+        edges: Sequence[str] | str | None,
+        branch: str | None,
+        snapshot: str | None,
+    ) -> _Entities:
+        about = describe_schema(graph, branch=branch, snapshot=snapshot)
+        every = {each.name: each for each in about.types if each.kind == "node"}
+        ends = {
+            each.name: (str(each.source), str(each.target))
+            for each in about.types
+            if each.kind == "edge"
+        }
+        members = {each.name: {each.name, *each.implements} for each in every.values()}
+        linked = _named(edges, ends, "edge")
+        named = _named(nodes, every, "node")
+        if named is None and linked is not None:
+            wanted = {end for name in linked for end in ends[name]}
+            named = [name for name, roles in members.items() if roles & wanted]
+        named = [*every] if named is None else named
+        covered = set().union(*(members[name] for name in named))
+        is_chosen = linked is not None
+        if linked is None:
+            linked = [name for name, both in ends.items() if set(both) <= covered]
+
+        def read(name: str) -> pa.Table:
+            if snapshot is not None:
+                return table(graph, name, snapshot=snapshot).to_arrow()
+            return table_at(graph, name, about.branch, about.graph_commit_id).to_arrow()
+
+        made = cls(
+            {name: read(f"node:{name}") for name in named},
+            {name: read(f"edge:{name}") for name in linked},
+            {name: ends[name] for name in linked},
+        )
+        for name in linked:
+            if is_chosen:
+                made._require_ends(name)
+            else:
+                made.edges[name] = made._between_nodes(made.edges[name])
+        return made
+
+    def names(self, type_name: str, ids: Sequence[str]) -> list[Any]:
+        """What nodes of a type are called."""
+        return [*ids] if len(self.nodes) == 1 else [(type_name, each) for each in ids]
+
+    def ends(self, name: str, rows: pa.Table) -> tuple[list[Any], list[Any]]:
+        """The nodes that edges begin and end at."""
+        found = []
+        for column, of_type in zip((SRC, DST), self.end_types[name], strict=True):
+            ids = rows[column].to_pylist()
+            if END_TYPES[column] not in rows.column_names:
+                found.append(self.names(of_type, ids))
+            elif len(self.nodes) == 1:
+                found.append(ids)
+            else:
+                types = rows[END_TYPES[column]].to_pylist()
+                found.append([*zip(types, ids, strict=True)])
+        return found[0], found[1]
+
+    def _between_nodes(self, rows: pa.Table) -> pa.Table:
+        for column in END_TYPES.values():
+            if column in rows.column_names:
+                rows = rows.filter(pc.is_in(rows[column], value_set=pa.array([*self.nodes])))
+        return rows
+
+    def _require_ends(self, name: str) -> None:
+        rows = self.edges[name]
+        for column, of_type in zip((SRC, DST), self.end_types[name], strict=True):
+            is_mixed = END_TYPES[column] in rows.column_names
+            types = rows[END_TYPES[column]].unique().to_pylist() if is_mixed else [of_type]
+            for missing in sorted(set(types) - set(self.nodes)):
+                raise InputError(
+                    f"edge {name} ends at {missing}, which is not among the `nodes`",
+                    hint=f"add {missing} to `nodes`, or leave `edges` out for those between them",
+                )
+
+
+def _named(
+    given: Sequence[str] | str | None, known: Collection[str], kind: EntityKind
+) -> list[str] | None:
+    if given is None:
+        return None
+    names = [given] if isinstance(given, str) else [*given]
+    for name in names:
+        if name not in known:
+            raise InputError(
+                f"there is no {kind} type '{name}'", hint=name_hint(name, known, f"{kind} types")
+            )
+    return [*dict.fromkeys(names)]
+
+
+def _attributes(type_name: str, rows: pa.Table) -> list[dict[str, Any]]:
+    kept = rows.drop_columns([name for name in _NOT_ATTRIBUTES if name in rows.column_names])
+    if not kept.column_names:
+        return [{"type": type_name} for _ in range(rows.num_rows)]
+    return [{"type": type_name, **each} for each in kept.to_pylist()]
+
+
+def _attribute_columns(tables: Mapping[str, pa.Table]) -> dict[str, list[Any]]:
+    """One list for each attribute of any type; None where a type has no such property."""
+    ids = [each for rows in tables.values() for each in rows[ID].to_pylist()]
+    rows = [each for name, found in tables.items() for each in _attributes(name, found)]
+    names = dict.fromkeys(name for each in rows for name in each)
+    return {"id": ids, **{name: [each.get(name) for each in rows] for name in names}}
+
+
+_NOT_ATTRIBUTES = (ID, SRC, DST, *END_TYPES.values())
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise InputError(f"{name} is not installed", hint=f"pip install {name}") from error
+
+
+# --- columns --------------------------------------------------------------------------------------
 
 
 def shown_schema(type: TableType) -> pa.Schema:

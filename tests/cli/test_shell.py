@@ -15,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph import connect
 from omnigraph.cli.output import Output
 from omnigraph.cli.shell import SHELL_COMMANDS, Shell, is_complete
 from omnigraph.errors import CompileError, InputError, NotFound, OmnigraphError
 from omnigraph.graph import Graph, open_graph
+from omnigraph.server.config import GraphSpec
 from tests.cli.conftest import Run
+from tests.server.live import serving
 
 ALL = "match { $p: Person } return { $p.name } order { $p.name }"
 
@@ -198,6 +201,24 @@ def test_lines_of_a_pipe_run_until_the_first_error(
     monkeypatch.setattr("sys.stdin", io.StringIO(f"\\q\n{ALL}"))
     outcome = run("shell", "--store", graph.uri)
     assert (outcome.code, outcome.out) == (0, "")
+
+
+def test_a_served_graph_answers_as_a_stored_one(graph: Graph) -> None:
+    inputs = ("\\d", "\\d Person", "\\b", "\\log", "\\at HEAD", "\\set who ada", "\\schema", ALL)
+    with serving(GraphSpec("team", graph.uri)) as live:
+        remote = connect(f"{live.url}/graphs/team")
+        shown = []
+        for side in (graph, remote):
+            output = Output(io.StringIO(), io.StringIO())
+            shell = Shell(side, output)
+            for text in inputs:
+                shell.run(text)
+            assert isinstance(output.stdout, io.StringIO)
+            shown.append(output.stdout.getvalue())
+        assert shown[0] == shown[1] and "bo" in shown[0]
+        Shell(remote, Output(io.StringIO(), io.StringIO())).run('insert Person { name: "cy" }')
+        remote.close()
+    assert "cy" in str(graph.query("query q { " + ALL + " }").to_pylist())
 
 
 class Terminal:

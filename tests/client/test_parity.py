@@ -26,6 +26,7 @@ from tests.support.templates import copy_of, place_in
 
 WITHOUT_TWIN = {
     "mcp": "is a server itself; tests/mcp runs it over both",
+    "shell": "takes inputs and not flags; tests/cli/test_shell.py runs it over both",
     "use": "keeps what the flags say, and opens nothing",
     "config show": "shows what the flags mean, and opens nothing",
 }

@@ -175,7 +175,9 @@ def _by_code() -> Mapping[str, type[OmnigraphError]]:
     waiting = [OmnigraphError]
     while waiting:
         for kind in waiting.pop().__subclasses__():
-            found[kind.code] = kind
+            # Classes that a room keeps to itself share the code of the public one above them.
+            if kind.__module__ == errors.__name__:
+                found[kind.code] = kind
             waiting.append(kind)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -361,3 +362,27 @@ def test_a_query_may_be_called_check(run, full_graph: str):
     done = run("query", "check", "--store", full_graph, "-e", text)
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("2 rows from branch main via check\n")
+
+
+# --- stdin ----------------------------------------------------------------------------------------
+
+
+def test_a_dash_reads_the_query_from_stdin(run, full_graph: str, monkeypatch: pytest.MonkeyPatch):
+    def piped(text: bytes, *words: str):
+        stdin = io.TextIOWrapper(io.BytesIO(text))
+        monkeypatch.setattr("sys.stdin", stdin)
+        return run(*words, "--store", full_graph)
+
+    everybody = b"query all() { match { $p: Person } return { $p.name } order { $p.name } }"
+    named = everybody + b"query one() { match { $p: Person } return { $p.name } limit 1 }"
+    assert piped(everybody, "query", "-", "--format", "csv").out == "p.name\nada\nbo\n"
+    assert piped(named, "query", "one", "--query", "-", "--format", "csv").out == "p.name\nada\n"
+    add = b'query add() { insert Person { name: "cy" } }'
+    assert piped(add, "mutate", "-", "--quiet").code == 0
+    assert "3 rows" in piped(everybody, "query", "-").out
+    both = piped(everybody, "query", "-", "-e", "query")
+    assert both.code == 2 and "reads the query from stdin" in both.err
+    empty = piped(b" \n", "query", "-")
+    assert empty.code == 2 and "no query on stdin" in empty.err
+    wrong = piped(b"\xff", "query", "-")
+    assert wrong.code == 2 and "not UTF-8" in wrong.err

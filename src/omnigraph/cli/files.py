@@ -177,7 +177,9 @@ NameArgument = Annotated[
     str | None,
     argument("[NAME]", "which query: one of several in the text, or a stored one of a server"),
 ]
-QueryOption = Annotated[Path | None, option("--query", "FILE.gq", "a file with the query")]
+QueryOption = Annotated[
+    Path | None, option("--query", "FILE.gq", "a file with the query; `-` reads stdin")
+]
 TextOption = Annotated[str | None, option("--query-string -e", "TEXT", "the query itself")]
 ParamsOption = Annotated[str | None, option("--params", "JSON", "its parameters, as a JSON object")]
 ParamsFileOption = Annotated[
@@ -194,6 +196,8 @@ def source_of(verb: str, name: str | None, query: Path | None, text: str | None)
     from omnigraph.syntax.tokens import Source
 
     exclusive(query=query, query_string=text)
+    if query is not None and str(query) == STANDARD_INPUT:
+        return Source.of(_text_of_standard_input(), QueryParseError)
     if query is not None:
         return read_source(query, QueryParseError)
     if text is not None:
@@ -206,6 +210,29 @@ def source_of(verb: str, name: str | None, query: Path | None, text: str | None)
         f"`omnigraph {verb}` needs a query",
         hint="give its text with `--query FILE.gq` or `-e TEXT`, or the name of a stored one",
     )
+
+
+def from_standard_input(
+    name: str | None, query: Path | None, text: str | None
+) -> tuple[str | None, Path | None]:
+    """The name and the file of a query; `-` in the place of the name means a text on stdin."""
+    if name != STANDARD_INPUT:
+        return name, query
+    if query is not None or text is not None:
+        raise UsageError(
+            "`-` reads the query from stdin, and another text was given", hint="give one of them"
+        )
+    return None, Path(STANDARD_INPUT)
+
+
+def _text_of_standard_input() -> str:
+    try:
+        text = b"".join(standard_input()).decode()
+    except UnicodeDecodeError:
+        raise UsageError("the query on stdin is not UTF-8", hint="convert it first") from None
+    if not text.strip():
+        raise UsageError("there is no query on stdin", hint="pipe one in, or give it with `-e`")
+    return text
 
 
 def parameters_of(text: str | None, file: Path | None) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from omnigraph.cli.files import (
     ParamsOption,
     QueryOption,
     TextOption,
+    from_standard_input,
     json_or_text,
     parameters_of,
     source_of,
@@ -125,6 +126,7 @@ def query(
     omnigraph query friends --store team.omni --query people.gq --params '{"who": "ada"}'
     omnigraph query --store team.omni -e 'query q() { match { $p: Person } return { $p.name } }'
     omnigraph query --store team.omni --query q.gq --branch review --format csv > people.csv
+    omnigraph query - --store team.omni < people.gq
     omnigraph query --store team.omni --query q.gq --explain
     omnigraph query --store s3://lake/team.omni --query q.gq --engine spark --spark-master yarn
     omnigraph query friends --server http://localhost:8080/graphs/default --params '{"who": "ada"}'
@@ -132,6 +134,7 @@ def query(
     from omnigraph.client import RemoteGraph
     from omnigraph.model.result import Result
 
+    name, query_file = from_standard_input(name, query_file, text)
     source = source_of("query", name, query_file, text)
     values = parameters_of(params, params_file)
     place = read_place(branch, snapshot)
@@ -313,6 +316,7 @@ def mutate(
     """
     from omnigraph.client import RemoteGraph
 
+    name, query = from_standard_input(name, query, text)
     source = source_of("mutate", name, query, text)
     values = parameters_of(params, params_file)
     graph = graph_to_write(

@@ -36,7 +36,15 @@ WORKERS = 3
 KILL_PAUSE_SECONDS = (0.05, 0.6)
 ARMED_SHARE = 0.3
 """How many of the processes also carry a failpoint to die at."""
-DEADLY = {"recovery", "mutation", "graph_publish", "branch_create", "branch_delete", "fork"}
+DEADLY = {
+    "recovery",
+    "mutation",
+    "group",
+    "graph_publish",
+    "branch_create",
+    "branch_delete",
+    "fork",
+}
 """The failpoints that are passed in a soak, by the first part of their names."""
 SETTINGS = {
     "OMNIGRAPH_DURABILITY": "process",
@@ -58,12 +66,21 @@ SLEEP_SHARE = 0.4
 class Soak:
     """The parent of the workers."""
 
-    def __init__(self, directory: Path, seed: str, seconds: float, *, remote: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        seed: str,
+        seconds: float,
+        *,
+        remote: bool = False,
+        workers: int = WORKERS,
+    ) -> None:
         self.root = directory / "graph.omni"
         self.report = Report(seed, seconds)
         self._remote = remote
+        self._workers = workers
         self._settings = SETTINGS | (REMOTE_SETTINGS if remote else {})
-        self._journals = [directory / f"worker-{n}.jsonl" for n in range(WORKERS)]
+        self._journals = [directory / f"worker-{n}.jsonl" for n in range(workers)]
         self._dice = Random(f"{seed}/parent")
         self._running: dict[int, Any] = {}
         self._points = [
@@ -86,12 +103,12 @@ class Soak:
 
     def _torment(self) -> None:
         deadline = time.monotonic() + self.report.seconds
-        for number in range(WORKERS):
+        for number in range(self._workers):
             self._start(number)
         while time.monotonic() < deadline:
             time.sleep(self._dice.uniform(*KILL_PAUSE_SECONDS))
             self._replace_the_dead()
-            victim = self._dice.randrange(WORKERS)
+            victim = self._dice.randrange(self._workers)
             if self._remote and self._dice.random() < SLEEP_SHARE:
                 self._put_to_sleep(victim)
             else:
@@ -166,12 +183,14 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seed", default="7")
     parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--workers", type=int, default=WORKERS, help="more of them meet in groups")
     parser.add_argument("--leases", choices=["local", "remote"], default="local")
     options = parser.parse_args(arguments)
     remote = options.leases == "remote"
     os.environ.update(SETTINGS)
     directory = Path(tempfile.mkdtemp(prefix="omnigraph-soak-"))
-    report = Soak(directory, options.seed, options.seconds, remote=remote).run()
+    soak = Soak(directory, options.seed, options.seconds, remote=remote, workers=options.workers)
+    report = soak.run()
     print(report)
     if report.discrepancies:
         for discrepancy in report.discrepancies[:20]:

@@ -53,15 +53,22 @@ FIRST_READ = Target(2, "at most")
 COMMITS = 5
 EDGE_QUESTIONS = ("edge average", "edge filter", "2-hop, edge filter")
 """Those that are measured as the first of a process, too."""
+INTERESTS = 40
 MEMORY_EDGES = 9_000_000
 MEMORY_MB = Target(900, "at most")
 """For so many edges with a property."""
 
 SCHEMA = """
-node Person { key: String @key  name: String  age: I32 }
+node Person { key: String @key  name: String  age: I32  gender: String }
 node City { name: String @key }
+node State { name: String @key }
+node Country { name: String @key }
+node Interest { name: String @key }
 edge Follows: Person -> Person { weight: F64  since: I32 }
 edge LivesIn: Person -> City @card(0..1)
+edge InState: City -> State @card(0..1)
+edge InCountry: State -> Country @card(0..1)
+edge HasInterest: Person -> Interest
 """
 
 
@@ -83,12 +90,48 @@ class Followers:
     def persons(self) -> pa.Table:
         """Persons, with a dense number in `row`."""
         numbers = pa.array(np.arange(self.social.size.persons, dtype=np.int32))
-        return self.social.persons.select(["key", "name", "age"]).append_column("row", numbers)
+        genders = np.random.default_rng([SEED, 1]).choice(["female", "male"], len(numbers))
+        found = self.social.persons.select(["key", "name", "age"])
+        return found.append_column("gender", pa.array(genders)).append_column("row", numbers)
 
     @property
     def cities(self) -> pa.Table:
-        """The cities persons live in."""
-        return pa.table({"name": pc.unique(self.social.persons["city"])})
+        """The cities persons live in, three in a state, and five of these in a country."""
+        names = pc.unique(self.social.persons["city"])
+        places = np.arange(len(names))
+        states = pa.array([f"state {place // 3}" for place in places])
+        countries = pa.array([f"country {place // 15}" for place in places])
+        return pa.table({"name": names, "state": states, "country": countries})
+
+    @property
+    def states(self) -> pa.Table:
+        """The states cities lie in."""
+        return self.cities.select(["state", "country"]).group_by(["state", "country"]).aggregate([])
+
+    @property
+    def countries(self) -> pa.Table:
+        """The countries states lie in."""
+        return pa.table({"name": pc.unique(self.cities["country"])})
+
+    @property
+    def interests(self) -> pa.Table:
+        """What persons are interested in."""
+        return pa.table({"name": pa.array([f"interest {number}" for number in range(INTERESTS)])})
+
+    @property
+    def has_interest(self) -> pa.Table:
+        """Who is interested in what: two or three things each."""
+        random = np.random.default_rng([SEED, 2])
+        persons = self.social.size.persons
+        first = random.integers(0, INTERESTS, persons)
+        rows = [np.arange(persons), np.arange(persons), np.arange(0, persons, 2)]
+        chosen = [first, (first + 7) % INTERESTS, ((first + 19) % INTERESTS)[::2]]
+        return pa.table(
+            {
+                "src": self.social.persons["key"].take(pa.array(np.concatenate(rows))),
+                "dst": self.interests["name"].take(pa.array(np.concatenate(chosen))),
+            }
+        )
 
     @property
     def follows(self) -> pa.Table:
@@ -108,27 +151,45 @@ class Followers:
     def parquet(self, name: str) -> Path:
         """One of the tables as a file."""
         return self.files.made(
-            f"{name}.parquet", lambda path: pq.write_table(getattr(self, name), path)
+            f"{name}-places.parquet", lambda path: pq.write_table(getattr(self, name), path)
         )
 
     @property
     def graph(self) -> Path:
         """The Omnigraph graph."""
-        return self.files.made("followers-optimized.omni", self._build_graph)
+        return self.files.made("followers-places.omni", self._build_graph)
 
     def _build_graph(self, path: Path) -> None:
         graph = init(path, SCHEMA)
         follows = self.follows
         persons = self.persons.drop_columns(["row"]).add_column(0, "id", self.social.keys)
-        cities = self.cities.add_column(0, "id", self.cities["name"])
         ids = edge_ids(follows.num_rows)
         lives = self.lives_in
         lives = lives.add_column(0, "id", edge_ids(lives.num_rows, follows.num_rows))
+        cities, states = self.cities, self.states
+        made = follows.num_rows + lives.num_rows
+
+        def nodes(names: pa.ChunkedArray | pa.Array) -> pa.Table:
+            return pa.table({"id": names, "name": names})
+
+        def edges(src: pa.ChunkedArray, dst: pa.ChunkedArray) -> pa.Table:
+            nonlocal made
+            ids = edge_ids(len(src), made)
+            made += len(src)
+            return pa.table({"id": ids, "src": src, "dst": dst})
+
+        liked = self.has_interest
         write(
             path,
             [
                 TableChange("node:Person", "append", persons),
-                TableChange("node:City", "append", cities),
+                TableChange("node:City", "append", nodes(cities["name"])),
+                TableChange("node:State", "append", nodes(states["state"])),
+                TableChange("node:Country", "append", nodes(self.countries["name"])),
+                TableChange("node:Interest", "append", nodes(self.interests["name"])),
+                TableChange("edge:InState", "append", edges(cities["name"], cities["state"])),
+                TableChange("edge:InCountry", "append", edges(states["state"], states["country"])),
+                TableChange("edge:HasInterest", "append", edges(liked["src"], liked["dst"])),
                 TableChange("edge:Follows", "append", follows.add_column(0, "id", ids)),
                 TableChange("edge:LivesIn", "append", lives),
             ],
@@ -138,15 +199,17 @@ class Followers:
     @property
     def duckdb(self) -> Path:
         """The DuckDB database: dense integer keys, edges sorted by source."""
-        return self.files.made("followers.duckdb", self._build_duckdb)
+        return self.files.made("followers-places.duckdb", self._build_duckdb)
 
     def _build_duckdb(self, path: Path) -> None:
         persons, cities = self.parquet("persons"), self.parquet("cities")
         follows, lives = self.parquet("follows"), self.parquet("lives_in")
+        liked = self.parquet("has_interest")
         with duckdb.connect(str(path)) as connection:
             connection.execute(f"CREATE TABLE person AS SELECT * FROM '{persons}' ORDER BY row")
             connection.execute(
-                "CREATE TABLE city AS SELECT name, (row_number() OVER () - 1)::INTEGER AS row"
+                "CREATE TABLE city AS"
+                " SELECT name, state, country, (row_number() OVER () - 1)::INTEGER AS row"
                 f" FROM '{cities}'"
             )
             connection.execute(
@@ -159,20 +222,42 @@ class Followers:
                 f" FROM '{lives}' l JOIN person p ON p.key = l.src"
                 " JOIN city c ON c.name = l.dst ORDER BY 1"
             )
+            connection.execute(
+                "CREATE TABLE liked AS SELECT p.row AS src, l.dst AS interest"
+                f" FROM '{liked}' l JOIN person p ON p.key = l.src ORDER BY 1"
+            )
 
     @property
     def kuzu(self) -> Path:
         """The Kuzu database."""
-        return self.files.made("followers.kuzu", self._build_kuzu)
+        return self.files.made("followers-places.kuzu", self._build_kuzu)
 
     def _build_kuzu(self, path: Path) -> None:
         statements = [
-            "CREATE NODE TABLE Person(key STRING PRIMARY KEY, name STRING, age INT32)",
-            "CREATE NODE TABLE City(name STRING PRIMARY KEY)",
+            (
+                "CREATE NODE TABLE Person"
+                "(key STRING PRIMARY KEY, name STRING, age INT32, gender STRING)"
+            ),
+            *(
+                f"CREATE NODE TABLE {name}(name STRING PRIMARY KEY)"
+                for name in ("City", "State", "Country", "Interest")
+            ),
             "CREATE REL TABLE Follows(FROM Person TO Person, weight DOUBLE, since INT32)",
             "CREATE REL TABLE LivesIn(FROM Person TO City)",
-            f"COPY Person FROM (LOAD FROM '{self.parquet('persons')}' RETURN key, name, age)",
-            f"COPY City FROM '{self.parquet('cities')}'",
+            "CREATE REL TABLE InState(FROM City TO State)",
+            "CREATE REL TABLE InCountry(FROM State TO Country)",
+            "CREATE REL TABLE HasInterest(FROM Person TO Interest)",
+            (
+                f"COPY Person FROM (LOAD FROM '{self.parquet('persons')}'"
+                " RETURN key, name, age, gender)"
+            ),
+            f"COPY City FROM (LOAD FROM '{self.parquet('cities')}' RETURN name)",
+            f"COPY State FROM (LOAD FROM '{self.parquet('states')}' RETURN state)",
+            f"COPY Country FROM '{self.parquet('countries')}'",
+            f"COPY Interest FROM '{self.parquet('interests')}'",
+            f"COPY InState FROM (LOAD FROM '{self.parquet('cities')}' RETURN name, state)",
+            f"COPY InCountry FROM '{self.parquet('states')}'",
+            f"COPY HasInterest FROM '{self.parquet('has_interest')}'",
             f"COPY Follows FROM '{self.parquet('follows')}'",
             f"COPY LivesIn FROM '{self.parquet('lives_in')}'",
         ]
@@ -237,6 +322,90 @@ QUESTIONS: Mapping[str, Question] = {
             cypher=f"{_FOLLOWS} RETURN b.key AS key, count(*) AS n ORDER BY n DESC, key LIMIT 3",
             sql="SELECT p.key, count(*) AS n FROM follows e JOIN person p ON p.row = e.dst"
             " GROUP BY p.key ORDER BY n DESC, p.key LIMIT 3",
+            ordered=True,
+        ),
+        _question(
+            "city of the most followed",
+            "the person with most followers, and where they live",
+            gq="match { $a follows $b } with { $b, count($a) as n } order { n desc } limit 1"
+            " match { $b livesIn $c } return { $b.key as key, $c.name as city, n }",
+            cypher=f"{_FOLLOWS} WITH b, count(*) AS n ORDER BY n DESC, b.key LIMIT 1"
+            " MATCH (b)-[:LivesIn]->(c:City) RETURN b.key, c.name, n",
+            sql="SELECT t.key, c.name, t.n FROM (SELECT p.row, p.key, count(*) AS n FROM follows e"
+            " JOIN person p ON p.row = e.dst GROUP BY 1, 2 ORDER BY n DESC, p.key LIMIT 1) t"
+            " JOIN lives_in l ON l.src = t.row JOIN city c ON c.row = l.dst",
+            ordered=True,
+        ),
+        _question(
+            "youngest cities",
+            "the five cities of a country whose people are youngest on average",
+            gq='match { $k: Country { name: "country 0" }  $s inCountry $k  $c inState $s'
+            "  $p livesIn $c } return { $c.name as city, avg($p.age) as age }"
+            " order { age, city } limit 5",
+            cypher="MATCH (p:Person)-[:LivesIn]->(c:City)-[:InState]->(:State)-[:InCountry]->"
+            "(k:Country) WHERE k.name = 'country 0'"
+            " RETURN c.name AS city, avg(p.age) AS age ORDER BY age, city LIMIT 5",
+            sql="SELECT c.name, avg(p.age) AS age FROM person p JOIN lives_in l ON l.src = p.row"
+            " JOIN city c ON c.row = l.dst WHERE c.country = 'country 0'"
+            " GROUP BY c.name ORDER BY age, c.name LIMIT 5",
+            ordered=True,
+        ),
+        _question(
+            "ages by country",
+            "how many people of an age live in each country, the three with most",
+            gq="match { $p: Person  $p.age >= 30  $p.age <= 40  $p livesIn $c  $c inState $s"
+            "  $s inCountry $k } return { $k.name as country, count($p) as n }"
+            " order { n desc, country } limit 3",
+            cypher="MATCH (p:Person)-[:LivesIn]->(:City)-[:InState]->(:State)-[:InCountry]->"
+            "(k:Country) WHERE p.age >= 30 AND p.age <= 40"
+            " RETURN k.name AS country, count(*) AS n ORDER BY n DESC, country LIMIT 3",
+            sql="SELECT c.country, count(*) AS n FROM person p JOIN lives_in l ON l.src = p.row"
+            " JOIN city c ON c.row = l.dst WHERE p.age BETWEEN 30 AND 40"
+            " GROUP BY c.country ORDER BY n DESC, c.country LIMIT 3",
+            ordered=True,
+        ),
+        _question(
+            "men with an interest",
+            "how many men of the state of some cities have an interest",
+            gq='match { $i: Interest { name: "interest 5" }  $p hasInterest $i'
+            '  $p.gender = "male"  $p livesIn $c  $c inState $s  $s.name = "state 0" }'
+            " return { count($p) as n }",
+            cypher="MATCH (p:Person)-[:HasInterest]->(i:Interest),"
+            " (p)-[:LivesIn]->(:City)-[:InState]->(s:State) WHERE i.name = 'interest 5'"
+            " AND p.gender = 'male' AND s.name = 'state 0' RETURN count(*)",
+            sql="SELECT count(*) FROM liked i JOIN person p ON p.row = i.src"
+            " JOIN lives_in l ON l.src = p.row JOIN city c ON c.row = l.dst"
+            " WHERE i.interest = 'interest 5' AND p.gender = 'male' AND c.state = 'state 0'",
+        ),
+        _question(
+            "women with an interest by city",
+            "how many women of each city have an interest, the five with most",
+            gq='match { $i: Interest { name: "interest 7" }  $p hasInterest $i'
+            '  $p.gender = "female"  $p livesIn $c }'
+            " return { $c.name as city, count($p) as n } order { n desc, city } limit 5",
+            cypher="MATCH (p:Person)-[:HasInterest]->(i:Interest), (p)-[:LivesIn]->(c:City)"
+            " WHERE i.name = 'interest 7' AND p.gender = 'female'"
+            " RETURN c.name AS city, count(*) AS n ORDER BY n DESC, city LIMIT 5",
+            sql="SELECT c.name, count(*) AS n FROM liked i JOIN person p ON p.row = i.src"
+            " JOIN lives_in l ON l.src = p.row JOIN city c ON c.row = l.dst"
+            " WHERE i.interest = 'interest 7' AND p.gender = 'female'"
+            " GROUP BY c.name ORDER BY n DESC, c.name LIMIT 5",
+            ordered=True,
+        ),
+        _question(
+            "young with an interest by state",
+            "the state with most young people of an interest",
+            gq='match { $i: Interest { name: "interest 9" }  $p hasInterest $i  $p.age >= 23'
+            "  $p.age <= 30  $p livesIn $c  $c inState $s }"
+            " return { $s.name as state, count($p) as n } order { n desc, state } limit 1",
+            cypher="MATCH (p:Person)-[:HasInterest]->(i:Interest),"
+            " (p)-[:LivesIn]->(:City)-[:InState]->(s:State) WHERE i.name = 'interest 9'"
+            " AND p.age >= 23 AND p.age <= 30"
+            " RETURN s.name AS state, count(*) AS n ORDER BY n DESC, state LIMIT 1",
+            sql="SELECT c.state, count(*) AS n FROM liked i JOIN person p ON p.row = i.src"
+            " JOIN lives_in l ON l.src = p.row JOIN city c ON c.row = l.dst"
+            " WHERE i.interest = 'interest 9' AND p.age BETWEEN 23 AND 30"
+            " GROUP BY c.state ORDER BY n DESC, c.state LIMIT 1",
             ordered=True,
         ),
         _question(
@@ -369,7 +538,7 @@ def first_read(followers: Followers) -> Figure:
         warm.append(min(ask() for _ in range(3)))
         graph.mutate(
             "query m($new: String, $known: String) {"
-            ' insert Person { key: $new, name: "new", age: 30 }'
+            ' insert Person { key: $new, name: "new", age: 30, gender: "female" }'
             " insert Follows { from: $new, to: $known, weight: 0.5, since: 2025 } }",
             {"new": f"new{number}", "known": known},
         )

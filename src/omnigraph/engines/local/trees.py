@@ -435,6 +435,8 @@ class _TreeCount:
         hop = self.tree.hops[child]
         if not hop.step.is_single or self._is_simple(hop):
             return None
+        if hop.of_edge and not isinstance(self._adjacency(hop), Adjacency):
+            return None
         edges, domain, values = self._ahead(child, slots, None)
         return total_along(self._adjacency(hop), slots, domain, values, edges)
 

@@ -31,9 +31,6 @@ from omnigraph.cli.output import Line, Output, Styled, output_of, table
 from omnigraph.cli.query import mutation_lines, table_layout, write_result
 from omnigraph.errors import CompileError, InputError, NotFound, OmnigraphError, QueryParseError
 from omnigraph.model.text_table import TextTable
-from omnigraph.syntax.query_ast import Query, WriteBody
-from omnigraph.syntax.query_expressions import QueryStream
-from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source, Token, TokenKind
 
@@ -41,6 +38,7 @@ if TYPE_CHECKING:
     from omnigraph.client import RemoteGraph
     from omnigraph.graph import Graph
     from omnigraph.model.signatures import SchemaDescription, TypeDescription
+    from omnigraph.syntax.query_ast import Query
 
 COMMANDS = Commands()
 COMMITS_SHOWN = 10
@@ -149,15 +147,17 @@ class Shell:
     def _run_queries(
         self, source: Source, only: str | None = None, *, explain: bool = False
     ) -> None:
-        for query in parse_query_file(source).queries:
+        for query in _parsed(source):
             if only is None or query.name == only:
                 self._run_query(source, query, explain=explain)
 
     def _run_query(self, source: Source, query: Query, *, explain: bool) -> None:
+        from omnigraph.syntax import query_ast
+
         declared = {each.name for each in query.parameters}
         given = {name: value for name, value in self.parameters.items() if name in declared}
         started = perf_counter()
-        if isinstance(query.body, WriteBody):
+        if isinstance(query.body, query_ast.WriteBody):
             self._require_writable()
             receipt = self.graph.mutate(source, given, name=query.name, branch=self.branch)
             self.output.show(receipt, mutation_lines(receipt), json=self.format == "json")
@@ -310,7 +310,7 @@ class Shell:
     def _read_file(self, name: str) -> Iterator[Line]:
         if name:
             source = read_source(Path(name).expanduser(), QueryParseError)
-            for query in parse_query_file(source).queries:
+            for query in _parsed(source):
                 self.queries[query.name] = source
         yield from ((each,) for each in self.queries)
 
@@ -388,7 +388,18 @@ def is_complete(text: str) -> bool:
     return depth <= 0 and (has_end or not is_read_body)
 
 
+# The parser is imported when the shell has something to parse: `--help` reads this module, too.
+
+
+def _parsed(source: Source) -> tuple[Query, ...]:
+    from omnigraph.syntax.query_parser import parse_query_file
+
+    return parse_query_file(source).queries
+
+
 def _tokens(text: str) -> list[Token]:
+    from omnigraph.syntax.query_expressions import QueryStream
+
     return [each for each in QueryStream(Source(text)).tokens if each.kind is not TokenKind.END]
 
 

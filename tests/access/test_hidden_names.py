@@ -212,6 +212,23 @@ def test_c_acc_003_what_shows_all_of_a_branch_is_refused(seen: og.Graph, whole: 
     assert whole.acting_as("act-own").snapshot().datasets[0].entity_count
 
 
+def test_exports_show_what_the_right_to_export_shows(whole: og.Graph):
+    bundle = """
+version: 2
+groups: {readers: [act-r]}
+rules:
+  - id: reads
+    allow: {actors: {group: readers}, actions: [read]}
+  - id: exports
+    allow: {actors: {group: readers}, actions: [export]}
+    types: {Company: all}
+"""
+    graph = og.open(whole.uri, policy=load_policy(bundle)).acting_as("act-r")
+    assert len(graph.snapshot().datasets) == 6
+    assert [json.loads(line)["type"] for line in graph.export()] == ["Company"]
+    assert [each.type_name for each in graph.change_baseline()] == ["Company"]
+
+
 def test_c_acc_006_searches_give_k_visible_rows(seen: og.Graph, copy: og.Graph, tmp_path: Path):
     """The hidden row is the best of all of them, and takes no place."""
     for text in (

@@ -254,4 +254,6 @@ def change_baseline(
     """
     target, wanted = self._branch_of(branch), ChangeFilter.of(kinds, types, ops)
     self._opened.gate.read("changes baseline", self._access, target, Action.EXPORT)
-    return change_feed.change_baseline(self._kernel, self._schemas, target, wanted)
+    return change_feed.change_baseline(
+        self._kernel, self._schemas_by(Action.EXPORT), target, wanted
+    )

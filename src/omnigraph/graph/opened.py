@@ -204,11 +204,13 @@ class OpenGraph:
 
     # --- what an actor sees -----------------------------------------------------------------------
 
-    def view_of_all(self, by: Access, catalog: Catalog, branches: Collection[str]) -> View | None:
+    def view_of_all(
+        self, by: Access, action: Action, catalog: Catalog, branches: Collection[str]
+    ) -> View | None:
         """What somebody sees of several branches that are shown together; None for everything."""
         found: View | None = None
         for branch in branches:
-            view = self.view(by, branch, catalog)
+            view = self.view(by, branch, catalog, action=action)
             if view is not None:
                 found = view if found is None else found.common(view)
         return found
@@ -461,11 +463,14 @@ class Handle:
 
     @property
     def _schemas(self) -> SchemaHistory:
-        """The schemas of older commits, and what a verb sees of them."""
+        """The schemas of older commits, and what a verb that reads sees of them."""
+        return self._schemas_by(Action.READ)
+
+    def _schemas_by(self, action: Action) -> SchemaHistory:
         opened = self._opened
         if opened.policy is None or not opened.policy.has_views:
             return opened.schemas
-        return opened.schemas.seen_by(partial(opened.view_of_all, self._access))
+        return opened.schemas.seen_by(partial(opened.view_of_all, self._access, action))
 
     @property
     def _unfinished(self) -> Unfinished:

@@ -11,7 +11,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engines.local import tables
-from omnigraph.engines.local.engine import LocalEngine, tables_of
+from omnigraph.engines.local.engine import LocalEngine
+from omnigraph.engines.local.tables import tables_of
 from omnigraph.errors import OmnigraphError, PolicyDenied
 from omnigraph.model.result import ReadTarget
 from omnigraph.policy import Identity, load_policy

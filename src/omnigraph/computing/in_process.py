@@ -19,8 +19,9 @@ from omnigraph.computing.algorithms import (
 from omnigraph.computing.blocks import Block, Counts, Floats, Keys, Places
 from omnigraph.computing.selection import Selection, checked_weights, node_keys
 from omnigraph.engines.local.adjacency import Adjacency
-from omnigraph.engines.local.engine import LocalEngine, tables_of
+from omnigraph.engines.local.engine import LocalEngine
 from omnigraph.engines.local.nodes import CachedNodes
+from omnigraph.engines.local.tables import tables_of
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import current
 from omnigraph.storage.reader import SnapshotReader

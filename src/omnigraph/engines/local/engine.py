@@ -32,7 +32,7 @@ from omnigraph.engines.local.prepared import PreparedRead
 from omnigraph.engines.local.ranking import Key, RankedRows, Rows, TieBreaker, ordered_rows, rank
 from omnigraph.engines.local.rows import MemoryBudget, taken
 from omnigraph.engines.local.sorting import sorted_numbers
-from omnigraph.engines.local.tables import GraphMemory, Session, SnapshotTables, TraversalSettings
+from omnigraph.engines.local.tables import GraphMemory, Session, TraversalSettings, tables_of
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
@@ -42,8 +42,6 @@ from omnigraph.query import plan
 from omnigraph.query.compile import PLANS_BYTES_MAX, ByteCache
 from omnigraph.query.evaluate import ColumnExpression
 from omnigraph.query.plan import ReadPlan
-from omnigraph.storage.reader import SnapshotReader
-from omnigraph.views import ViewedReader
 
 
 class LocalEngine:
@@ -102,15 +100,6 @@ class LocalEngine:
             chosen = (compiled, _in_order(known, run))
             self._ordered.put(key, chosen, compiled.memory_bytes)
         return chosen[1]
-
-
-def tables_of(reader: SnapshotReader) -> type[SnapshotTables]:
-    """How the tables of a reader are kept in memory."""
-    if isinstance(reader, ViewedReader):
-        from omnigraph.engines.local.visible import VisibleTables
-
-        return VisibleTables
-    return SnapshotTables
 
 
 def _in_order(prepared: PreparedRead, run: Execution) -> PreparedRead:

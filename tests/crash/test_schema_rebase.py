@@ -18,6 +18,7 @@ from tests.crash import judge, processes
 from tests.crash.model import SCHEMA
 from tests.crash.operations import DESIRED_SCHEMA, OPERATIONS, passed_by, with_review
 from tests.crash.test_kill_at_failpoint import Step, steps
+from tests.support.templates import copy_of
 
 NEWEST = DESIRED_SCHEMA.replace(
     "Planet { name: String @key }", "Planet { name: String @key  moons: I32? }"
@@ -37,11 +38,15 @@ which it has its own copy of; planets, which are new to it and have changed sinc
 
 
 def prepared(root: Path) -> Graph:
+    copy_of(_prepare, root)
+    return open_graph(root)
+
+
+def _prepare(root: Path) -> None:
     graph = with_review(root, 'query q { insert Person { name: "cleo", age: 1 } }')
     graph.apply_schema(DESIRED_SCHEMA)
     graph.mutate('query q { insert Planet { name: "mars" } }')
     graph.apply_schema(NEWEST)
-    return graph
 
 
 def require_whole(graph: Graph, *, new: bool) -> None:

@@ -13,7 +13,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph, SparkOptions
-from omnigraph.pipeline.maintenance import SparkWorkers
+from omnigraph.pipeline.merging import SparkWorkers
 from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded
 from omnigraph.storage import indexes, table_upkeep
 from omnigraph.storage.indexes import indexes_of

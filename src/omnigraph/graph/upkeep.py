@@ -91,7 +91,7 @@ def optimize(
     if engine_name(engine, options) == "local":
         done = run_optimize(self._kernel, self._opened.accepted(), progress=progress)
         return _with_reviews(self, _with_adjacency(self, done))
-    from omnigraph.pipeline.maintenance import spark_workers
+    from omnigraph.pipeline.merging import spark_workers
 
     with spark_workers(self._kernel.root, options, self._kernel.ids.ulid()) as workers:
         done = run_optimize(

@@ -1,4 +1,4 @@
-"""Merges and diffs of branches on Spark: workers compare, check and write what differs.
+"""Merges, diffs and upkeep on Spark. Of branches, workers compare, check and write what differs.
 
 =======  ==========================================================================================
 list     each task reads the ids of some fragments that two versions of a table do not share
@@ -13,6 +13,9 @@ properties of both sides are the exception: the driver writes them with the comm
 run again by another worker; nothing is visible before the commit, which is that of any merge. If a
 check finds anything, the driver repeats it in process, so that conflicts are told in the same words
 and order; it may find nothing, since tasks do not look at everything that excuses a row.
+
+In upkeep, executors rewrite fragments and build indexes (`SparkWorkers`). The driver plans, stages
+the transactions and publishes once, as it does in process; see `upkeep/optimize.py`.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import TableChange, WrittenRows
 from omnigraph.commit.validation.constraints import value_constraints
 from omnigraph.commit.validation.evaluation import broken_values
+from omnigraph.effects.uri import Root
 from omnigraph.loading.check_plan import CheckJob, ChecksPlanner, Part
 from omnigraph.loading.checks import count_broken
 from omnigraph.loading.executors import (
@@ -64,6 +68,7 @@ from omnigraph.storage.row_places import (
     unshared_fragments,
     unshared_rows,
 )
+from omnigraph.storage.upkeep_tasks import UpkeepTask, run_at
 from omnigraph.storage.written import OFFSET, Deletions, Stretch, TablePlace, write_rows
 
 LISTED = pa.schema(
@@ -378,3 +383,41 @@ def _deletions(merge: TypeMerge) -> Deletions:
         fragment_id: [Stretch("", 0, len(offsets), {OFFSET: offsets})]
         for fragment_id, offsets in offsets_at(handle, merge.exchanged.positions).items()
     }
+
+
+# --- upkeep --------------------------------------------------------------------------------------
+
+
+class SparkWorkers:
+    """Runs the tasks of upkeep as a job each; the session starts with the first one."""
+
+    def __init__(self, root: Root, session: SparkWhenNeeded, operation_id: str) -> None:
+        self._options = root.storage_options() or None
+        self._session = session
+        self._runner = TaskRunner(session, operation_id, work="upkeep")
+
+    @property
+    def spread(self) -> int:
+        """As many tasks as run at a time, and two at least."""
+        return max(2, self._session.slots)
+
+    def run(self, handle: Handle, tasks: Sequence[UpkeepTask]) -> list[bytes]:
+        """The results of all tasks, in their order."""
+        options, address, version, given = self._options, handle.uri, handle.version, list(tasks)
+
+        def work(number: int) -> bytes:
+            return run_at(address, version, given[number], options)
+
+        return self._runner.map_workers("upkeep", _label(handle), len(given), work)
+
+
+def _label(handle: Handle) -> str:
+    return handle.uri.rsplit("/", 1)[-1]
+
+
+@contextmanager
+def spark_workers(root: Root, options: SparkOptions, operation_id: str) -> Iterator[SparkWorkers]:
+    """Workers of the session that is given or active, or of one that ends with the block."""
+    settings = SessionSettings.of(os.environ, master=options.master, conf=options.conf)
+    with SparkWhenNeeded(options.session, settings) as session:
+        yield SparkWorkers(root, session, operation_id)

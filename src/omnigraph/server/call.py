@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -20,24 +20,35 @@ from omnigraph.audit.auditor import Asked, Auditor
 from omnigraph.errors import (
     Busy,
     Conflict,
+    ConstraintViolation,
     Denied,
     FencedOut,
     InputError,
+    KeyConflict,
     LimitExceeded,
+    MergeConflicts,
     NotFound,
     OmnigraphError,
+    PreconditionFailed,
     Unauthenticated,
+    UnresolvedRevision,
 )
 from omnigraph.graph import Graph
 from omnigraph.graph.gate import Access, Gate, Question
 from omnigraph.graph.opened import gate_of
 from omnigraph.model.governor import Governor
 from omnigraph.model.ids import checked_key
+from omnigraph.model.receipts import (
+    LoadedType,
+    LoadReceipt,
+    MergeReceipt,
+    MutationReceipt,
+    ReplayReceipt,
+)
 from omnigraph.policy import Action, Decision, Identity
 from omnigraph.server.admission import ANONYMOUS, Admission, QueryLimits, StreamBudget
 from omnigraph.server.auth import READS, RuntimeState, bearer_token
 from omnigraph.server.config import ServerConfig, is_graph_id
-from omnigraph.server.disclosure import shown_error, without_rows
 from omnigraph.server.generation import Generation, Served
 from omnigraph.server.logs import EventLog
 from omnigraph.server.metrics import Metrics
@@ -55,6 +66,7 @@ NOTHING_LANDED = (Busy, Conflict, Denied, InputError, LimitExceeded, NotFound)
 Document = TypeVar("Document", bound=BaseModel)
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
+Answered = TypeVar("Answered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,3 +571,58 @@ class Call:
 Handler = Callable[[Call], Awaitable[Response]]
 Handlers = Mapping[str, Handler]
 """By the id of an operation."""
+
+
+# --- what a caller that may not read everything learns from errors and receipts -------------------
+
+# A right to change a branch is no right to read it. Where rows of the branch decide how a write
+# ends, the caller learns that it was done or refused, and nothing of the rows: counts are zero, the
+# commit is null, and an error does not say which row stood in the way. A caller that may not list
+# branches and types gets no hint with an error of the engine: hints suggest names that exist.
+
+_REFUSED = "the write does not fit what the branch holds"
+_WHY = "what stands in the way is shown to callers that may `read` the branch"
+
+
+def shown_error(error: OmnigraphError, *, sees_names: bool, sees_rows: bool) -> OmnigraphError:
+    """The error of the engine that a caller may see, which is the same one for most callers."""
+    if not sees_rows:
+        match error:
+            case ConstraintViolation():
+                return ConstraintViolation(_REFUSED, hint=_WHY)
+            case KeyConflict() | MergeConflicts():
+                return Conflict(_REFUSED, hint=_WHY)
+            case PreconditionFailed():
+                return PreconditionFailed(str(error.details["expected"]), None)
+            case InputError():
+                # A load lists its problems; some of them are about rows that are there.
+                error.details = {}
+    if not sees_names and isinstance(error, NotFound | InputError):
+        error.hint = None
+        if isinstance(error, UnresolvedRevision):
+            error.details["candidates"] = []
+    return error
+
+
+def without_rows(receipt: Answered) -> Answered:
+    """A receipt that is the same whatever the branch held before."""
+    withheld: Any = {"commit": None, "withheld": True}
+    match receipt:
+        case MutationReceipt():
+            return replace(receipt, affected_nodes=0, affected_edges=0, **withheld)
+        case LoadReceipt():
+            nodes, edges = (
+                tuple(map(_only_read, types)) for types in (receipt.nodes, receipt.edges)
+            )
+            # Records may have been skipped because of rows that are there.
+            nothing: Any = {"stages": (), "skipped": 0, "problems": ()}
+            return replace(receipt, nodes=nodes, edges=edges, **nothing, **withheld)
+        case ReplayReceipt():
+            return replace(receipt, inserted=0, updated=0, deleted=0, **withheld)
+        case MergeReceipt():
+            return replace(receipt, **withheld)
+    return receipt
+
+
+def _only_read(type: LoadedType) -> LoadedType:
+    return LoadedType(type.name, type.records_read, 0, 0, 0)

@@ -29,7 +29,8 @@ ADD = """query add($slug: String, $author: String) {
 def block(language: str) -> str:
     """The last block of a language on the page."""
     text = PAGE.read_text(encoding="utf-8").partition("## An agent and a reviewer")[2]
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)[-1]
+    found: str = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)[-1]
+    return found
 
 
 def test_the_agent_and_the_reviewer_of_the_guide(tmp_path: Path):

@@ -41,6 +41,7 @@ CLIENTS_RATIO = Target(0.6, "at least")
 WORKERS_RATIO = Target(1.6, "at least")
 WRITERS_RATIO = Target(4, "at least")
 ARROW_RATIO = Target(5, "at least")
+AUDIT_RATIO = Target(1.05, "at most")
 NONE = Target(0, "at most")
 SOME = Target(1, "at least")
 
@@ -106,6 +107,8 @@ def measure_all(sizes: Sizes) -> Iterator[Figure]:
             yield from points(graph, url, sizes)
             note(f"{CLIENTS} clients")
             yield from many_clients(graph, url, sizes)
+            note("point queries with an audit")
+            yield from audited(graph, url, place, sizes)
         note(f"{CLIENTS} writers")
         for setting in ("process", "disk"):
             with durability(setting):
@@ -193,6 +196,29 @@ def points(graph: Graph, url: str, sizes: Sizes) -> Iterator[Figure]:
     yield Figure("point query, whole overhead, p50", total, "ms", OVERHEAD_MS, told)
     remote.close()
     socket.socket.close()
+
+
+def audited(graph: Graph, url: str, place: Path, sizes: Sizes) -> Iterator[Figure]:
+    """A point query of a server with an audit beside one of a server without, in turns."""
+    handles = [f"p{(n * 7919) % sizes.people}" for n in range(sizes.points)]
+    lines = place / "audit.jsonl"
+    environment = {"OMNIGRAPH_AUDIT": str(lines), "OMNIGRAPH_UNAUTHENTICATED": "1"}
+    with served(graph.uri, **environment) as watched:
+        sockets = {each: RawConnection.to(each) for each in (url, watched)}
+        times: dict[str, list[float]] = {each: [] for each in sockets}
+        for number, handle in enumerate([*handles[:WARM_UP], *handles]):
+            for each, socket in sockets.items():
+                request = _point_request(each, handle)
+                start = time.perf_counter()
+                socket.ask(request)
+                if number >= WARM_UP:
+                    times[each].append(time.perf_counter() - start)
+        for socket in sockets.values():
+            socket.socket.close()
+    assert len(lines.read_bytes().splitlines()) >= 2 * len(handles)
+    plain, recorded = (statistics.median(taken) for taken in times.values())
+    told = "p50 of one connection, with an audit against without"
+    yield Figure("point query, cost of the audit", recorded / plain, "x", AUDIT_RATIO, told)
 
 
 def _point_request(url: str, handle: str) -> bytes:

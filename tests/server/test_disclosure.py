@@ -56,16 +56,21 @@ UNKNOWN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 MESSAGE = {"jsonrpc": "2.0", "id": 1}
 
 
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """A graph with a branch `secret` that only act-ana reads; nothing here changes `secret`."""
+@pytest.fixture(scope="module", params=["version: 1", "version: 2"])
+def live(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Live]:
+    """A graph with a branch `secret` that only act-ana reads; nothing here changes `secret`.
+
+    What both versions of bundles say alike reveals alike.
+    """
     folder = tmp_path_factory.mktemp("disclosure")
     graph = new_graph(folder / "team.omni")
     graph.create_branch("secret")
     graph.mutate(ADD, {"name": "hidden"}, branch="secret")
     graph.create_tag("hidden-tag", branch="secret")
     graph.create_tag("open-tag")
-    (folder / "policy.yaml").write_text(POLICY)
+    (folder / "policy.yaml").write_text(POLICY.replace("version: 1", request.param))
     (folder / "queries.gq").write_text(QUERIES)
     spec = GraphSpec(
         "default", str(folder / "team.omni"), (folder / "queries.gq",), folder / "policy.yaml"

@@ -1,7 +1,8 @@
 """The lines of one graph: one for each decision, and one for each access to its data.
 
-A decision is written before what it allows is done: what was never recorded was never done, if
-the audit is required. The line of an access follows when it has ended, with what it read.
+The decision about a write is written before the write begins, and any decision is if the audit is
+required: what was never recorded was never done. The line of an access follows when it has ended,
+with what it read.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class AccessLine:
     types: set[str] = field(default_factory=set)
     rows: int | None = None
     params: Any = None
+    held: bytes = b""
+    """Lines of decisions that are written together with this one."""
 
     @property
     def is_write(self) -> bool:
@@ -74,7 +77,7 @@ class Auditor:
     def decided(self, asked: Asked) -> None:
         """Record a decision; raises `AuditUnavailable` if it has to be kept and cannot be."""
         self.seen(asked)
-        self._write(
+        text = _text(
             {
                 "time": _now(),
                 "event": "decision",
@@ -87,6 +90,11 @@ class Auditor:
                 "rules": [] if asked.rule_id is None else [asked.rule_id],
             }
         )
+        line = current()
+        if line is None or self.log.settings.required or asked.action not in _READING:
+            self.log.write(text)
+        else:
+            line.held += text  # a call of the system less, which another thread may delay
 
     def seen(self, asked: Asked) -> None:
         """Keep a decision, new or known in this request, for the line of the access under way."""
@@ -136,14 +144,10 @@ class Auditor:
                 failure.code if isinstance(failure, OmnigraphError) else type(failure).__name__
             )
         try:
-            self._write(facts)
+            self.log.write(line.held + _text(facts))
         except AuditUnavailable:
             if failure is None and not line.is_write:
                 raise
-
-    def _write(self, facts: Mapping[str, Any]) -> None:
-        known = {name: value for name, value in facts.items() if value is not None}
-        self.log.write(orjson.dumps(known, default=str, option=_OPTIONS))
 
 
 # --- the access under way -------------------------------------------------------------------------
@@ -190,6 +194,11 @@ def digest(source: str) -> str:
     '335466ef138e24e4'
     """
     return hashlib.sha256(source.encode()).hexdigest()[:16]
+
+
+def _text(facts: Mapping[str, Any]) -> bytes:
+    known = {name: value for name, value in facts.items() if value is not None}
+    return orjson.dumps(known, default=str, option=_OPTIONS)
 
 
 def _who(asked: Asked) -> dict[str, Any]:

@@ -47,10 +47,13 @@ def test_the_agent_and_the_reviewer_of_the_guide(tmp_path: Path):
         audit=AuditSettings(audit),
         waits=False,
     ) as live:
-        base = f"{live.url}/graphs/default"
-        agent = httpx.Client(base_url=base, headers=provider.headers("bot-7", roles=["agent"]))
-        rita = httpx.Client(base_url=base, headers=provider.headers("rita"))
-        stranger = httpx.Client(base_url=base, headers=provider.headers("bot-7"))
+
+        def of(actor: str, **claims: Any) -> httpx.Client:
+            client = live.client()
+            client.headers.update(provider.headers(actor, **claims))
+            return client
+
+        agent, rita, stranger = of("bot-7", roles=["agent"]), of("rita"), of("bot-7")
 
         def asked(query: str, client: httpx.Client = agent, **more: Any) -> httpx.Response:
             return client.post("/query", json={"query": query, **more})

@@ -51,6 +51,7 @@ def test_optimize_as_json(run, scattered: str):
     assert set(person) == {
         *("type_key", "fragments_removed", "fragments_added", "committed", "skipped"),
         *("published_dataset_version", "lance_head_version", "pending_indexes"),
+        "adjacency_saved",
     }
     assert person["committed"]
     assert document["datasets"][-1]["type_key"] == "__manifest"

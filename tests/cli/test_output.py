@@ -159,6 +159,8 @@ POLICY = "examples/policy/team.yaml"
 POLICY_TESTS = "examples/policy/team_tests.yaml"
 PHOTO = ["node", "Person", "ada", "photo", "--store", "{blobs}"]
 WORKING = {
+    "audit load": ["{audited}", "--into", "{folder}/audit.omni"],
+    "audit show": ["{audited}"],
     "blob get": [*PHOTO, "--out", "{folder}/ada.png"],
     "blob stat": PHOTO,
     "branch cherry-pick": ["{commit}", "--into", "old", "--uri", "{graph}", "--dry-run"],
@@ -221,6 +223,8 @@ WORKING = {
     "version": [],
 }
 FAILING = {
+    "audit load": ["missing.jsonl", "--into", "{folder}/audit.omni"],
+    "audit show": ["missing.jsonl"],
     "blob get": ["node", "Person", "ada", "age", "--store", "{blobs}", "--out", "{folder}/ada.png"],
     "blob stat": ["node", "Person", "missing", "photo", "--store", "{blobs}"],
     "branch cherry-pick": ["missing", "--uri", "{graph}"],
@@ -303,6 +307,7 @@ ELSEWHERE = {
     "lsp",
     "mcp",
     "serve",
+    "shell",
     "studio",
     *PIPELINES,
     *REVIEWS,
@@ -337,6 +342,11 @@ def filled(run, full_graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             monkeypatch.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "1")
             texts = og.init(docs, "node Doc { text: String  sense: Vector(2)? @embed(text) }")
             texts.mutate('query q { insert Doc { text: "hm" } }')
+        audited = tmp_path / "audit.jsonl"
+        if "{audited}" in text:
+            watched = og.open(full_graph, audit=audited)
+            watched.snapshot()
+            watched.close()
         if "{commit}" in text:
             commit = json.loads(run("snapshot", full_graph, "--json").out)["graph_commit_id"]
         return [
@@ -346,6 +356,7 @@ def filled(run, full_graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                 plain=plain,
                 blobs=blobs,
                 docs=docs,
+                audited=audited,
                 commit=commit,
                 origin=origin,
             )

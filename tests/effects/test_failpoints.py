@@ -28,6 +28,7 @@ CATALOG = {
     "mutation": "post_stage_pre_effect_gate post_sidecar_pre_fork post_fork_pre_commit"
     " post_table_commit post_finalize_pre_publisher post_no_effect_pre_gate",
     "graph_publish": "after_manifest_commit",
+    "group": "pre_claim pre_admission between_members",
     "schema_apply": "before_staging_write after_staging_write post_sidecar_pre_effect"
     " post_table_commit after_manifest_commit",
     "schema_rebase": "post_sidecar_pre_fork post_table_commit pre_publish",

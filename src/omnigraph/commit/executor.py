@@ -167,7 +167,10 @@ class Executor:
         return commit
 
     def _commit_together(
-        self, plan: CommitPlan, tables: Sequence[TableExecution], after: Failpoint
+        self,
+        plan: CommitPlan,
+        tables: Sequence[TableExecution],
+        passed: OperationFailpoints,
     ) -> None:
         """Commit all tables at once: the sidecar names them all, and none of it is visible yet.
 
@@ -180,7 +183,7 @@ class Executor:
                 self.commit_table(plan, table)
             except CommitLost as lost:
                 return lost
-            hit(after)
+            hit(passed.after_table)
             return None
 
         for lost in concurrently(*(partial(commit, table) for table in tables), threads=True):
@@ -279,7 +282,7 @@ class Executor:
         self._kernel.lance.flush(written)
         unflushed: set[Path] | None = set() if plan.following else None
         if self._kernel.is_remote:
-            self._commit_together(plan, tables, passed.after_table)
+            self._commit_together(plan, tables, passed)
         else:
             for table in tables:
                 self.commit_table(plan, table, unflushed)

@@ -32,7 +32,7 @@ def test_c_cli_050_a_misspelt_word_gets_a_suggestion(run, arguments, message, hi
 
 
 def test_c_cli_050_a_word_like_no_other_gets_the_list(run):
-    first = "hint: its commands are alias, audit, backup, blob, branch, changes, cleanup, clone, cluster"
+    first = "hint: its commands are alias, audit, backup, blob, branch, changes, cleanup, clone"
     assert first in run("xyzzy").err
     assert "hint: its commands are apply, check, plan, rebase, show" in run("schema", "xyzzy").err
 

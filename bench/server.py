@@ -206,12 +206,13 @@ def audited(graph: Graph, url: str, place: Path, sizes: Sizes) -> Iterator[Figur
     with served(graph.uri, **environment) as watched:
         sockets = {each: RawConnection.to(each) for each in (url, watched)}
         times: dict[str, list[float]] = {each: [] for each in sockets}
-        for number, handle in enumerate([*handles[:WARM_UP], *handles]):
+        warm_up = handles[:WARM_UP]
+        for number, handle in enumerate([*warm_up, *handles]):
             for each, socket in sockets.items():
                 request = _point_request(each, handle)
                 start = time.perf_counter()
                 socket.ask(request)
-                if number >= WARM_UP:
+                if number >= len(warm_up):
                     times[each].append(time.perf_counter() - start)
         for socket in sockets.values():
             socket.socket.close()

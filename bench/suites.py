@@ -33,6 +33,7 @@ SUITES = {
     "server": "bench.server",
     "studio": "bench.studio",
     "reviews": "bench.reviews",
+    "clusters": "bench.clusters",
     "spark": "bench.spark_queries",
     "compute": "bench.compute",
     "pipeline": "bench.pipeline_files",

@@ -11,6 +11,7 @@ import pytest
 from bench import __main__ as bench
 from bench import (
     aggregates,
+    clusters,
     compute,
     export,
     infer,
@@ -71,6 +72,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(export, "SMALL", export.Sizes(500, 1))
     monkeypatch.setattr(export, "NODES", 50)
     monkeypatch.setattr(infer, "SMALL", 100)
+    monkeypatch.setattr(clusters, "SMALL", 2)
+    monkeypatch.setattr(clusters, "command", lambda verb, directory: None)
     monkeypatch.setattr(merge, "SMALL", merge.Sizes(200, 400, 200, 100, 50, 1, 1))
     monkeypatch.setitem(queries.EFFORT, Scale.SMALL, Effort(parameters=1, rounds=1, seconds_max=0))
     monkeypatch.setitem(SIZES, queries.SIZE[Scale.SMALL], Size("tiny", 300, 3_000))

@@ -47,6 +47,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     ├── Busy                            wait and retry
     │   ├── InitializationClaimed       another `init` of the same root is running
     │   ├── WriterBusy                  a live writer holds the lease
+    │   ├── ExportInProgress            a graph that is exported is not removed
     │   └── TooManyRequests             admission control
     ├── RecoveryRequired                an unfinished operation must be recovered first
     │   └── UnreadableSidecar           its recovery sidecar cannot be believed
@@ -644,6 +645,10 @@ class WriterBusy(Busy):
             hint=f"try again in {retry_after_ms} ms",
             details={"scope": scope, "owner": owner, "retry_after_ms": retry_after_ms},
         )
+
+
+class ExportInProgress(Busy):
+    """A graph is not removed while another process or thread exports it."""
 
 
 class TooManyRequests(Busy):

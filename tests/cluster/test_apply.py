@@ -615,7 +615,7 @@ def test_c_clu_029_an_approval_needs_an_actor_and_something_to_decide(shrunk: Fl
 def test_a_graph_that_somebody_writes_to_is_not_removed(
     shrunk: Fleet, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("OMNIGRAPH_WRITE_WAIT_MS", "50")
+    monkeypatch.setenv("OMNIGRAPH_LEASE_WAIT_MS", "50")
     assert shrunk.cluster.approve("graph.sales", actor=ACTOR).ok
     kernel = shrunk.graph("sales")._kernel
     with kernel.leases.hold("branch/main", kernel.ids.ulid()):
@@ -624,6 +624,21 @@ def test_a_graph_that_somebody_writes_to_is_not_removed(
     assert shrunk.graph("sales").list_commits()
     assert shrunk.recoveries == []
     shrunk.applied()
+
+
+def test_a_graph_that_is_being_exported_is_not_removed(shrunk: Fleet):
+    for number in range(3):
+        shrunk.graph("sales").mutate(f"query add {{ insert Order {{ number: {number} }} }}")
+    assert shrunk.cluster.approve("graph.sales", actor=ACTOR).ok
+    blocks = shrunk.graph("sales").export()
+    first = next(blocks)
+    done = shrunk.cluster.apply(actor=ACTOR)
+    assert error_codes(done) == ["graph_delete_export_in_progress"]
+    assert "try again when the export has ended" in done.errors[0].message
+    assert shrunk.recoveries == []
+    assert (first + b"".join(blocks)).count(b"\n") == 3
+    shrunk.applied()
+    assert not shrunk.root("sales").exists()
 
 
 # --- elsewhere ------------------------------------------------------------------------------------

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from omnigraph.cluster.serving import applied_graph_uri, read_applied
 from omnigraph.errors import ClusterRefused
 from omnigraph.graph import open_graph
+from omnigraph.server.auth import TOKENS_FILE
 from tests.cluster.conftest import CLUSTER_POLICY, POLICY, QUERIES, Fleet
-from tests.server.live import Live, serving, with_tokens
+from tests.crash.processes import wait_until
+from tests.server.live import TOKENS, Live, serving, with_tokens
+from tests.server.test_process import started
+from tests.server.test_workers import pids
 
 SECRET = "OMNIGRAPH_TEST_KEY"
 
@@ -304,3 +310,41 @@ def test_maintenance_finds_a_graph_by_the_ledger_alone(running: Fleet):
         applied_graph_uri(place, "zoo")
     assert unknown.value.diagnostic == "graph_not_applied"
     assert "people, sales" in str(unknown.value.hint)
+
+
+@pytest.mark.slow
+def test_workers_of_a_cluster_switch_revisions_together_and_end_with_their_supervisor(
+    running: Fleet, tmp_path: Path
+):
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text(json.dumps(TOKENS), encoding="utf-8")
+    tokens.chmod(0o600)
+    headers = {"Authorization": f"Bearer {TOKENS['act-ana']}"}
+
+    def names_over_connections(url: str) -> set[tuple[str, ...]]:
+        """What is served, asked over new connections, so that both workers answer."""
+        found = set()
+        for _ in range(8):
+            answer = httpx.get(f"{url}/graphs/people/queries", headers=headers)
+            found.add(tuple(each["name"] for each in answer.json()["queries"]))
+        return found
+
+    arguments = ("--cluster", str(running.directory), "--workers", "2")
+    with started(*arguments, **{TOKENS_FILE: str(tokens)}) as server:
+        workers = pids(server)
+        assert len(workers) == 2
+        assert names_over_connections(server.url) == {("everybody",)}
+        running.write(queries__more_gq=QUERIES.replace("everybody", "more"))
+        running.applied()
+        server.send(signal.SIGHUP)
+        wait_until(
+            lambda: names_over_connections(server.url) == {("everybody", "more")},
+            "both workers serve what was applied",
+        )
+        server.send(signal.SIGKILL)
+        wait_until(
+            lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers),
+            "the workers end with their supervisor",
+        )
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{server.url}/healthz")

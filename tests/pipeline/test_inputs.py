@@ -137,3 +137,9 @@ def test_types_to_replace_may_be_named_without_their_kind(graph: Graph):
 def test_tables_stay_the_tables_they_are():
     table = pa.table({"slug": ["a"]})
     assert arrow_table(table, "Person") is table
+
+
+def test_what_is_no_path_is_told_where_it_belongs(graph: Graph):
+    with pytest.raises(InputError, match="and this is a list") as refused:
+        graph.load([{"type": "Person"}], mode="append")  # type: ignore[arg-type]
+    assert "data=" in str(refused.value.hint) and "frames=" in str(refused.value.hint)

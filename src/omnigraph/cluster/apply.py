@@ -30,7 +30,7 @@ from omnigraph.cluster.records import (
 from omnigraph.cluster.recovery import forget_graph
 from omnigraph.effects.clock import MINT
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.errors import ClusterRefused, OmnigraphError
+from omnigraph.errors import ClusterRefused, ExportInProgress, OmnigraphError
 from omnigraph.graph import delete_graph, init, open_graph
 from omnigraph.syntax.tokens import Source
 
@@ -198,8 +198,11 @@ class Execution:
         hit(Failpoint.CLUSTER_DELETE_POST_SIDECAR)
         try:
             delete_graph(self.place.graph_uri(graph_id))
-        except (OmnigraphError, OSError):
+        except (OmnigraphError, OSError) as problem:
             remove_sidecars(self.place.store, [sidecar.key], self.findings)
+            if isinstance(problem, ExportInProgress):
+                code = "graph_delete_export_in_progress"
+                raise ClusterRefused(code, change.resource, sentence(problem)) from problem
             raise
         hit(Failpoint.CLUSTER_DELETE_POST_REMOVE)
         self.completed.append(sidecar.key)

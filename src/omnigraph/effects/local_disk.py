@@ -24,7 +24,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -170,6 +170,24 @@ def _tighten(target: int | Path, mode: int, shown: Path) -> None:
             f"other users may block its writers (mode {found:04o})",
             hint=f"its owner can mend it: chmod {found & mode:o} {shown}",
         ) from None
+
+
+@contextmanager
+def locked_folder(path: Path, *, shared: bool) -> Iterator[bool]:
+    """Hold a lock on a directory itself, which needs no right to write there; whether it is held.
+
+    Shared with others that only read, or alone, which is not waited for. A directory that is not
+    there cannot be locked: False.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield False
+        return
+    try:
+        yield lock_descriptor(descriptor, 0, shared=shared)
+    finally:
+        os.close(descriptor)
 
 
 class OsLock:

@@ -14,10 +14,11 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE
 from omnigraph.commit.opening import initialize, open_for_reading, open_for_writing
 from omnigraph.effects.environment import positive_number
+from omnigraph.effects.local_disk import locked_folder
 from omnigraph.effects.objects import open_store
 from omnigraph.effects.uri import Root
 from omnigraph.embedding.config import EmbeddingConfig
-from omnigraph.errors import InputError, NotFound, OmnigraphError
+from omnigraph.errors import ExportInProgress, InputError, NotFound, OmnigraphError
 from omnigraph.graph.facade import Graph
 from omnigraph.graph.gate import check_graph_policy
 from omnigraph.graph.upkeep import scrub_kernel
@@ -25,6 +26,7 @@ from omnigraph.model.ids import check_declared_actor
 from omnigraph.model.upkeep import Diagnosis, DoctorCheck, ScrubReport, UpkeepFinding
 from omnigraph.policy import Policy
 from omnigraph.schema.compile import compile_schema
+from omnigraph.storage.layout import MANIFEST
 from omnigraph.syntax.tokens import SCHEMA_SUFFIX, Source
 from omnigraph.upkeep.stats import unopened
 
@@ -159,7 +161,8 @@ def delete_graph(uri: str | os.PathLike[str]) -> None:
     """Remove the graph at ``uri`` with everything below its root, for good.
 
     One that is damaged, or half removed, is removed too. Raises `WriterBusy` while another process
-    writes to it, and then nothing is removed.
+    writes to it, and on local disk `ExportInProgress` while it is exported; then nothing is
+    removed. An object store does not tell who reads: an export there ends with an error.
     """
     root = _graph_root(uri)
     parent, _, name = root.uri.rpartition("/")
@@ -171,6 +174,13 @@ def delete_graph(uri: str | os.PathLike[str]) -> None:
         for holder in kernel.leases.holders():
             if holder.scope != GRAPH_SCOPE:
                 locks.enter_context(kernel.leases.hold(holder.scope, attempt_id))
+        manifest = Path(root.uri, MANIFEST)
+        has_manifest = root.is_local and manifest.is_dir()
+        if has_manifest and not locks.enter_context(locked_folder(manifest, shared=False)):
+            raise ExportInProgress(
+                f"the graph at {root.uri} is being exported, and was not removed",
+                hint="try again when the export has ended",
+            )
         open_store(Root.parse(parent)).delete_prefix(name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from omnigraph.audit.describing import note_plan
 from omnigraph.branching.export import export_blocks, export_tables
 from omnigraph.commit.schema.change import types_at
 from omnigraph.effects.clock import monotonic_seconds
+from omnigraph.effects.local_disk import locked_folder
 from omnigraph.effects.requests import measure
 from omnigraph.engines.base import Engine, Execution, Trace
 from omnigraph.errors import (
@@ -51,7 +53,7 @@ from omnigraph.query.expressions import Nearest
 from omnigraph.query.lint import describe_parameter
 from omnigraph.query.plan import MutationPlan, QueryPlan, ReadPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.storage.layout import MAIN
+from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.reader import PastReader, SnapshotReader
 from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.tokens import Source
@@ -209,7 +211,7 @@ def export_to(
     if "://" not in opened.kernel.root.uri and where.is_relative_to(root.resolve()):
         raise InputError(f"{directory} lies in the graph", hint="name another directory")
     with (
-        opened.kernel.gates.stream(),
+        _reading_for_long(opened),
         export_directory(directory, known, overwrite=overwrite, progress=progress) as made,
     ):
         for table in tables:
@@ -422,9 +424,20 @@ def _exported(self: Handle, branch: str, snapshot: str | None) -> tuple[Snapshot
 
 
 def _streamed(opened: OpenGraph, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same blocks, during which cleanup in this process waits to remove what they read."""
-    with opened.kernel.gates.stream():
+    """The same blocks, during which what they read is not removed."""
+    with _reading_for_long(opened):
         yield from blocks
+
+
+@contextmanager
+def _reading_for_long(opened: OpenGraph) -> Iterator[None]:
+    """Meanwhile cleanup in this process waits, and on local disk no process removes the graph."""
+    kernel = opened.kernel
+    with ExitStack() as held:
+        held.enter_context(kernel.gates.stream())
+        if kernel.root.is_local:
+            held.enter_context(locked_folder(Path(kernel.root.uri, MANIFEST), shared=True))
+        yield
 
 
 def plain_columns(type_key: str, catalog: Catalog) -> list[str]:

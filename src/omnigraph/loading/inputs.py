@@ -57,7 +57,14 @@ def file_sources(
     edges: Mapping[str, Paths] | None,
 ) -> list[FileSource]:
     """The files a caller names: graph records, exports, and tables by type."""
-    sources = [source for path in paths for source in _of_path(os.fspath(path))]
+    sources: list[FileSource] = []
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise InputError(
+                f"a load takes the paths of files, and this is a {type(path).__name__}",
+                hint="records go into `data=` as JSON lines, tables and frames into `frames={…}`",
+            )
+        sources += _of_path(os.fspath(path))
     kinds: tuple[tuple[EntityKind, Mapping[str, Paths] | None], ...] = (
         ("node", nodes),
         ("edge", edges),

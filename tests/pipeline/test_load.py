@@ -63,6 +63,33 @@ def test_c_pip_003_several_files_and_types_are_one_commit(graph, load, tmp_path)
     assert all(stage.seconds >= 0 for stage in receipt.stages)
 
 
+def test_c_wrt_039_a_load_above_the_budget_of_a_process_is_one_commit_of_spark(
+    graph, spark, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OMNIGRAPH_SPARK_THRESHOLD_BYTES", "150")
+    people = [node("Person", slug=f"p{number}", age=1) for number in range(5)]
+    few = write(tmp_path / "few.jsonl", node("Person", slug="p0", age=7), people[1])
+    many = write(tmp_path / "many.jsonl", *people, edge("Knows", "p1", "p2", id="k1"))
+    assert few.stat().st_size <= 150 < many.stat().st_size
+    assert graph.load(few, mode="append").engine == "local"
+    for mode in ("merge", "overwrite", "append"):
+        if mode == "append":
+            many = write(tmp_path / "more.jsonl", *(node("Note", text=f"n{n}") for n in range(9)))
+        versions, commits = versions_of(graph), graph.list_commits()
+        receipt = graph.load(many, mode=mode)
+        assert receipt.engine == "spark"
+        new, *others = graph.list_commits()
+        assert others == commits and new.graph_commit_id == receipt.commit.graph_commit_id
+        moved = {name: after - versions[name] for name, after in versions_of(graph).items()}
+        wrote = {"Note"} if mode == "append" else {"Person", "Knows"}
+        assert moved == {name: int(name in wrote) for name in moved}
+
+
+def versions_of(graph: Graph) -> dict[str, int]:
+    """The version of each table at the head: one more for each transaction."""
+    return {each.type_name: each.published_dataset_version for each in graph.snapshot().datasets}
+
+
 def test_an_empty_input_makes_no_commit(graph, load, tmp_path):
     before = graph.list_commits()
     assert load(write(tmp_path / "a.jsonl")).commit is None

@@ -173,6 +173,7 @@ export interface MergePlan {
   outcome: "already_up_to_date" | "fast_forward" | "merged";
   types: (TypeCounts & { conflicts: number; adopted: boolean })[];
   merge_conflicts: MergeConflict[];
+  blocked_by_hidden?: boolean;
 }
 export interface MergeReceipt {
   outcome: string;

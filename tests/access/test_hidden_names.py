@@ -204,7 +204,7 @@ def test_c_acc_003_what_shows_all_of_a_branch_is_refused(seen: og.Graph, whole: 
     for ask in (
         lambda: seen.accepted_ir,
         lambda: seen.plan_schema(SCHEMA),
-        lambda: seen.plan_merge("main", "main"),
+        lambda: seen.push(seen.uri),
     ):
         with pytest.raises(PolicyDenied):
             ask()
@@ -307,7 +307,7 @@ def run_command(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark_queries")
 @pytest.mark.usefixtures("spark")
-def test_frames_show_what_a_view_shows(seen: og.Graph):
+def test_c_acc_005_frames_show_what_a_view_shows(seen: og.Graph):
     frame = seen.frame("Person")
     assert set(frame.columns) == {"id", "slug", "name", "city", "bio", "vec"}
     assert sorted(row.id for row in frame.collect()) == ["ada", "cy"]

@@ -214,7 +214,7 @@ def actor_of(history: History, view: RandomView) -> og.Graph:
 @pytest.mark.slow
 @given(st.data(), random_views())
 @EXAMPLES
-def test_diffs_and_changes_are_those_without_what_is_hidden(
+def test_c_acc_005_diffs_and_changes_are_those_without_what_is_hidden(
     histories: list[History], data: st.DataObject, view: RandomView
 ):
     history = data.draw(st.sampled_from(histories))
@@ -263,7 +263,7 @@ def polled(graph: og.Graph, branch: str) -> Iterator[ChangeBlock]:
 @pytest.mark.slow
 @given(st.data(), random_views())
 @EXAMPLES
-def test_whole_contents_and_entities_are_those_without_what_is_hidden(
+def test_c_acc_005_whole_contents_and_entities_are_those_without_what_is_hidden(
     histories: list[History], data: st.DataObject, view: RandomView
 ):
     history = data.draw(st.sampled_from(histories))
@@ -323,7 +323,7 @@ def test_whole_contents_and_entities_are_those_without_what_is_hidden(
 @pytest.mark.slow
 @given(st.data(), random_views())
 @EXAMPLES
-def test_the_history_of_an_entity_is_that_without_what_is_hidden(
+def test_c_acc_005_the_history_of_an_entity_is_that_without_what_is_hidden(
     histories: list[History], data: st.DataObject, view: RandomView
 ):
     history = data.draw(st.sampled_from(histories))

@@ -29,7 +29,7 @@ def reference_merge(
     conflicts: set[Conflict] = set()
     for entity in {*base, *source, *target}:
         old, mine, theirs = base.get(entity), source.get(entity), target.get(entity)
-        merged, kind = _merged(old, mine, theirs, policy, granularity)
+        merged, kind = merged_entity(old, mine, theirs, policy, granularity)
         if kind is not None:
             conflicts.add((kind, entity))
         elif merged is None:
@@ -41,13 +41,14 @@ def reference_merge(
     return (target if conflicts else result), conflicts
 
 
-def _merged(
+def merged_entity(
     old: dict[str, Any] | None,
     mine: dict[str, Any] | None,
     theirs: dict[str, Any] | None,
     policy: Policy,
     granularity: str,
 ) -> tuple[dict[str, Any] | None, str | None]:
+    """What becomes of one entity, None if it is deleted, or the kind of its conflict."""
     if exact(mine) == exact(old) or exact(mine) == exact(theirs):
         return theirs, None
     if exact(theirs) == exact(old):

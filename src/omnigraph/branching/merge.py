@@ -21,8 +21,14 @@ from typing import Any, Literal
 from omnigraph.branching.ancestry import common_ancestor
 from omnigraph.branching.branches import BranchRequest, delete_branch
 from omnigraph.branching.change_pages import Unfinished, next_page
-from omnigraph.branching.merge_plan import MergeWrite, PlannedMerge, Sides, merge_types
-from omnigraph.branching.moments import reader_of
+from omnigraph.branching.merge_plan import (
+    MergeWrite,
+    PlannedMerge,
+    Sides,
+    merge_types,
+    plan_types,
+)
+from omnigraph.branching.moments import Sees, reader_of
 from omnigraph.branching.revisions import find_commit
 from omnigraph.branching.three_way import ConflictRules
 from omnigraph.branching.workers import Choose
@@ -52,6 +58,7 @@ from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.manifest import ManifestBranch, ManifestState, Snapshot
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, commit_info
 from omnigraph.storage.reader import SnapshotReader
+from omnigraph.views import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,8 @@ class _Captured:
     sides: Sides
     source_branch: ManifestBranch
     accepted: AcceptedSchema
+    view: View | None = None
+    """What is shown of both; None for everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +135,7 @@ class PlanPage:
         kernel: Kernel,
         sides: Sides,
         rules: ConflictRules,
+        view: View | None,
         plan: Callable[[], PlannedMerge],
     ) -> MergePlan:
         """The plan with one page of its entities; it is made anew unless it was kept.
@@ -135,6 +145,7 @@ class PlanPage:
         """
         ends = (sides.base.snapshot, sides.source.snapshot, sides.target.snapshot)
         of = f"{[each.commit_id for each in ends]} {sides.source_name} {rules!r}"
+        of += "" if view is None else f" {view.key}"
         found, listed, rest = next_page(
             kernel, self.unfinished, self, hashlib.sha256(of.encode()).hexdigest(), plan
         )
@@ -142,22 +153,30 @@ class PlanPage:
 
 
 def plan_merge(
-    kernel: Kernel, request: MergeSpec, page: PlanPage, choose: Choose | None = None
+    kernel: Kernel,
+    request: MergeSpec,
+    page: PlanPage,
+    choose: Choose | None = None,
+    sees: Sees | None = None,
 ) -> MergePlan:
-    """What a merge of the present heads would do; changes nothing.
+    """What a merge of the present heads would do, as far as ``sees`` shows it; changes nothing.
 
     Raises `NotFound` for an unknown branch, and `ChangeCursorRejected`.
     """
     _check(request)
-    branches = [kernel.manifest.refreshed(name) for name in (request.source, request.target)]
-    captured = _capture(kernel, request.rules, *branches)
+    source, target = map(kernel.manifest.refreshed, (request.source, request.target))
+    captured = _capture(kernel, request.rules, source, target, sees)
+
+    def plan() -> PlannedMerge:
+        sides, view = captured.sides, captured.view
+        if sides.outcome == "already_up_to_date":
+            sides = sides if view is None else sides.seen_by(view)
+            return PlannedMerge(sides.plan())
+        catalog = captured.accepted.catalog
+        return plan_types(kernel, catalog, sides, request.rules, choose, view=view)
+
     with _source_required(kernel, captured.source_branch):
-        return page.cut(
-            kernel,
-            captured.sides,
-            request.rules,
-            lambda: _plan(kernel, captured, request.rules, choose)[0],
-        )
+        return page.cut(kernel, captured.sides, request.rules, captured.view, plan)
 
 
 def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> MergeReceipt:
@@ -322,12 +341,17 @@ def _check(request: MergeSpec) -> None:
 
 
 def _capture(
-    kernel: Kernel, rules: ConflictRules, source: ManifestBranch, target: ManifestBranch
+    kernel: Kernel,
+    rules: ConflictRules,
+    source: ManifestBranch,
+    target: ManifestBranch,
+    sees: Sees | None = None,
 ) -> _Captured:
     theirs, ours = source.state, target.state
     head = ours.head_snapshot()
     accepted = kernel.accepted_at(head)
-    rules.check(accepted.catalog)
+    view = _view(sees, accepted, source.branch, target.branch)
+    rules.check(accepted.catalog if view is None else view.catalog)
     heads = theirs.head.commit_id, ours.head.commit_id
     found = common_ancestor(kernel, (theirs, heads[0]), (ours, heads[1]))
     if found is None:
@@ -338,7 +362,7 @@ def _capture(
         is_contained = base.commit_id == theirs.head.commit_id
         outcome = "already_up_to_date" if is_contained else "fast_forward"
     ends = _Ends(
-        kernel, holder.snapshot_at(base.commit_id), theirs.head_snapshot(), accepted, theirs
+        kernel, holder.snapshot_at(base.commit_id), theirs.head_snapshot(), accepted, theirs, view
     )
     ends.require_not_newer(source.branch, target.branch)
     ends.require_nothing_lost(
@@ -356,7 +380,12 @@ def _capture(
         outcome,
         ends.path.plan,
     )
-    return _Captured(sides, source, accepted)
+    return _Captured(sides, source, accepted, view)
+
+
+def _view(sees: Sees | None, accepted: AcceptedSchema, *branches: str) -> View | None:
+    """What is shown of some branches in a schema; None for everything."""
+    return None if sees is None else sees(accepted.catalog, dict.fromkeys(branches))
 
 
 @dataclass(frozen=True)
@@ -374,6 +403,8 @@ class _Ends:
     """Of the target."""
     line: ManifestState | None = None
     """That of the source, if it is a branch."""
+    view: View | None = None
+    """What is shown; None for everything."""
 
     def require_not_newer(self, source: str, target: str) -> None:
         """The target has every type and property that the source may bring."""
@@ -400,10 +431,13 @@ class _Ends:
             for name in self.path.dropped(type)
         ]
         if lost:
+            # What the schema of the target does not have is in no view.
+            named = lost if self.view is None else []
+            told = f": {', '.join(named)}" if named else ""
             raise Conflict(
-                f"{target} has dropped what {source} has changed: {', '.join(lost)}",
+                f"{target} has dropped what {source} has changed{told}",
                 hint=hint,
-                details={"source": source, "target": target, "dropped": lost},
+                details={"source": source, "target": target, "dropped": named},
             )
 
     def _changed(self) -> set[TableIdentity]:
@@ -491,13 +525,15 @@ class ReplaySpec:
         return f"{self.verb} of {self.commit_id}"
 
 
-def plan_replay(kernel: Kernel, request: ReplaySpec, page: PlanPage) -> MergePlan:
-    """What a replay on the present head would do; changes nothing."""
-    accepted, sides = _replay_sides(kernel, request, kernel.manifest.refreshed(request.branch))
+def plan_replay(
+    kernel: Kernel, request: ReplaySpec, page: PlanPage, sees: Sees | None = None
+) -> MergePlan:
+    """What a replay on the present head would do, as far as ``sees`` shows it; changes nothing."""
+    branch = kernel.manifest.refreshed(request.branch)
+    accepted, sides, view = _replay_sides(kernel, request, branch, sees)
     rules = ConflictRules()
-    return page.cut(
-        kernel, sides, rules, lambda: merge_types(kernel, accepted.catalog, sides, rules)[0]
-    )
+    plan = partial(plan_types, kernel, accepted.catalog, sides, rules, view=view)
+    return page.cut(kernel, sides, rules, view, plan)
 
 
 def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
@@ -510,7 +546,7 @@ def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
     branch = Recoverer(kernel).barrier(request.branch, request.verb)
     if (earlier := earlier_replay(request, branch.state)) is not None:
         return earlier
-    accepted, sides = _replay_sides(kernel, request, branch)
+    accepted, sides, _ = _replay_sides(kernel, request, branch)
     planned, write = merge_types(kernel, accepted.catalog, sides, ConflictRules())
     plan = planned.plan
     plan.require_no_conflicts(
@@ -562,9 +598,9 @@ def earlier_replay(request: ReplaySpec, state: ManifestState) -> ReplayReceipt |
 
 
 def _replay_sides(
-    kernel: Kernel, request: ReplaySpec, branch: ManifestBranch
-) -> tuple[AcceptedSchema, Sides]:
-    """The schema of the branch, and the three snapshots that a replay compares."""
+    kernel: Kernel, request: ReplaySpec, branch: ManifestBranch, sees: Sees | None = None
+) -> tuple[AcceptedSchema, Sides, View | None]:
+    """The schema of the branch, the three snapshots that a replay compares, and what is shown."""
     state = branch.state
     head = state.head_snapshot()
     accepted = kernel.accepted_at(head)
@@ -581,14 +617,16 @@ def _replay_sides(
             hint="a schema is changed, and changed back, with `omnigraph schema apply`",
             details={"graph_commit_id": request.commit_id},
         )
-    ends = _Ends(kernel, base, source, accepted)
+    authored = source.commit if request.verb == "cherry-pick" else base.commit
+    view = _view(sees, accepted, request.branch, authored.branch or MAIN_BRANCH)
+    ends = _Ends(kernel, base, source, accepted, view=view)
     ends.require_not_newer(request.source_name, request.branch)
     ends.require_nothing_lost(
         request.source_name, request.branch, "nothing was changed; write what is left of it anew"
     )
     readers = ends.base_reader(), ends.source_reader()
     sides = Sides(*readers, capture, request.source_name, request.branch, schema=ends.path.plan)
-    return accepted, sides
+    return accepted, sides, view
 
 
 def _history(kernel: Kernel, request: ReplaySpec, state: ManifestState) -> ManifestState:

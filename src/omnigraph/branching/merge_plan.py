@@ -40,6 +40,7 @@ from omnigraph.effects.requests import concurrently
 from omnigraph.model.arrow import ID
 from omnigraph.model.changes import Image, image_values
 from omnigraph.model.merging import (
+    ROW_CONFLICTS,
     ConflictKind,
     MergeConflict,
     MergePlan,
@@ -55,6 +56,7 @@ from omnigraph.storage.fragments import Positions
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.row_places import PLACES
 from omnigraph.storage.written import TablePlace, copy_written
+from omnigraph.views import View, ViewedReader
 
 NO_STEPS = MigrationPlan(())
 
@@ -97,6 +99,16 @@ class Sides:
             tuple(types),
             tuple(conflicts),
             tuple(step.to_json() for step in self.schema.steps),
+        )
+
+    def seen_by(self, view: View) -> Sides:
+        """The same merge of what a view shows, to be planned and not to be written."""
+        return replace(
+            self,
+            base=ViewedReader(self.base, view),
+            source=ViewedReader(self.source, view),
+            target=replace(self.target, reader=ViewedReader(self.target.reader, view)),
+            schema=MigrationPlan(tuple(filter(view.shows_step, self.schema.steps))),
         )
 
 
@@ -212,6 +224,35 @@ def merge_types(
         if each.inserted or each.updated or each.deleted or each.conflicts or each.resolved
     )
     return PlannedMerge(sides.plan(shown, conflicts), merges, rules), write
+
+
+def plan_types(
+    kernel: Kernel,
+    catalog: Catalog,
+    sides: Sides,
+    rules: ConflictRules,
+    choose: Choose | None = None,
+    *,
+    view: View | None = None,
+) -> PlannedMerge:
+    """What a merge would do, as far as a view shows it; nothing is written.
+
+    It is the plan of a graph without what is hidden. If the whole graph has another conflict, the
+    plan has nothing of it but `MergePlan.is_blocked_by_hidden`.
+    """
+    whole, _ = merge_types(kernel, catalog, sides, rules, choose)
+    if view is None:
+        return whole
+    seen, _ = merge_types(kernel, view.catalog, sides.seen_by(view), rules)
+    told = set(map(_matter, seen.plan.conflicts))
+    is_blocked = any(_matter(each) not in told for each in whole.plan.conflicts)
+    return replace(seen, plan=replace(seen.plan, is_blocked_by_hidden=is_blocked))
+
+
+def _matter(conflict: MergeConflict) -> tuple[str, str, str]:
+    """What a conflict is about: the values of an entity, or a kind of rule that it breaks."""
+    kind = "values" if conflict.kind in ROW_CONFLICTS else conflict.kind
+    return conflict.table_key, conflict.entity_id or "", kind
 
 
 def _planned(merge: TypeMerge, conflicts: Sequence[MergeConflict]) -> PlannedType:

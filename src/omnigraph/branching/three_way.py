@@ -279,8 +279,11 @@ class TypeSides:
 
         A source that did not change the type, or did what the target did, brings nothing. If the
         target did not change it, and the source only added fragments, those are new entities: the
-        base has none of their ids, and neither has the target.
+        base has none of their ids, and neither has the target. Where rows may be hidden, the
+        metadata does not say which are there.
         """
+        if any(rows.reader.hides_rows for rows in (self.base, self.source, self.target)):
+            return None
         if pin(self.source) in (pin(self.base), pin(self.target)):
             return MergedRows(is_adopted=False)
         if pin(self.base_of_target) != pin(self.target):

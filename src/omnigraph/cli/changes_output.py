@@ -32,7 +32,7 @@ from omnigraph.model.changes import (
     spelled,
     subject,
 )
-from omnigraph.model.merging import HEADERS, MergeConflict, MergePlan
+from omnigraph.model.merging import HEADERS, HIDDEN_CONFLICT, MergeConflict, MergePlan
 from omnigraph.model.receipts import ReplayReceipt
 from omnigraph.model.text_table import one_line
 
@@ -119,7 +119,7 @@ def history_lines(versions: Sequence[EntityVersion]) -> Iterator[Line]:
 
 def plan_lines(plan: MergePlan, limit: int) -> Iterator[Line]:
     """What a merge would do: type by type, the first entities, then its conflicts."""
-    style = "bold red" if plan.conflicts else "bold green"
+    style = "bold red" if plan.is_blocked else "bold green"
     yield (Styled(plan.title, style),)
     if plan.schema_note:
         yield (plan.schema_note,)
@@ -137,6 +137,9 @@ def plan_lines(plan: MergePlan, limit: int) -> Iterator[Line]:
     if plan.conflicts:
         yield ()
         yield from conflict_lines([conflict.to_dict() for conflict in plan.conflicts])
+    if plan.is_blocked_by_hidden:
+        yield ()
+        yield (Styled(HIDDEN_CONFLICT, "red"),)
 
 
 def show_plan(

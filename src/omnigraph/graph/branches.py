@@ -158,25 +158,27 @@ def plan_merge(
 ) -> MergePlan:
     """What `merge_branch` would do now: per type, entity by entity, and every conflict.
 
-    Changes nothing. The plan lists the first ``limit`` entities that would change, 1,000 unless
-    told, of about ``limit_bytes`` together; `MergePlan.next_page_token` leads to the rest. Raises
+    Changes nothing. Who sees a part of the branches gets the plan of that part, and is told with
+    `MergePlan.is_blocked_by_hidden` if a conflict about the rest prevents the merge.
+
+    The plan lists the first ``limit`` entities that would change, 1,000 unless told, of about
+    ``limit_bytes`` together; `MergePlan.next_page_token` leads to the rest. Raises
     `ChangeCursorRejected` for a token of another plan, as after a branch has moved.
     """
     target = self._branch_of(into)
     self._may_read("branch merge --dry-run", source)
     self._may_read("branch merge --dry-run", target)
-    self._require_everything("branch merge --dry-run", source, target)
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
     request = merges.MergeSpec(source, target, rules)
     with self._opened.comparing(engine, spark, "merge") as choose:
         page = _plan_page(self, page_token, limit, limit_bytes)
-        return merges.plan_merge(self._kernel, request, page, choose)
+        return merges.plan_merge(self._kernel, request, page, choose, self._sees)
 
 
 def _plan_page(
     self: Handle, page_token: str | None, limit: int | None, limit_bytes: int | None
 ) -> merges.PlanPage:
-    return merges.PlanPage(self._opened.unfinished, PageLimits.of(limit, limit_bytes), page_token)
+    return merges.PlanPage(self._unfinished, PageLimits.of(limit, limit_bytes), page_token)
 
 
 def merge_branch(
@@ -306,14 +308,13 @@ def plan_revert(
     limit: int | None = None,
     limit_bytes: int | None = None,
 ) -> MergePlan:
-    """What `revert` would do now, in pages as `plan_merge`. Changes nothing."""
+    """What `revert` would do now, in pages and for whom as `plan_merge`. Changes nothing."""
     target = self._branch_of(branch)
     self._may_read("revert --dry-run", target)
-    self._require_everything("revert --dry-run", target)
     wanted = self._read_known_commit("revert --dry-run", commit_id, target)
     request = merges.ReplaySpec("revert", wanted, target)
     page = _plan_page(self, page_token, limit, limit_bytes)
-    return merges.plan_replay(self._kernel, request, page)
+    return merges.plan_replay(self._kernel, request, page, self._sees)
 
 
 def plan_cherry_pick(
@@ -325,11 +326,10 @@ def plan_cherry_pick(
     limit: int | None = None,
     limit_bytes: int | None = None,
 ) -> MergePlan:
-    """What `cherry_pick` would do now, in pages as `plan_merge`. Changes nothing."""
+    """What `cherry_pick` would do now, in pages and for whom as `plan_merge`. Changes nothing."""
     verb, target = "branch cherry-pick --dry-run", self._branch_of(into)
     wanted = self._read_known_commit(verb, commit_id, target)
     self._may_read(verb, target)
-    self._require_everything(verb, target)
     request = merges.ReplaySpec("cherry-pick", wanted, target)
     page = _plan_page(self, page_token, limit, limit_bytes)
-    return merges.plan_replay(self._kernel, request, page)
+    return merges.plan_replay(self._kernel, request, page, self._sees)

@@ -23,7 +23,7 @@ from omnigraph.audit import AuditSettings
 from omnigraph.audit.auditor import AccessLine, Auditor
 from omnigraph.audit.describing import describe, names_in
 from omnigraph.branching.change_pages import Unfinished
-from omnigraph.branching.moments import SchemaHistory
+from omnigraph.branching.moments import SchemaHistory, Sees
 from omnigraph.branching.revisions import authored_branch, find_commit, resolve
 from omnigraph.branching.table_rows import Versions
 from omnigraph.branching.workers import Choose, InProcess, Workers, rows_to_compare
@@ -467,10 +467,19 @@ class Handle:
         return self._schemas_by(Action.READ)
 
     def _schemas_by(self, action: Action) -> SchemaHistory:
+        sees = self._sees_by(action)
+        return self._opened.schemas if sees is None else self._opened.schemas.seen_by(sees)
+
+    @property
+    def _sees(self) -> Sees | None:
+        """What a verb that reads sees of branches; None if everybody sees everything."""
+        return self._sees_by(Action.READ)
+
+    def _sees_by(self, action: Action) -> Sees | None:
         opened = self._opened
         if opened.policy is None or not opened.policy.has_views:
-            return opened.schemas
-        return opened.schemas.seen_by(partial(opened.view_of_all, self._access, action))
+            return None
+        return partial(opened.view_of_all, self._access, action)
 
     @property
     def _unfinished(self) -> Unfinished:

@@ -106,6 +106,11 @@ class RowConflict(MergeConflict):
     """The properties, and the ends of an edge as `from` and `to`, that the sides disagree about."""
 
 
+HIDDEN_CONFLICT = (
+    "something that you do not see prevents this merge; ask somebody who sees all of both branches"
+)
+"""All that is said of conflicts about what is hidden from whom a plan is shown to."""
+
 CONFLICTS_PRINTED = 20
 CHANGES_PRINTED = 20
 HEADERS = ("type", "how", "inserted", "updated", "deleted", "conflicts", "resolved")
@@ -178,9 +183,22 @@ class MergePlan(JsonObject):
     Entities that are in conflict are not among them."""
     next_page_token: Annotated[str | None, OPTIONAL] = None
     """Leads to the rest of the changes; left out of the last page."""
+    is_blocked_by_hidden: Annotated[bool, Json("blocked_by_hidden", unless=False)] = False
+    """Whether a conflict about what the caller does not see prevents the merge, too."""
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether there are conflicts, shown or not."""
+        return bool(self.conflicts) or self.is_blocked_by_hidden
 
     def require_no_conflicts(self, hint: str | None = None) -> None:
         """Raise `MergeConflicts` if there are any, with ``hint``."""
+        if self.is_blocked_by_hidden and not self.conflicts:
+            error = MergeConflicts(
+                f"{self.source} cannot be merged into {self.target}: {HIDDEN_CONFLICT}", []
+            )
+            error.hint = "nothing was merged; a change request lets somebody else merge it"
+            raise error
         if self.conflicts:
             count = len(self.conflicts)
             error = MergeConflicts(
@@ -243,6 +261,8 @@ class MergePlan(JsonObject):
             yield f"{conflict.kind.value}: {conflict.text}"
         if more := self._more:
             yield more
+        if self.is_blocked_by_hidden:
+            yield HIDDEN_CONFLICT
 
     def _repr_html_(self) -> str:
         parts = [html_line(line) for line in (self.title, self.schema_note) if line]
@@ -262,6 +282,8 @@ class MergePlan(JsonObject):
             parts.append(html_table(headers, [_conflict_cells(each) for each in shown]))
         if more := self._more:
             parts.append(html_line(more))
+        if self.is_blocked_by_hidden:
+            parts.append(html_line(HIDDEN_CONFLICT))
         return "".join(parts)
 
     def more_changes(self, shown: int) -> str | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from omnigraph.model.arrow import DST, SRC
 from omnigraph.query.expressions import Expression, PropertyValue, walk
 from omnigraph.schema.catalog import (
     Catalog,
@@ -21,6 +22,19 @@ from omnigraph.schema.catalog import (
     own_constraints,
     property_rules,
     wide_rules,
+)
+from omnigraph.schema.shape import ColumnsShape
+from omnigraph.schema.steps import (
+    AddConstraint,
+    AddType,
+    DropConstraint,
+    DropProperty,
+    DropType,
+    RenameProperty,
+    RenameType,
+    Step,
+    UnsupportedChange,
+    UpdateTypeMetadata,
 )
 
 
@@ -167,6 +181,27 @@ class View:
             rules = tuple(sorted({*mine.rules, *theirs.rules}))
             rights[mine.type.name] = TypeRights(rules, properties, rows)
         return View.of(self.whole, rights)
+
+    def shows_step(self, step: Step) -> bool:
+        """Whether a step of a migration to this schema names visible types and properties only."""
+        names: tuple[str, ...] = ()
+        match step:
+            case UnsupportedChange() | DropType() | DropProperty():
+                return False
+            case RenameType(new_name=name):
+                pass
+            case AddType(name=name) | UpdateTypeMetadata(name=name):
+                pass
+            case RenameProperty(type_name=name, new_name=named):
+                names = (named,)
+            case AddConstraint(type_name=name) | DropConstraint(type_name=name):
+                rule = step.constraint
+                names = rule.columns if isinstance(rule, ColumnsShape) else (rule.property,)
+            case _:
+                name, names = step.type_name, (step.property_name,)
+        found = [*self.catalog.types, *self.catalog.interfaces.values()]
+        shown = next((set(type.properties) for type in found if type.name == name), None)
+        return shown is not None and {*names} - {SRC, DST} <= shown
 
     def text(self) -> str:
         """The visible part of the schema, as a `.pg` text."""

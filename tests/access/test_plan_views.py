@@ -248,8 +248,10 @@ def test_c_acc_005_a_hidden_conflict_is_told_as_one_line(
     load(whole, found)
     whole.create_branch("side")
     for record, branch in ((on_side, "side"), (on_main, "main")):
-        mode = "append" if "edge" in record else "merge"
-        whole.load(data=json.dumps(record), mode=mode, branch=branch)
+        if "edge" in record:
+            load(whole, [record], branch)
+        else:
+            whole.load(data=json.dumps(record), mode="merge", branch=branch)
     ana = og.open(whole.uri, policy=load_policy(BUNDLE)).acting_as("act-ana")
     plan, real = ana.plan_merge("side"), whole.plan_merge("side")
     assert plan.conflicts == () and sum(each.inserted for each in plan.types) == rows

@@ -135,6 +135,8 @@ class _Evaluation:
                 return _key_ids(self.value(node.operand), node)
             case ex.ArithmeticValue():
                 return self._arithmetic(node)
+            case ex.ScalarCall(function="coalesce"):
+                return _coalesce(self._until_known(node.arguments), node.type)
             case ex.ScalarCall():
                 return call(node.function, [self.value(a) for a in node.arguments], node.type)
             case ex.ListItem():
@@ -159,6 +161,15 @@ class _Evaluation:
             case ex.TextMatch() | ex.Nearest() | ex.Bm25() | ex.Rrf() | ex.AggregateValue():
                 kind = node.__class__.__name__
                 raise InternalError(f"{kind} is not a value of a single row")
+
+    def _until_known(self, arguments: Sequence[ex.Expression]) -> list[Datum]:
+        """The values to choose from, without columns after one that has no nulls."""
+        values: list[Datum] = []
+        for argument in arguments:
+            is_known = any(isinstance(each, pa.Array) and not each.null_count for each in values)
+            if not (is_known and isinstance(argument, ex.PropertyValue)):
+                values.append(self.value(argument))
+        return values
 
     def _arithmetic(self, node: ex.ArithmeticValue) -> Datum:
         left, right = self.value(node.left), self.value(node.right)

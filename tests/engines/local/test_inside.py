@@ -7,6 +7,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engines.local import order
 from omnigraph.engines.local.inside import can_be_driven, driven
+from omnigraph.engines.local.tables import Mode
 from omnigraph.query import plan
 from tests.engines.local.graphs import city, knows, lives, load, new_graph, person, with_engine
 from tests.engines.local.test_order import SIZES, pattern_of, shown
@@ -133,3 +134,82 @@ def test_a_block_of_two_variables_is_solved_once_for_the_one_with_few_nodes(grap
     assert found.explain is not None and found.explain.run is not None
     inner = [s for s in found.explain.run.steps if "Knows{1,9}" in s.step]
     assert [step.rows for step in inner] == [27]
+
+
+@pytest.mark.parametrize(
+    ("clauses", "inner", "solutions"),
+    [
+        (
+            (
+                "$near livesIn $c"
+                "  optional { $other livesIn $c  $near knows $other  $other.age != 25 }"
+            ),
+            "Expand $c <-LivesIn- $other",
+            69,  # of 7 cities, not of 60 people
+        ),
+        ('$near: Person  optional { $near knows $other  $other.name = "p012" }', "Scan $other", 1),
+    ],
+)
+def test_an_optional_match_solved_once_for_few_nodes_extends_the_same_rows(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch, clauses: str, inner: str, solutions: int
+):
+    text = f"""
+        query q() {{
+            match {{ $me: Person {{ name: "p007" }}  $me knows{{1,20}} $near  {clauses} }}
+            return {{ $near.name as near, $other.name as other }} order {{ near, other }}
+        }}
+    """
+    monkeypatch.setattr(order, "WORTH_INSIDE", 1e12)
+    rows = with_engine(graph)[0].query(text).to_pylist()
+    assert {row["other"] for row in rows} >= {None, "p012"}
+    monkeypatch.setattr(order, "WORTH_INSIDE", 0.0)
+    monkeypatch.setattr(order, "GAIN_MIN", 0.01)
+    found = with_engine(graph)[0].query(text, explain=True)
+    assert found.to_pylist() == rows
+    assert found.explain is not None and found.explain.run is not None
+    steps = found.explain.run.steps
+    at = [step.strategy for step in steps].index("left join")
+    assert steps[at + 1].step.startswith(inner)
+    assert steps[at + 1].rows == solutions
+
+
+@pytest.mark.parametrize("mode", ["csr", "indexed"])
+def test_the_nodes_of_a_list_are_found_by_their_ids(graph: og.Graph, mode: Mode):
+    text = """
+        query q() {
+            match {
+                $me: Person { name: "p007" }  $me knows{1,9} $far via $path  $far.age > 14
+                $x: Person  ($x) in $path.nodes  $x.age != 10
+            }
+            return { $far.name as far, $x.name as x } order { far, x desc }
+        }
+    """
+    found = with_engine(graph, mode)[0].query(text, explain=True)
+    ways: dict[str, list[str]] = {}
+    for row in found.to_pylist():
+        ways.setdefault(row["far"], []).append(row["x"])
+    assert [*ways] == [f"p{no:03}" for no in range(15, 35)]
+    # Among paths of equal length the one of the smallest ids is taken, from the target backwards.
+    assert ways["p015"] == ["p015", "p012", "p009", "p007"]
+    assert ways["p016"] == ["p016", "p013", "p007"]
+    assert found.explain is not None and found.explain.run is not None
+    assert "items of lists" in [step.strategy for step in found.explain.run.steps]
+
+
+def test_a_value_by_which_rows_are_ordered_is_computed_once(graph: og.Graph):
+    text = """
+        query q() {
+            match { $c: City }
+            return { $c.name as c, count { $p livesIn $c  $p.age != 25 } as people }
+            order { people, $c.size desc } limit 3
+        }
+    """
+    found = with_engine(graph)[0].query(text, explain=True)
+    assert found.to_pylist() == [
+        {"c": "c2", "people": 9},
+        {"c": "c39", "people": 10},
+        {"c": "c38", "people": 10},
+    ]
+    assert found.explain is not None and found.explain.run is not None
+    solved = [step for step in found.explain.run.steps if "LivesIn" in step.step]
+    assert len(solved) == 1

@@ -122,3 +122,18 @@ def test_each_step_has_an_estimate():
         found.append(round(rows))
     # One node, its 20 friends of whom 30 % pass, 10 posts each, half of them without a tag.
     assert found == [1, 6, 60, 30, 30]
+
+
+def test_a_search_is_asked_from_both_ends_where_an_equality_fixes_its_target():
+    search = '$a: Person { name: "a" }  $a knows{0,} $b via all $path'
+    pattern = pattern_of(f'{search}  $b.name = "b"')
+    assert is_open(pattern)
+    assert shown(ordered(pattern, SIZES)) == [
+        'Scan $a: Person where $a.name = "a"',
+        'Scan $b: Person where $b.name = "b"',
+        "Check $a -Knows{0,}-> $b: Person via all $path",
+    ]
+    # Without a condition that leaves few targets, or after one step, it is cheaper to arrive there.
+    for other in (f"{search}  $b.age > 3", '$a: Person { name: "a" }  $a knows $b  $b.name = "b"'):
+        pattern = pattern_of(other)
+        assert ordered(pattern, SIZES) is pattern

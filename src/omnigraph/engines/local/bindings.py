@@ -166,6 +166,7 @@ class BindingValues:
         self.session = session
         self.frame = frame
         self._scores = scores or {}
+        self._blocks: dict[str, pa.Array] = {}
         # By identity, because hashing a leaf costs more than reading a value; the leaf is stored
         # too, so that its `id` is not reused.
         self._known: dict[int, tuple[ColumnExpression, pa.Array, _Held | None]] = {}
@@ -234,6 +235,16 @@ class BindingValues:
             shared = self._shared(expression.list)
             if shared is not None:
                 return list_contains(shared, self.value(expression.item))
+        if isinstance(expression, ex.ListContains) and isinstance(expression.list, ex.PathNodes):
+            item = expression.item
+            if isinstance(item, ex.EntityId):
+                space = self.session.tables.space(
+                    self.session.prepared.variables[item.variable].type_name
+                )
+                numbers, slots = self.slots(expression.list.variable), self.slots(item.variable)
+                passed = self.session.paths.passes(numbers, slots, space)
+                if passed is not None:
+                    return pa.array(passed)
         run = self.session.run
         return evaluate(expression, self, run.parameters, run.now)
 
@@ -318,7 +329,15 @@ class BindingValues:
         # Blocks run patterns, whose steps evaluate expressions.
         from omnigraph.engines.local.blocks import block_values
 
-        return block_values(self.session, self.session.prepared.blocks[variable], self.frame)
+        known = self._blocks.get(variable)
+        if known is None:
+            block = self.session.prepared.blocks[variable]
+            known = self._blocks[variable] = block_values(self.session, block, self.frame)
+        return known
+
+    def keep_blocks(self, other: BindingValues, rows: Rows) -> None:
+        """Take over the values of blocks that others have, of whose rows these are some."""
+        self._blocks = {name: taken(column, rows) for name, column in other._blocks.items()}
 
     def _searched(self, name: str) -> pa.Array:
         known = self._scores.get(name)

@@ -7,7 +7,9 @@ order, limit, project.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +31,15 @@ from omnigraph.engines.local.match import match
 from omnigraph.engines.local.order import Sizes
 from omnigraph.engines.local.prepare import prepare
 from omnigraph.engines.local.prepared import PreparedRead
-from omnigraph.engines.local.ranking import Key, RankedRows, Rows, TieBreaker, ordered_rows, rank
+from omnigraph.engines.local.ranking import (
+    Key,
+    LateKey,
+    RankedRows,
+    Rows,
+    TieBreaker,
+    ordered_rows,
+    rank,
+)
 from omnigraph.engines.local.rows import MemoryBudget, taken
 from omnigraph.engines.local.sorting import sorted_numbers
 from omnigraph.engines.local.tables import GraphMemory, Session, TraversalSettings, tables_of
@@ -232,6 +242,12 @@ class _RowColumns(BindingValues):
             expression.variable, "id", pa.string(), self.frame.bound[expression.variable]
         )
 
+    def codes(self, column: plan.Column) -> pa.Array | Coded:
+        """Codes of an output column, or its values."""
+        if isinstance(column.expression, ex.CarriedNode):
+            return item_codes(self, column.expression, self.frame.count)
+        return self.by_name(column.name)
+
     def _searched(self, name: str) -> pa.Array:
         return self.by_name(name) if name in self._columns else super()._searched(name)
 
@@ -258,25 +274,34 @@ def _row_answer(session: Session, frame: BindingTable) -> ResultColumns:
             values = _RowColumns(session, frame, scores)
     if compiled.distinct:
         # Duplicates are removed before ordering; of ranked rows the best one stays.
-        arrival = np.arange(frame.count) if ranks is None else np.argsort(ranks, kind="stable")
-        frame, scores, ranks = _filtered(frame, scores, ranks, arrival)
-        values = _RowColumns(session, frame, scores)
+        if ranks is not None:
+            arrival = np.argsort(ranks, kind="stable")
+            frame, scores, ranks = _filtered(frame, scores, ranks, arrival)
+            values = _RowColumns(session, frame, scores)
         if frame.count:
-            coded = codes_of([values.by_name(column.name) for column in prepared.columns])
+            coded = codes_of([values.codes(column) for column in prepared.columns])
             first = sorted_numbers(coded.grouped().first)
             frame, scores, ranks = _filtered(frame, scores, ranks, first)
             values = _RowColumns(session, frame, scores)
-    keys: list[Key] = [] if ranks is None else [(pa.array(ranks), False)]
-    keys += [(values.column(key.expression), key.descending) for key in prepared.order]
+    keys: list[Key | LateKey] = [] if ranks is None else [(pa.array(ranks), False)]
+    for key in prepared.order:
+        is_late = bool(keys) and isinstance(key.expression, ex.PropertyValue | ex.EntityId)
+        read = partial(_late_key, values, key.expression) if is_late else None
+        keys.append((read or values.column(key.expression), key.descending))
     if keys or cut.takes_part_of(frame.count):
         rows = _ordered(session, values, keys, _ties(session, values), cut)
         chosen, scores, _ = _filtered(frame, scores, None, rows)
-        values = _RowColumns(session, chosen, scores)
+        ordered, values = values, _RowColumns(session, chosen, scores)
+        values.keep_blocks(ordered, rows)
     return _columns(compiled, [values.output(column) for column in prepared.columns])
 
 
 def _ordered(
-    session: Session, values: BindingValues, keys: list[Key], ties: list[TieBreaker], cut: _Cut
+    session: Session,
+    values: BindingValues,
+    keys: Sequence[Key | LateKey],
+    ties: list[TieBreaker],
+    cut: _Cut,
 ) -> Rows:
     """The rows of the answer in their order: of each group the first ones, then the limit."""
     count = values.frame.count
@@ -292,6 +317,11 @@ def _ordered(
         ]
         rows = rows[first_of_groups(some, most)]
     return rows[cut.start : cut.stop]
+
+
+def _late_key(values: BindingValues, expression: ex.Expression, rows: Rows) -> pa.Array:
+    """A key of the rows that those before it have left."""
+    return values.taken(rows).column(expression)
 
 
 def _score_columns(session: Session, ranked: RankedRows) -> dict[str, pa.Array]:

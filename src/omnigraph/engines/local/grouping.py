@@ -509,7 +509,7 @@ def _groups(values: BindingValues, by: plan.GroupBy, rows_in_all: int) -> Groupi
 
 def item_codes(values: BindingValues, item: ex.Expression, rows_in_all: int) -> pa.Array | Coded:
     """Codes of an item; ids and texts of nodes use codes that are cached."""
-    if isinstance(item, ex.EntityId) and values.frame.count:
+    if isinstance(item, ex.EntityId | ex.CarriedNode) and values.frame.count:
         codes = values.slots(item.variable).astype(np.int64) + 1
         return Coded(codes, int(codes.max()) + 1)
     if isinstance(item, ex.PropertyValue) and item.kind == "node" and values.frame.count:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph.engines.local import order
-from omnigraph.engines.local.order import Orders, Parts, Sizes, share
+from omnigraph.engines.local.order import Orders, Parts, Sizes, is_equality, share
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 
@@ -120,14 +120,8 @@ def _starts(types: Mapping[str, str], predicates: Sequence[ex.Expression]) -> It
     """Scans of variables that an equality leaves few nodes of."""
     for name, type_name in types.items():
         alone = tuple(each for each in predicates if ex.variables_of(each) == {name})
-        if any(map(_is_equality, alone)):
+        if any(map(is_equality, alone)):
             yield plan.Scan(name, type_name, alone)
-
-
-def _is_equality(predicate: ex.Expression) -> bool:
-    return isinstance(predicate, ex.ListContains) or (
-        isinstance(predicate, ex.Compare) and predicate.operator == "="
-    )
 
 
 def _is_movable(block: plan.Pattern) -> bool:
@@ -212,7 +206,7 @@ def _cost_of(parts: Parts, sizes: Sizes) -> float:
         return 0.0
     cost, taken = chosen
     assert isinstance(parts.first, plan.Scan)
-    if not any(map(_is_equality, parts.first.predicates)):
+    if not any(map(is_equality, parts.first.predicates)):
         cost += _SCAN_COST * sizes.nodes(parts.first.type_name)
     types = parts.types | {parts.first.variable: parts.first.type_name}
     positions = {id(test): at for at, tests in orders.placed(taken).items() for test in tests}

@@ -27,6 +27,7 @@ from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.grouping import codes_of
 from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.nodes import NodeTable
+from omnigraph.engines.local.paths import LOW
 from omnigraph.engines.local.prepared import (
     PreparedFromOne,
     PreparedPattern,
@@ -34,7 +35,7 @@ from omnigraph.engines.local.prepared import (
     single_test,
 )
 from omnigraph.engines.local.reach import Neighbours, PresentOnly, reach
-from omnigraph.engines.local.scan import masked_nodes, scanned
+from omnigraph.engines.local.scan import masked_nodes, scanned, with_ids
 from omnigraph.engines.local.sorting import sorted_distinct, stable_order
 from omnigraph.engines.local.tables import Session
 from omnigraph.model.types import Scalar
@@ -80,7 +81,12 @@ class PatternMatcher:
                 trace.steps.append(report)
             following = steps[at + 1] if at + 1 < len(steps) else None
             join = join_keys(one, following) if not frame.is_unit else None
-            if join is not None and following is not None:
+            listed = listed_ids(one, following) if not frame.is_unit else None
+            if listed is not None and following is not None:
+                frame, strategy = self._listed(one, following, listed, frame), "items of lists"
+                needed = following.needed | keep
+                at += 2
+            elif join is not None and following is not None:
                 # A scan followed by equalities with bound values is a hash join.
                 frame, strategy = self._join(one, following, join, frame), "hash join"
                 needed = following.needed | keep
@@ -217,6 +223,29 @@ class PatternMatcher:
         )
         together = frame.take(left).binding(one.step.variable, slots[right])
         return self._where(following.step.predicates, together)
+
+    def _listed(
+        self,
+        one: PreparedStep,
+        following: PreparedStep,
+        listed: ex.ListContains,
+        frame: BindingTable,
+    ) -> BindingTable:
+        """A scan and the condition after it that a list of ids has its node: one row for each."""
+        assert isinstance(one.step, plan.Scan)
+        assert isinstance(following.step, plan.FilterRows)
+        lists = BindingValues(self.session, frame).column(listed.list)
+        items = pc.list_flatten(lists)
+        owners = pc.list_parent_indices(lists).to_numpy()
+        slots = with_ids(self.session, one.step.type_name, items)
+        reserve_rows(len(slots), 16)
+        # A list may repeat an id.
+        pairs = sorted_distinct((owners[slots >= 0].astype(np.int64) << 32) | slots[slots >= 0])
+        together = frame.take(pairs >> 32).binding(
+            one.step.variable, (pairs & LOW).astype(np.int32)
+        )
+        left = tuple(each for each in following.step.predicates if each is not listed)
+        return self._where((*one.step.predicates, *left), together)
 
     # --- hops -------------------------------------------------------------------------------------
 
@@ -399,9 +428,15 @@ class PatternMatcher:
         needed: frozenset[str],
     ) -> BindingTable:
         """Every row with its solutions, or with unbound variables where there is none."""
-        tagged = frame.only(pattern.reads).binding(_TAG, np.arange(frame.count, dtype=np.int32))
-        inner = self.run(pattern, tagged, frozenset([_TAG]))
-        origin = inner.bound[_TAG]
+        inside = self.from_inside(pattern, frame) if frame.count else None
+        origin: Rows
+        if inside is not None:
+            origin, solutions = _bound_alike(frame, inside, pattern.reads)
+            inner = inside.take(solutions)
+        else:
+            tagged = frame.only(pattern.reads).binding(_TAG, np.arange(frame.count, dtype=np.int32))
+            inner = self.run(pattern, tagged, frozenset([_TAG]))
+            origin = inner.bound[_TAG]
         new = [name for name in step.introduces if name in needed]
         matched = frame.take(origin)
         for name in new:
@@ -428,15 +463,30 @@ def same_binding(
         place = np.full(int(known.max()) + 2, -1)
         place[known] = np.arange(among.count)
         return place.take(wanted, mode="clip")
-    keys, wanted_keys = (
-        (table.bound[first].astype(np.int64) << 32) | table.bound[second]
-        for table in (among, rows)
-        for first, second in [sorted(names)]
-    )
+    keys, wanted_keys = _keys(among, names), _keys(rows, names)
     by_key = stable_order(keys)
     ascending = keys[by_key]
     at = np.minimum(np.searchsorted(ascending, wanted_keys), len(keys) - 1)
     return np.where(ascending[at] == wanted_keys, by_key[at], -1)
+
+
+def _bound_alike(
+    rows: BindingTable, among: BindingTable, names: Collection[str]
+) -> tuple[Rows, Rows]:
+    """The pairs of a row and one of another table that bind one or two nodes alike."""
+    keys, wanted = _keys(among, names), _keys(rows, names)
+    by_key = stable_order(keys)
+    ascending = keys[by_key]
+    begin = np.searchsorted(ascending, wanted)
+    counts = np.searchsorted(ascending, wanted, side="right") - begin
+    reserve_rows(int(counts.sum()), 16)
+    return np.repeat(np.arange(rows.count), counts), spread_values(by_key, begin, counts)
+
+
+def _keys(table: BindingTable, names: Collection[str]) -> npt.NDArray[np.int64]:
+    """One number for what each row binds one or two nodes to."""
+    first, *more = (table.bound[name].astype(np.int64) for name in sorted(names))
+    return (first << 32) | more[0] if more else first
 
 
 def _no_rows(names: Iterable[str]) -> BindingTable:
@@ -478,6 +528,21 @@ def join_keys(scan: PreparedStep, following: PreparedStep | None) -> JoinKeys | 
             ):
                 keys.append((bound, fresh))
     return tuple(keys) or None
+
+
+def listed_ids(scan: PreparedStep, following: PreparedStep | None) -> ex.ListContains | None:
+    """The condition that the id of a scanned node is in a list of the rows before, if any."""
+    if not isinstance(scan.step, plan.Scan) or following is None or scan.parts or scan.patterns:
+        return None
+    if not isinstance(following.step, plan.FilterRows) or scan.step.entity_id is not None:
+        return None
+    variable = scan.step.variable
+    for predicate in following.step.predicates:
+        if isinstance(predicate, ex.ListContains) and isinstance(predicate.item, ex.EntityId):
+            outside = ex.variables_of(predicate.list)
+            if predicate.item.variable == variable and outside and variable not in outside:
+                return predicate
+    return None
 
 
 def _joinable(expression: ex.Expression) -> bool:

@@ -162,6 +162,8 @@ def reduced(joins: np.ufunc, values: Values, firsts: Values, dtype: Any) -> Valu
     """One number for each run of values that begins at ``firsts``."""
     if values.dtype == np.bool_:
         values = values.view(np.int8)
+        # Half the time of 64 bits; a block has fewer values.
+        dtype = np.int32 if joins is np.add and dtype == np.int64 else dtype
     with np.errstate(invalid="ignore", over="ignore"):
         found: Values = joins.reduceat(values, firsts, dtype=dtype)
     return found

@@ -243,10 +243,9 @@ class FetchedNodes:
             return pa.nulls(len(slots), type)
         return taken(self._column(property, type), rows)
 
-    def find(self, node_id: str) -> Slots:
-        """The slot of a node with an unknown id; none if it does not exist."""
-        wanted = pa.array([node_id], pa.string())
-        rows = self._reader.rows_where_in(self._key, ID, wanted, self.columns)
+    def find(self, unknown: pa.Array) -> Slots:
+        """The slots of nodes with ids that have none yet; none for those that do not exist."""
+        rows = self._reader.rows_where_in(self._key, ID, unknown, self.columns)
         return self.add(rows, paid=True)
 
     def add(self, table: pa.Table, *, paid: bool = False) -> Slots:
@@ -331,6 +330,8 @@ class UnionNodes:
         count = 1
         for name, part in self.parts.items():
             present = part.present(slots)
+            if present is None and property != NODE_TYPE:
+                return part.values(property, type, slots)  # all of them are of this type
             own = np.flatnonzero(slots >= 0 if present is None else present & (slots >= 0))
             if property == NODE_TYPE:
                 columns.append(pa.repeat(pa.scalar(name, pa.string()), len(own)))

@@ -132,14 +132,36 @@ class Parts:
                 if mentioned is None:
                     return None
                 parts.tests.append((step, frozenset(mentioned & bound)))
-        is_fixed = len(parts.movers) > _MOVES_MAX or any(map(_can_fail, parts.predicates))
-        return None if is_fixed else parts
+        if len(parts.movers) > _MOVES_MAX or any(map(_can_fail, parts.predicates)):
+            return None
+        parts.movers += parts._ends_of_searches(bound)
+        return parts
+
+    def _ends_of_searches(self, bound: set[str]) -> list[plan.Scan]:
+        """Scans of ends of searches that an equality leaves few nodes of.
+
+        With both ends bound a search meets in the middle, and finds nothing but its end.
+        """
+        tested = [ex.variables_of(each) for each in self.predicates if is_equality(each)]
+        selective = {name for read in tested if len(read) == 1 for name in read}
+        scanned = {m.variable for m in self.movers if isinstance(m, plan.Scan)}
+        started = self.outer | _introduced(self.first)
+        ends = {
+            m.target: m.target_type
+            for m in self.movers
+            if isinstance(m, plan.Expand) and m.maximum > 1
+        }
+        return [
+            plan.Scan(name, type_name)
+            for name, type_name in ends.items()
+            if name in selective and name not in scanned | started
+        ]
 
     @property
     def is_open(self) -> bool:
         """Whether there is more than one order."""
-        hops = sum(isinstance(mover, plan.Expand) for mover in self.movers)
-        return hops > 0 and hops + len(self.tests) > 1
+        has_hop = any(isinstance(mover, plan.Expand) for mover in self.movers)
+        return has_hop and len(self.movers) + len(self.tests) > 1
 
 
 def _introduced(step: plan.Step | None) -> set[str]:
@@ -182,6 +204,13 @@ def mentioned_by(step: plan.Step) -> set[str] | None:
                 return None
             found |= more
     return found
+
+
+def is_equality(predicate: ex.Expression) -> bool:
+    """Whether a condition is expected to leave few values."""
+    return isinstance(predicate, ex.ListContains) or (
+        isinstance(predicate, ex.Compare) and predicate.operator == "="
+    )
 
 
 def _can_fail(predicate: ex.Expression) -> bool:

@@ -539,6 +539,28 @@ class PathStore:
             numbers, lambda batch, at, nodes: batch.ids.of(nodes, batch.found.lengths[at])
         )
 
+    def passes(
+        self, numbers: npt.NDArray[np.int32], slots: Slots, space: AnySpace
+    ) -> npt.NDArray[np.bool_] | None:
+        """Whether each path passes a node of a space; None where only ids can tell."""
+        known = np.flatnonzero(numbers >= 0)
+        if not len(known):
+            return np.zeros(len(numbers), np.bool_)
+        some = sorted_distinct(numbers[known])
+        place = int(np.searchsorted(self._starts, some[0], side="right")) - 1
+        batch, start = self._batches[place], self._starts[place]
+        ids = batch.ids
+        is_one_space = ids.near.serial == ids.far.serial == space.serial
+        if some[-1] >= self._starts[place + 1] or not is_one_space or ids.is_near_shared:
+            return None
+        local = some - start
+        lengths = batch.found.lengths[local].astype(np.int64)
+        nodes = batch.found.follow(local)
+        along = sorted_distinct((np.repeat(some, lengths + 1).astype(np.int64) << 32) | nodes)
+        # A node that is not bound is `ABSENT`, which is on no path.
+        wanted = (numbers.astype(np.int64) << 32) | (slots.astype(np.int64) & LOW)
+        return are_among(wanted, along)
+
     def edges(self, numbers: npt.NDArray[np.int32]) -> pa.Array:
         """The ids of the edges along each path."""
 

@@ -140,7 +140,7 @@ class _Preparation:
             is_counted,
             self.has_choice
             or can_be_driven(compiled.pattern)
-            or (len(pattern.steps) > 2 and not is_counted and is_open(compiled.pattern)),
+            or (len(pattern.steps) > 1 and not is_counted and is_open(compiled.pattern)),
             tuple(sorted(self.edge_types)),
         )
 
@@ -374,7 +374,8 @@ class _Preparation:
                 inner = tuple(self._inner(one, frozenset()) for one in step.alternatives)
                 return PreparedStep(step, needed, inner)
             case plan.Extend():
-                return PreparedStep(step, needed, (self._pattern(step.pattern, needed),))
+                own = needed & frozenset(step.introduces)
+                return PreparedStep(step, needed, (self._inner(step.pattern, own),))
             case plan.Stage():
                 before = prepare(step.read, self.sizes)
                 self.has_choice |= before.is_open

@@ -34,20 +34,33 @@ Key: TypeAlias = tuple[pa.Array, bool]
 TieBreaker: TypeAlias = Callable[[Rows], pa.Array]
 """Gives the tie-breaking values of some rows; called only where keys leave ties."""
 
+LateKey: TypeAlias = tuple[TieBreaker, bool]
+"""A key whose values are read for the rows that those before it have left."""
+
 _PRUNE_MIN = 1_000
 
 
 def ordered_rows(
-    keys: Sequence[Key], ties: Sequence[TieBreaker], count: int, stop: int | None
+    keys: Sequence[Key | LateKey], ties: Sequence[TieBreaker], count: int, stop: int | None
 ) -> Rows:
-    """The rows in order, at most the first ``stop`` of them. Null is smaller than every value."""
+    """The rows in order, at most the first ``stop`` of them. Null is smaller than every value.
+
+    The first key is never a late one.
+    """
     current().reserve(16 * count)
     rows: Rows = np.arange(count)
     if not keys or not count or stop == 0:
         return rows[:stop]
     if stop is not None and count > max(2 * stop, _PRUNE_MIN):
-        rows = _pruned(*keys[0], stop)
-    columns = [key if len(rows) == count else key.take(pa.array(rows)) for key, _ in keys]
+        first, descending = keys[0]
+        assert isinstance(first, pa.Array)
+        rows = _pruned(first, descending, stop)
+    columns = []
+    for key, _ in keys:
+        if isinstance(key, pa.Array):
+            columns.append(key if len(rows) == count else key.take(pa.array(rows)))
+        else:
+            columns.append(key(rows))
     directions = [descending for _, descending in keys]
     columns += [tie(rows) for tie in ties]
     directions += [False] * len(ties)

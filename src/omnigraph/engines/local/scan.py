@@ -71,10 +71,16 @@ def scanned(session: Session, one: PreparedStep) -> tuple[Slots, str]:
     else:
         assert isinstance(nodes, FetchedNodes)
         slots, strategy = _fetched(session, step, nodes, found_by)
-    if not predicates:
+    if not predicates or not len(slots) or (strategy == "value index" and _is_exact(one)):
         return slots, strategy
     mask = BindingValues(session, BindingTable(len(slots), {step.variable: slots})).mask(predicates)
     return (slots if mask is None else slots[mask]), strategy
+
+
+def _is_exact(one: PreparedStep) -> bool:
+    """Whether the index of values tells the only condition: codes of texts may be alike."""
+    alone = len(one.residual) == len(one.anchors) == 1
+    return alone and not pa.types.is_string(one.anchors[0].type)
 
 
 def _among(session: Session, one: PreparedStep) -> Slots:
@@ -119,10 +125,31 @@ def _by_id(session: Session, nodes: NodeTable, entity_id: ex.Expression | None) 
     slot = nodes.space.find_one(wanted)
     if slot == ABSENT:
         # Unknown ids are not interned: their number is unbounded.
-        return nodes.find(wanted) if isinstance(nodes, FetchedNodes) else np.zeros(0, np.int32)
+        return (
+            nodes.find(pa.array([wanted]))
+            if isinstance(nodes, FetchedNodes)
+            else np.zeros(0, np.int32)
+        )
     slots = np.array([slot], np.int32)
     present = nodes.present(slots)
     return slots if present is None else slots[present]
+
+
+def with_ids(session: Session, type_name: str, ids: pa.Array) -> Slots:
+    """The nodes with some ids, `ABSENT` where there is none; an id may be null or repeated."""
+    nodes = session.tables.nodes(type_name)
+    slots = nodes.space.find(ids.fill_null(""))
+    if isinstance(nodes, FetchedNodes):
+        unknown = ids.filter(pa.array(slots == ABSENT)).drop_null()
+        if len(unknown):
+            nodes.find(pc.unique(unknown))
+            slots = nodes.space.find(ids.fill_null(""))
+    missing = ids.is_null().to_numpy(zero_copy_only=False) if ids.null_count else None
+    present = nodes.present(slots)
+    for absent in (missing, None if present is None else ~present):
+        if absent is not None:
+            slots = np.where(absent, np.int32(ABSENT), slots)
+    return slots
 
 
 def _text(expression: ex.Expression, run: Execution) -> str | None:
@@ -369,8 +396,8 @@ class ValueIndex:
         if not value.is_valid:
             return self.rows[:0]
         code = _code(value)
-        begin, end = np.searchsorted(self.codes, code), np.searchsorted(self.codes, code, "right")
-        return self.rows[begin:end]
+        begin = self.codes.searchsorted(code)
+        return self.rows[begin : begin + self.codes[begin:].searchsorted(code, "right")]
 
     def rows_with_any(self, values: pa.Array) -> Positions:
         """The rows that may hold one of some values, ascending."""

@@ -117,6 +117,48 @@ def test_c_sto_050_init_is_flushed_or_not(durability: str, tmp_path: Path):
         assert_all_flushed(root, new, events)
 
 
+def _merge(graph: Graph) -> object:
+    VERBS["first write of a branch"](graph)
+    return graph.merge_branch("side")
+
+
+LARGER: dict[str, Callable[[Graph], object]] = {
+    **VERBS,
+    "merge": _merge,
+    "schema apply": lambda graph: graph.apply_schema(
+        SCHEMA.replace("age: I32?", "age: I64? @default(1)") + "node Pet { name: String @key }"
+    ),
+    "index": lambda graph: graph.ensure_indices(),
+    "optimize": lambda graph: graph.optimize(),
+    "revert": lambda graph: graph.revert(graph.list_commits()[0].graph_commit_id),
+}
+LISTED = {"data", "_deletions", "_indices"}
+
+
+@pytest.mark.parametrize("durability", ["disk"], indirect=True)
+@pytest.mark.parametrize("verb", LARGER)
+def test_c_sto_050_no_version_is_made_before_its_data_is_on_disk(graph: Graph, verb: str):
+    root = Path(graph.uri)
+    for _ in range(2):
+        VERBS["two types"](graph)
+    new, events = new_files(root, lambda: LARGER[verb](graph))
+    made = {
+        event.target: at
+        for at, event in enumerate(events)
+        if event.kind == "lance" and event.verb in ("commit", "create")
+    }
+    listed = {
+        Path(event.target): at
+        for at, event in enumerate(events)
+        if event.verb == "flush_file" and not LISTED.isdisjoint(Path(event.target).parts)
+    }
+    # Every commit of these verbs is the last of its dataset, or has data that was flushed with it.
+    for file, at in listed.items():
+        dataset = max((each for each in made if str(file).startswith(f"{each}/")), key=len)
+        assert at < made[dataset], file.relative_to(root)
+    assert {file for file in new if not LISTED.isdisjoint(file.parts)} <= set(listed)
+
+
 @pytest.mark.parametrize("durability", ["disk"], indirect=True)
 def test_c_sto_050_tables_are_on_disk_before_the_publish_that_shows_them(graph: Graph):
     _, events = new_files(Path(graph.uri), lambda: VERBS["two types"](graph))

@@ -300,7 +300,7 @@ def test_every_file_of_a_compaction_is_flushed(
     known = set(Path(place.where.uri).rglob("data/*.lance"))
     flushed: set[Path] = set()
     monkeypatch.setattr(
-        "omnigraph.storage.datasets.flush_tree", lambda root, files, how: flushed.update(files)
+        "omnigraph.storage.datasets.flush_tree", lambda root, files, *how: flushed.update(files)
     )
     place.compact()
     new = set(Path(place.where.uri).rglob("data/*.lance")) - known
@@ -311,7 +311,7 @@ def test_every_file_of_a_compaction_is_flushed(
 def test_every_file_of_an_index_is_flushed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: set[Path] = set()
     monkeypatch.setattr(
-        "omnigraph.storage.datasets.flush_tree", lambda root, files, how: flushed.update(files)
+        "omnigraph.storage.datasets.flush_tree", lambda root, files, *how: flushed.update(files)
     )
     branch = place.forked("gb-one")
     for each in (place, branch):

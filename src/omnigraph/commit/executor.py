@@ -7,10 +7,9 @@ visible; before it, nothing of it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -42,7 +41,14 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract
-from omnigraph.storage.datasets import CommitLost, DatasetRef, Handle, StagedTransaction, row_count
+from omnigraph.storage.datasets import (
+    CommitLost,
+    DatasetRef,
+    Flushes,
+    Handle,
+    StagedTransaction,
+    row_count,
+)
 from omnigraph.storage.digests import encode_digests
 from omnigraph.storage.layout import STAGING_SUFFIX
 from omnigraph.storage.manifest import ManifestBranch
@@ -62,6 +68,11 @@ class TableExecution(Protocol):
     """The table before; None until it is forked."""
     landed: Handle | None
     """The table after its last transaction that was committed."""
+
+    @property
+    def staged(self) -> Sequence[StagedTransaction | None]:
+        """Its transactions, as far as they are staged before the first of them is committed."""
+        ...
 
     def transaction(self, at: int, handle: Handle) -> StagedTransaction:
         """The planned transaction number ``at``, staged before or now, on ``handle``."""
@@ -133,28 +144,27 @@ class Executor:
         """Whether an effect of the plan may have been committed."""
         self._sidecar_digest: str | None = None
         """Of the sidecar that this executor wrote; every transaction of the plan carries it."""
+        self._flushes = Flushes()
 
     def run(
         self,
         plan: CommitPlan,
         tables: Sequence[TableExecution],
         schema: SchemaExecution | None = None,
-        written: Set[Path] = frozenset(),
     ) -> CommitRow:
         """Carry out a plan and publish it once; its commit, the first one of a group.
-
-        ``written`` are the data files of a group on local disk, which are flushed together.
 
         Raises `EffectFreeConflict` if another writer was first and nothing of the plan is left, and
         `RecoveryRequired` if it was interrupted: recovery then finishes or undoes it.
         """
         if plan.writer_kind == "Repair":
             # It publishes versions that exist: there is nothing to undo, hence no sidecar.
-            return self._publish_checked(plan, tables)
+            return self.adopt(plan, tables)
         self._lease.require_valid()
+        self._flush_staged(tables)
         self._sidecar_digest = self._kernel.sidecars.write(plan)
         try:
-            commit = self._effects(plan, tables, schema, written)
+            commit = self._effects(plan, tables, schema)
         except CommitLost as lost:
             raise self._after_rejection(plan, tables, lost) from lost
         except (OmnigraphError, OSError, ValueError) as error:
@@ -190,12 +200,10 @@ class Executor:
             if lost is not None:
                 raise lost
 
-    def commit_table(
-        self, plan: CommitPlan, table: TableExecution, unflushed: set[Path] | None = None
-    ) -> None:
+    def commit_table(self, plan: CommitPlan, table: TableExecution) -> None:
         """Fork the table if it has to be, and commit its transactions, one after the other.
 
-        With ``unflushed``, their files are added to it and left to be flushed.
+        What these commits add is flushed by the publish, at the latest.
         """
         self._lease.require_valid()
         fork = table.effects.first_touch
@@ -213,11 +221,12 @@ class Executor:
             elif at:
                 self._lease.require_valid()
             landed = table.landed = self._kernel.lance.commit(
-                landed, staged, plan.attempt_id, self._sidecar_digest, unflushed
+                landed, staged, plan.attempt_id, self._sidecar_digest, self._flushes
             )
 
     def publish(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:
         """Make the plan visible by one compare-and-swap, with the new versions of each table."""
+        self._kernel.lance.flush_commits(self._flushes)
         first, *others = self._pins(plan, tables)
         created = (
             {}
@@ -263,6 +272,41 @@ class Executor:
         found = self._kernel.lance.digests_between(where, 0, FIRST_VERSION)
         return encode_digests(found) if found else None
 
+    def adopt(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:
+        """Publish what is committed already, maybe by a process that died before it flushed it."""
+        lance = self._kernel.lance
+        for table in tables:
+            effects, where = table.effects, self._where(table.effects)
+            if effects.first_touch is not None:
+                lance.flush_fork(where)
+            if table.landed is not None:
+                lance.flush_versions(where, effects.expected_version, table.landed.version)
+        for new in () if plan.schema is None else plan.schema.registrations:
+            where = DatasetRef(self._kernel.table_uri(new.location))
+            lance.flush_versions(where, 0, FIRST_VERSION)
+        return self._publish_checked(plan, tables)
+
+    def flush_last(self, table: TableExecution) -> None:
+        """Put the last version of a table on local disk, which another process has committed."""
+        assert table.landed is not None
+        version = table.landed.version
+        self._kernel.lance.flush_versions(self._where(table.effects), version - 1, version)
+
+    def _flush_staged(self, tables: Sequence[TableExecution]) -> None:
+        """Put what the plan has written on local disk before anything of it can be found.
+
+        Recovery publishes a plan whose versions are all there: with a loss of power in between,
+        their data has to be there, too. What is staged later is flushed before its own commit.
+        """
+        staged = (
+            (table.handle, transaction)
+            for table in tables
+            if table.handle is not None
+            for transaction in table.staged
+            if transaction is not None
+        )
+        self._kernel.lance.flush_staged(staged, self._flushes)
+
     def _publish_checked(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:
         self._lease.require_valid()
         return self.publish(plan, tables)
@@ -272,23 +316,17 @@ class Executor:
         plan: CommitPlan,
         tables: Sequence[TableExecution],
         schema: SchemaExecution | None,
-        written: Set[Path],
     ) -> CommitRow:
         passed = _FAILPOINTS[plan.writer_kind]
         hit(passed.after_sidecar)
         if schema is not None:
             self._stage_schema(plan, schema)
-        # Recovery may find every version of a group and publish it: their data is there then.
-        self._kernel.lance.flush(written)
-        unflushed: set[Path] | None = set() if plan.following else None
         if self._kernel.is_remote:
             self._commit_together(plan, tables, passed)
         else:
             for table in tables:
-                self.commit_table(plan, table, unflushed)
+                self.commit_table(plan, table)
                 hit(passed.after_table)
-        if unflushed is not None:
-            self._kernel.lance.flush(unflushed - written)
         if passed.after_tables is not None:
             hit(passed.after_tables)
         return self._publish_checked(plan, tables)

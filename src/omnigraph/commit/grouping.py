@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -130,6 +129,11 @@ class GroupTable:
     members: list[MemberTable]
     landed: Handle | None = None
 
+    @property
+    def staged(self) -> list[StagedTransaction]:
+        """What the members have written."""
+        return [each.staged for each in self.members]
+
     def transaction(self, at: int, handle: Handle) -> StagedTransaction:
         """The rows of the member number ``at``, on top of those before."""
         if at:
@@ -176,11 +180,8 @@ class GroupCommit:
             return ()
         tables = self._tables(admitted)
         plan = self._plan(admitted, tables)
-        # A single member is flushed as it is committed, like any write.
-        written: set[Path] = set().union(*(self._files(each) for each in tables if plan.following))
         try:
-            executor = Executor(self.kernel, self.capture.branch, self.lease)
-            executor.run(plan, tables, written=written)
+            Executor(self.kernel, self.capture.branch, self.lease).run(plan, tables)
         except (EffectFreeConflict, LeaseLost, StorageError):
             return ()  # nothing of the plan is left
         except BaseException as error:
@@ -322,11 +323,6 @@ class GroupCommit:
             following.append(PlannedCommit(write.attempt_id, lineage, uuids))
             before = lineage
         return replace(plan, following=tuple(following))
-
-    def _files(self, table: GroupTable) -> set[Path]:
-        assert table.handle is not None
-        staged = (each.staged for each in table.members)
-        return self.kernel.lance.staged_files(table.handle, staged)
 
     def _keep_up(self, tables: Sequence[GroupTable]) -> None:
         branch, kernel = self.capture.branch, self.kernel

@@ -367,12 +367,15 @@ def flush_directory(path: Path) -> None:
     count("disk", "flush_directory", str(path), round_trips=0)
 
 
-def flush_tree(root: Path, paths: Iterable[Path], durability: Durability) -> None:
+def flush_tree(
+    root: Path, paths: Iterable[Path], durability: Durability, before: Iterable[Path] = ()
+) -> None:
     """Put new files and every directory entry from ``root`` down to them on disk, each once.
 
     ``paths`` are files below ``root``. Directories between a file and the root are included,
-    because a new file in a new directory is lost with the entry of that directory. Nothing happens
-    with `process` durability.
+    because a new file in a new directory is lost with the entry of that directory. Those above the
+    files flushed ``before``, by the same work, are on disk already. Nothing happens with `process`
+    durability.
     """
     if durability is Durability.PROCESS:
         return
@@ -381,6 +384,8 @@ def flush_tree(root: Path, paths: Iterable[Path], durability: Durability) -> Non
     for file in files:
         inside = file.relative_to(root).parents  # refuses a file that is not below the root
         directories.update(root / part for part in inside)
+    directories.difference_update(folder for file in before for folder in file.parents)
+    directories.update(file.parent for file in files)
     _flush_files(files)
     # The deepest first: an entry reaches the disk only after what it leads to.
     for directory in sorted(directories, key=lambda d: (-len(d.parts), d)):

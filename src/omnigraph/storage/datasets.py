@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 
 import lance
+import orjson
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
@@ -53,6 +54,7 @@ from omnigraph.storage.failures import (
     sentence_of,
     store_failure,
     version_file,
+    version_named,
 )
 from omnigraph.storage.layout import MAIN, MANIFEST
 
@@ -109,6 +111,18 @@ def _bounded_session() -> Any:
         index_cache_size_bytes=max(INDEX_BYTES_MIN, limit // 4),
         metadata_cache_size_bytes=max(METADATA_BYTES_MIN, min(limit // 8, METADATA_BYTES_MAX)),
     )
+
+
+@dataclass(slots=True)
+class Flushes:
+    """The files of one operation on local disk, by what still has to be put there.
+
+    What a commit lists is flushed before it: after a loss of power recovery may find the version,
+    and publishes it. What the commit itself adds may wait for the other commits of the operation.
+    """
+
+    done: set[Path] = field(default_factory=set)
+    due: set[Path] = field(default_factory=set)
 
 
 class CommitLost(OmnigraphError):
@@ -187,8 +201,10 @@ class LanceStore:
                     storage_options=options,
                 )
             transaction = Transaction(0, LanceOperation.Overwrite(schema, fragments), uuid=uuid)
+            flushes = Flushes()
             if self.root.is_local:
                 _require_whole(where.address, transaction)
+                self._flush_data(_new_data(Path(where.address), transaction), flushes)
             created = LanceDataset.commit(
                 where.address,
                 transaction,
@@ -200,7 +216,8 @@ class LanceStore:
             raise CommitLost(
                 f"{where.address} could not be created: {sentence_of(error)}", hint=hint_of(error)
             ) from error
-        self._finish_commit(created, transaction)
+        self._finish_commit(created, transaction, flushes)
+        self.flush_commits(flushes)
         return created
 
     def commit(
@@ -209,13 +226,13 @@ class LanceStore:
         transaction: Transaction,
         operation_id: str | None = None,
         sidecar_digest: str | None = None,
-        unflushed: set[Path] | None = None,
+        flushes: Flushes | None = None,
     ) -> LanceDataset:
         """Commit strictly (see `commit_strict`) and put it on disk as far as configured.
 
         ``operation_id`` is written into the transaction, for readers of the table's history, and
-        ``sidecar_digest`` for recovery (see `sidecar_digest_of`). With ``unflushed``, the files
-        are added to it instead, for `flush`.
+        ``sidecar_digest`` for recovery (see `sidecar_digest_of`). With ``flushes``, what the
+        commit adds to the files that it lists waits for `flush_commits`.
         """
         if operation_id is not None:
             properties = {"operation": operation_id}
@@ -224,8 +241,12 @@ class LanceStore:
             transaction.transaction_properties = properties
         if self.root.is_local:
             _require_whole(handle.uri, transaction)
+            known = Flushes() if flushes is None else flushes
+            self.flush_staged([(handle, transaction)], known)
             landed = commit_strict(handle, transaction)
-            self._finish_commit(landed, transaction, handle, unflushed)
+            self._finish_commit(landed, transaction, known, handle)
+            if flushes is None:
+                self.flush_commits(known)
             return landed
         # What the commit lists is there already: it is fetched while the commit is under way.
         landed, digests = concurrently(
@@ -308,10 +329,13 @@ class LanceStore:
                 storage_options=options,
             )
             transaction = Transaction(dataset.version, LanceOperation.Append(fragments), uuid=uuid)
+            flushes = Flushes()
             if self.root.is_local:
                 _require_whole(where.address, transaction)
+                self.flush_staged([(dataset, transaction)], flushes)
             landed = LanceDataset.commit(dataset, transaction, storage_options=options)
-        self._finish_commit(landed, transaction)
+        self._finish_commit(landed, transaction, flushes)
+        self.flush_commits(flushes)
 
     def compact(
         self, where: DatasetRef, indexes: Mapping[str, Literal["BTREE", "BITMAP"]], keep: timedelta
@@ -390,34 +414,88 @@ class LanceStore:
 
     # --- files of commits -------------------------------------------------------------------------
 
-    def flush(self, files: Iterable[Path]) -> None:
-        """Put files of several commits on local disk, all at once."""
-        if (root := self.root.path) is not None:
-            flush_tree(root, files, self.durability)
+    def flush_staged(
+        self, staged: Iterable[tuple[LanceDataset, Transaction]], flushes: Flushes
+    ) -> None:
+        """Put the files that transactions list on local disk, before the first is committed."""
+        if self.root.path is None or self.durability is Durability.PROCESS:
+            return
+        files = {
+            file
+            for handle, transaction in staged
+            for file in _new_data(Path(handle.uri), transaction, handle)
+        }
+        self._flush_data(files, flushes)
 
-    def staged_files(self, handle: LanceDataset, staged: Iterable[Transaction]) -> set[Path]:
-        """The data files of transactions that add rows, on local disk."""
+    def _flush_data(self, files: Iterable[Path], flushes: Flushes) -> None:
+        if (root := self.root.path) is not None and (new := {*files} - flushes.done):
+            flush_tree(root, new, self.durability, flushes.done)
+            flushes.done |= new
+
+    def flush_commits(self, flushes: Flushes) -> None:
+        """Put what commits have added on local disk, of all of them at once."""
+        if (root := self.root.path) is not None:
+            flush_tree(root, flushes.due, self.durability, flushes.done)
+            flushes.due.clear()
+
+    def flush_versions(self, where: DatasetRef, after: int, version: int) -> None:
+        """Put versions that another process may have committed on local disk, with their data.
+
+        Those before the last may be gone, or be of a kind that Lance cannot show.
+        """
+        if (root := self.root.path) is None or self.durability is Durability.PROCESS:
+            return
+        files = {_version_file_of(self.open(where, version))}
+        for number in range(after + 1, version + 1):
+            with suppress(*LIBRARY_ERRORS, TypeError, OmnigraphError):
+                handle = self.open(where, number)
+                files.add(_version_file_of(handle))
+                transaction = _transaction(handle, number)
+                if transaction is not None:
+                    before = self.open(where, number - 1) if number > 1 else None
+                    # The version has a copy of its transaction: the file of it may be lost.
+                    folder = Path(handle.uri)
+                    files.update(_new_data(folder, transaction, before))
+                    files.update(filter(Path.exists, [_transaction_file(folder, transaction)]))
+        flush_tree(root, files, self.durability)
+
+    def remove_cut_off(self, where: DatasetRef, above: int) -> None:
+        """Remove version files that a loss of power has cut off, above a version.
+
+        For the owner of a branch: a commit that was flushed, or that is under way, has a whole one.
+        Above 0, the entry of a fork as well.
+        """
         if self.root.path is None:
-            return set()
-        folder = Path(handle.uri)
-        found = (_new_files(folder, transaction, handle) for transaction in staged)
-        return {file for files in found for file in files if file.parent.name != "_transactions"}
+            return
+        entry = Path(where.uri, "_refs/branches", f"{where.ref}.json")
+        if not above and where.ref is not None and entry.exists():
+            try:
+                orjson.loads(entry.read_bytes())
+            except ValueError:
+                entry.unlink()
+        for file in Path(where.address).glob("_versions/*.manifest"):
+            if version_named(file.stem) > above and cut_off(file):
+                file.unlink()
+
+    def flush_fork(self, where: DatasetRef) -> None:
+        """Put a fork on local disk, as whoever made it may not have."""
+        if (root := self.root.path) is not None:
+            flush_tree(root, _fork_files(where), self.durability)
 
     def _finish_commit(
         self,
         landed: LanceDataset,
         transaction: Transaction,
+        flushes: Flushes,
         before: LanceDataset | None = None,
-        unflushed: set[Path] | None = None,
     ) -> None:
-        """Put the files of a commit on local disk, where Lance flushes nothing, and digest them."""
+        """Note what a commit adds on local disk, where Lance flushes nothing, and digest it."""
         if (root := self.root.path) is None:
             return
-        files = {_version_file_of(landed), *_new_files(Path(landed.uri), transaction, before)}
-        if unflushed is None:
-            flush_tree(root, files, self.durability)
-        else:
-            unflushed |= files
+        folder = Path(landed.uri)
+        added = {_version_file_of(landed), _transaction_file(folder, transaction)}
+        flushes.due |= added
+        files = {*added, *_new_data(folder, transaction, before)}
         where = _place_of(landed.uri)
         if self._listed_subject(where) is not None:
             self._list_new(root, where, files)
@@ -731,11 +809,22 @@ def _refuse_cut(path: str, problem: str) -> NoReturn:
     raise CommitLost(full.message, hint=full.hint, details={"conflict": False}) from full
 
 
+def _transaction_file(directory: Path, transaction: Transaction) -> Path:
+    return directory / "_transactions" / f"{transaction.read_version}-{transaction.uuid}.txn"
+
+
 def _new_files(
     directory: Path, transaction: Transaction, before: LanceDataset | None = None
 ) -> Iterator[Path]:
-    """The files of a commit on local disk: its transaction, its data, its indexes."""
-    yield directory / "_transactions" / f"{transaction.read_version}-{transaction.uuid}.txn"
+    """The files of a commit on local disk, but for its version: what it lists, its transaction."""
+    yield _transaction_file(directory, transaction)
+    yield from _new_data(directory, transaction, before)
+
+
+def _new_data(
+    directory: Path, transaction: Transaction, before: LanceDataset | None = None
+) -> Iterator[Path]:
+    """The files that a transaction lists: its data, its deletions, its indexes."""
     for name, _ in _new_names(transaction, before):
         file = directory / name
         # A fragment may keep the deletion file it had, which lies where it was made.

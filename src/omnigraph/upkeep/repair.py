@@ -203,6 +203,7 @@ class _Adopted:
     def __init__(self, table: TableDrift) -> None:
         self.effects = TableEffects.of(table.entry, table.entry.ref, (), restore_uuid="")
         self.handle = self.landed = table.handle
+        self.staged: tuple[StagedTransaction, ...] = ()
 
     def transaction(self, at: int, handle: Handle) -> StagedTransaction:
         """There is none."""

@@ -218,6 +218,7 @@ class Recoverer:
     ) -> Settlement:
         # Before the fence, which writes: a sidecar that contradicts the graph causes no write.
         self._require_consistent(plan, branch.refresh())
+        self._remove_cut_off(plan, branch.state)
         require_own_bytes(plan, self._kernel)
         if lease.was_taken_over or plan.lease.owner_id != lease.owner_id:
             # The writer of the sidecar may be slow instead of dead. From here on it cannot publish,
@@ -227,6 +228,10 @@ class Recoverer:
         self._require_consistent(plan, state)
         schema = self._settling.schema(plan)
         landed = landed_commit(plan, state)
+        rolled_back = rollback_commit(plan, state) if landed is None else None
+        if landed or rolled_back:
+            # The sidecar goes: what it was for has to be on disk, whoever published it.
+            self._kernel.lance.flush_versions(branch.where, state.version - 1, state.version)
         if landed is not None:
             head = state.commits[state.head.commit_id]
             # A later change of schema has taken its place, which began with a whole contract.
@@ -238,7 +243,6 @@ class Recoverer:
             return self._settling.finish(
                 plan, "RolledForward", landed.commit_id, "finished", forward
             )
-        rolled_back = rollback_commit(plan, state)
         if rolled_back is not None:
             if schema is not None:
                 schema.undo()
@@ -280,6 +284,19 @@ class Recoverer:
             raise refusal(plan, "leads to a schema that main never had")
         change = schema_change(old.catalog, new.catalog, state.head_snapshot())
         require_same_change(plan, delta, change)
+
+    def _remove_cut_off(self, plan: CommitPlan, state: ManifestState) -> None:
+        """Take back commits of which a loss of power has left only a part.
+
+        They lie beyond what is published, so that no reader has seen them.
+        """
+        for table in plan.tables:
+            pin = state.pins.get(table.identity)
+            if table.ref == plan.ref:
+                # Of a fork that is being made, nothing is published.
+                above = pin.version if pin is not None and pin.ref == table.ref else 0
+                where = DatasetRef(self._kernel.table_uri(table.location), table.ref)
+                self._kernel.lance.remove_cut_off(where, above)
 
     def _branch_of(self, plan: CommitPlan) -> ManifestBranch | None:
         """The branch of a sidecar; None when the registry proves it is gone or another one."""

@@ -101,7 +101,7 @@ class Settling:
             replace(each, lineage=_recovered(each.lineage, plan)) for each in plan.commits
         )
         executor = Executor(self._kernel, case.branch, case.lease)
-        commit = executor.publish(
+        commit = executor.adopt(
             replace(plan, lineage=first.lineage, following=tuple(others)),
             [_TableRestore(t.effects, t.handle, t.handle) for t in tables],
         )
@@ -123,6 +123,9 @@ class Settling:
         for restore in restores:
             if restore.landed is None:
                 executor.commit_table(plan, restore)
+            else:
+                # The recovery that committed it may have died before it flushed it.
+                executor.flush_last(restore)
         # Before the publish: once that is visible, recovery only finishes and looks no further.
         self._remove_idle_forks(plan, case.tables)
         schema = self.schema(plan)
@@ -219,6 +222,7 @@ class _TableRestore:
     effects: TableEffects
     handle: Handle | None
     landed: Handle | None
+    staged: tuple[StagedTransaction, ...] = ()
 
     @classmethod
     def restoring(cls, table: ExaminedTable) -> _TableRestore:

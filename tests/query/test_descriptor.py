@@ -95,7 +95,7 @@ def reads(clauses: str) -> list[str]:
         ),
         ("count(*)", {"name": "count", "column": "count", "kind": "bigint", "nullable": True}),
         ("count($b)", {"name": "count", "column": "b", "kind": "bigint", "nullable": True}),
-        ("sum($b.pages)", {"name": "sum", "column": "b.pages", "kind": "float", "nullable": True}),
+        ("sum($b.pages)", {"name": "sum", "column": "b.pages", "kind": "bigint", "nullable": True}),
         ("min($b.pages)", {"name": "min", "column": "b.pages", "kind": "int", "nullable": True}),
         (
             "collect($b.pages)",

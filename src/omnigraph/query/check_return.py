@@ -270,6 +270,8 @@ def aggregate_type(
             return ex.I64
         case "sum" | "avg" | "median" | "stddev" | "percentile":
             if argument.is_numeric:
+                if function == "sum" and argument.scalar.is_integer:
+                    return ex.I64.with_nullable(True)
                 return ValueType(Scalar.F64, nullable=True)
             problem = "a number"
         case "min" | "max":

@@ -384,6 +384,11 @@ class AggregateValue:
     """Which percentile: 0.5 is the median."""
 
     @property
+    def sums_integers(self) -> bool:
+        """Whether this is a sum of integers, which is exact, and an error beyond I64."""
+        return self.function == "sum" and self.type.scalar.is_integer
+
+    @property
     def needs_all_values(self) -> bool:
         """Whether partial results of some rows cannot be joined: all values are needed at once."""
         return self.function in ("collect", "median", "stddev", "percentile")

@@ -263,6 +263,14 @@ def _overflow(what: str) -> InputError:
     )
 
 
+def sum_overflow(about: float) -> InputError:
+    """The error for a sum of integers that is too large."""
+    return InputError(
+        f"integer overflow: a sum of about {about:.4g} does not fit I64",
+        hint="add up floats instead: `sum($x.p * 1.0)`",
+    )
+
+
 # --- abs and round --------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import omnigraph as og
 from omnigraph.engines.local.bindings import BindingValues, Floats
 from omnigraph.engines.local.grouping import Grouping, _column, _total
+from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
@@ -102,7 +103,7 @@ def test_c_qry_056_count_skips_nulls(name: str, data: st.DataObject, is_distinct
 @pytest.mark.parametrize("name", NUMBERS)
 @EXAMPLES
 @given(data=st.data(), is_distinct=st.booleans())
-def test_c_qry_055_sums_and_averages_are_floats_and_null_of_nothing(
+def test_c_qry_055_sums_and_averages_of_numbers_are_null_of_nothing(
     name: str, data: st.DataObject, is_distinct: bool
 ):
     # Without the largest numbers, whose sum as floats depends on the order they are added in.
@@ -112,6 +113,9 @@ def test_c_qry_055_sums_and_averages_are_floats_and_null_of_nothing(
     per_group = grouped(values, group, count, is_distinct)
     as_float = ValueType(Scalar.F64, nullable=True)
     sums = aggregate("sum", is_distinct, column, group, count, as_float)
+    if not SCALARS[name].is_float:
+        exact = aggregate("sum", is_distinct, column, group, count, ValueType(Scalar.I64))
+        assert exact == [sum(each) if each else None for each in per_group]
     assert same(sums, [math.fsum(each) if finite(each) else total(each) for each in per_group])
     averages = aggregate("avg", is_distinct, column, group, count, as_float)
     wanted = [
@@ -216,3 +220,20 @@ def test_c_qry_054_aggregates_of_nothing(graph: og.Graph):
         "min($p.bio) as least, collect($p.bio) as all }",
     ) == [(0, None, None, None, [])]
     assert rows(graph, f"{nobody} return {{ $p.bio as b, count(*) as n }}") == []
+
+
+@EXAMPLES
+@given(data=st.data(), is_distinct=st.booleans())
+def test_c_qry_055_sums_of_integers_are_exact_or_refused(data: st.DataObject, is_distinct: bool):
+    numbers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([2**62, -(2**62), 1]))
+    values = data.draw(st.lists(numbers, max_size=8))
+    count = data.draw(st.integers(1, 3))
+    size = len(values)
+    group = data.draw(st.lists(st.integers(0, count - 1), min_size=size, max_size=size))
+    wanted = [sum(each) if each else None for each in grouped(values, group, count, is_distinct)]
+    column = pa.array(values, pa.int64())
+    if any(one is not None and not -(2**63) <= one < 2**63 for one in wanted):
+        with pytest.raises(InputError, match="integer overflow: a sum of about"):
+            aggregate("sum", is_distinct, column, group, count, ValueType(Scalar.I64))
+    else:
+        assert aggregate("sum", is_distinct, column, group, count, ValueType(Scalar.I64)) == wanted

@@ -159,6 +159,10 @@ def aggregate(wanted: ex.AggregateValue, rows: Sequence[Row], fraction: float | 
         case "collect":
             return sorted(values, key=ascending)
         case "sum":
+            if argument.type.scalar.is_integer:
+                if values and not -(2**63) <= sum(values) < 2**63:
+                    raise InputError(f"integer overflow: the sum {sum(values)} does not fit I64")
+                return sum(values) if values else None
             return float(sum(values)) if values else None
         case "avg":
             return sum(values) / len(values) if values else None

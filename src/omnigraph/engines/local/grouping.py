@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
@@ -33,6 +33,7 @@ from omnigraph.model.types import ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.functions import deviations, percentiles, require_fraction
+from omnigraph.query.kernels import sum_overflow
 from omnigraph.syntax import query_ast as ast
 
 # --- sorting --------------------------------------------------------------------------------------
@@ -364,6 +365,8 @@ class Sums:
 
     sums: npt.NDArray[np.float64]
     counts: npt.NDArray[np.int64]
+    wrapped: npt.NDArray[np.int64] | None = None
+    """Of integers: the sums modulo 2**64. With the sums of floats beside them they are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,7 +443,12 @@ def _merged_total(value: ex.AggregateValue, totals: list[Total], groups: Groupin
             sums = _added_floats(
                 groups.group, np.concatenate([one.sums for one in several]), groups.count
             )
-            return Sums(sums, _added([one.counts for one in several], groups))
+            wrapped = None
+            parts = [one.wrapped for one in several if one.wrapped is not None]
+            if parts:
+                wrapped = np.zeros(groups.count, np.int64)
+                np.add.at(wrapped, groups.group, np.concatenate(parts))
+            return Sums(sums, _added([one.counts for one in several], groups), wrapped)
         case GroupValues():
             column = pa.concat_arrays(
                 [one.values for one in totals if isinstance(one, GroupValues)]
@@ -464,7 +472,7 @@ def totals(
     return _column(value, _total(value, values, groups, None))
 
 
-_RESULTS: dict[str, ValueType] = {"count": ex.I64, "sum": ex.F64, "avg": ex.F64}
+_RESULTS: dict[str, ValueType] = {"count": ex.I64, "avg": ex.F64}
 
 
 def _added(counts: list[npt.NDArray[np.int64]], groups: Grouping) -> npt.NDArray[np.int64]:
@@ -568,7 +576,7 @@ def _total(
     if value.argument is None:
         return Sizes(groups.sizes if times is None else _counted(groups.group, times, groups.count))
     group = groups.group
-    if value.function in ("sum", "avg") and not value.distinct:
+    if value.function in ("sum", "avg") and not value.distinct and not value.sums_integers:
         numbers = values.floats(value.argument)
         if numbers is not None:
             return _summed(numbers, group, times, groups)
@@ -586,8 +594,11 @@ def _total(
         case "count":
             return Sizes(_counted(group, times, groups.count))
         case "sum" | "avg":
-            numbers = column.to_numpy(zero_copy_only=False).astype(np.float64)
-            return _summed(numbers, group, times, groups)
+            given = column.to_numpy(zero_copy_only=False)
+            summed = _summed(given.astype(np.float64), group, times, groups)
+            if value.sums_integers:
+                return replace(summed, wrapped=_wrapped(given, group, times, groups, summed))
+            return summed
         case "min" | "max":
             return GroupValues(_extremes(value.function, column, group, groups.count))
         case "median" | "percentile" | "stddev":
@@ -623,6 +634,40 @@ def _summed(numbers: Floats, group: Groups, times: Times | None, groups: Groupin
     return Sums(sums, counts)
 
 
+def _wrapped(
+    given: npt.NDArray[np.integer],
+    group: Groups,
+    times: Times | None,
+    groups: Grouping,
+    summed: Sums,
+) -> npt.NDArray[np.int64]:
+    """The sums of integers modulo 2**64."""
+    largest = max(abs(int(given.max(initial=0))), abs(int(given.min(initial=0))))
+    if largest * int(summed.counts.max(initial=0)) < _EXACT_FLOATS:
+        return summed.sums.astype(np.int64)
+    integers = given.astype(np.int64)  # of an unsigned one the same number modulo 2**64
+    if times is not None:
+        integers = integers * times
+    if groups.count == 1:
+        return np.array([integers.sum(dtype=np.int64)])
+    sums = np.zeros(groups.count, np.int64)
+    np.add.at(sums, group, integers)
+    return sums
+
+
+def _exact(total: Sums) -> npt.NDArray[np.int64]:
+    """The sums of integers; raises `InputError` where one does not fit I64.
+
+    The float sum is off by less than 2**63, so it tells which of the integers that agree modulo
+    2**64 is the sum.
+    """
+    assert total.wrapped is not None
+    turns = np.rint((total.sums - total.wrapped.astype(np.float64)) / 2.0**64)
+    if turns.any():
+        raise sum_overflow(float(total.sums[np.flatnonzero(turns)[0]]))
+    return total.wrapped
+
+
 def _column(value: ex.AggregateValue, total: Total) -> pa.Array:
     """The values of an aggregate, one for each group."""
     match total:
@@ -632,6 +677,8 @@ def _column(value: ex.AggregateValue, total: Total) -> pa.Array:
             sums, counts = total.sums, total.counts
             if value.function == "avg":
                 sums = np.divide(sums, counts, out=np.zeros(len(counts)), where=counts > 0)
+            elif value.sums_integers:
+                return pa.array(_exact(total), pa.int64(), mask=counts == 0)
             return pa.array(sums, pa.float64(), mask=counts == 0)
         case GroupValues():
             return total.values

@@ -36,6 +36,8 @@ _MOST_SHARE = 4
 _SUMMED_MAX = 2**31
 """Numbers below it, of which there are no more than 2**31 edges, add up to less than 2**62."""
 
+_EXACT_FLOATS = 2**53
+"""Up to here floats add up integers exactly."""
 _COUNT_MAX = 2**62
 """Larger numbers of solutions are not counted here, so that no product overflows."""
 
@@ -67,6 +69,8 @@ class CarriedAggregate:
     column: pa.Array | None = None
     """The values of the argument at its nodes, and whether some are null."""
     has_nulls: bool = False
+    largest: float = 0.0
+    """Of a sum of integers, the largest of them without its sign."""
 
     @property
     def function(self) -> str:
@@ -96,7 +100,10 @@ class CarriedAggregate:
             return np.asarray(valid, np.int64)
         if self.function in ("sum", "avg"):
             filled = column.fill_null(0) if self.has_nulls else column
-            return np.asarray(filled.to_numpy(zero_copy_only=False), np.float64)
+            numbers = np.asarray(filled.to_numpy(zero_copy_only=False), np.float64)
+            if self.value.sums_integers and len(numbers):
+                self.largest = max(self.largest, float(np.abs(numbers).max()))
+            return numbers
         self.column = column
         order = sorted_rows([(column, "ascending", "at_start")]).astype(np.int64)
         ranks = np.empty(len(order), np.int64)
@@ -125,6 +132,15 @@ class CarriedAggregate:
             return _product(values, times)
         with np.errstate(invalid="ignore", over="ignore"):  # infinities are values here
             return np.where(times > 0, values * times, 0.0)
+
+    def exact_sums(self, sums: Values, times: Values) -> Values | None:
+        """The sums of integers; None for other aggregates. Raises `NotCounted` if floats, in which
+        they were added up, may have rounded them."""
+        if not self.value.sums_integers:
+            return None
+        if self.largest * float(times.max(initial=0)) >= _EXACT_FLOATS:
+            raise NotCounted
+        return sums.astype(np.int64)
 
     def extremes(self, ranks: Values) -> pa.Array:
         """The values of some ranks; null for no solution."""

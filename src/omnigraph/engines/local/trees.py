@@ -637,10 +637,11 @@ class _TreeCount:
             case "count":
                 return Sizes(values)
             case "sum" | "avg":
+                wrapped = carried.exact_sums(values, times)
                 if not carried.has_nulls:
-                    return Sums(values, times)
+                    return Sums(values, times, wrapped)
                 _, counts = self._carried_rows(entry, frame, factors, counts=True)
-                return Sums(values, counts)
+                return Sums(values, counts, wrapped)
         return GroupValues(carried.extremes(values))
 
     def _owner(self, carried: CarriedAggregate) -> str | None:
@@ -772,6 +773,7 @@ def _filtered(total: Total, rows: Mask) -> Total:
         case Sizes():
             return Sizes(total.counts[rows])
         case Sums():
-            return Sums(total.sums[rows], total.counts[rows])
+            wrapped = None if total.wrapped is None else total.wrapped[rows]
+            return Sums(total.sums[rows], total.counts[rows], wrapped)
         case GroupValues():
             return GroupValues(total.values.filter(pa.array(rows)))

@@ -21,7 +21,7 @@ from omnigraph.engines.spark.bindings import (
 from omnigraph.engines.spark.jobs import Jobs
 from omnigraph.engines.spark.tables import Tables, rank_calls
 from omnigraph.engines.spark.types import FLOATS, one_zero, sort_keys
-from omnigraph.engines.spark.workers import ListAggregate
+from omnigraph.engines.spark.workers import ListAggregate, fitting_sums
 from omnigraph.errors import InputError, InternalError
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
@@ -474,7 +474,9 @@ def _count(argument: Column, times: Column) -> Column:
 
 
 def _sum(value: ex.AggregateValue, argument: Column, times: Column | None) -> Column:
-    """A sum or a mean of doubles, as the language defines both for all numbers."""
+    """A sum of integers, or a sum or a mean of doubles."""
+    if value.sums_integers:
+        return _integer_sum(argument, times, distinct=value.distinct)
     if not value.distinct:
         numbers = argument.cast("double")
         if times is not None:
@@ -488,3 +490,23 @@ def _sum(value: ex.AggregateValue, argument: Column, times: Column | None) -> Co
     total = F.aggregate(several, F.lit(0.0), lambda sofar, item: sofar + item.cast("double"))
     count = F.size(several)
     return F.when(count > 0, total if value.function == "sum" else total / count)
+
+
+_WIDE = "decimal(38,0)"
+
+
+def _integer_sum(argument: Column, times: Column | None, *, distinct: bool) -> Column:
+    """The exact sum of integers; workers refuse one that does not fit I64."""
+    numbers = argument.cast("decimal(20,0)")
+    if distinct:
+        several = F.collect_set(numbers)
+        added = F.aggregate(
+            several,
+            F.lit(0).cast(_WIDE),
+            lambda sofar, item: (sofar + item.cast(_WIDE)).cast(_WIDE),
+        )
+        total = F.when(F.size(several) > 0, added)
+    else:
+        total = F.sum(numbers if times is None else numbers * times.cast("decimal(17,0)"))
+    column: Column = arrow_udf(fitting_sums, "long")(total.cast(_WIDE))
+    return column

@@ -29,6 +29,7 @@ from omnigraph.model.references import END_TYPES, ShownEnds, ids_in, qualified, 
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, evaluate, holds
 from omnigraph.query.functions import deviations, percentiles
+from omnigraph.query.kernels import sum_overflow
 from omnigraph.storage.reader import StoredColumns
 from omnigraph.storage.written import committed_batches
 from omnigraph.views import RowGrant
@@ -136,6 +137,15 @@ class ListAggregate:
         if self.name == "stddev":
             return deviations(numbers, group, len(lists))
         return percentiles(numbers, group, len(lists), self.fraction)
+
+
+def fitting_sums(totals: pa.Array) -> pa.Array:
+    """Sums of integers as I64; raises `InputError` for one that does not fit."""
+    try:
+        return totals.cast(pa.int64())
+    except pa.ArrowInvalid:
+        extreme = max(pc.min_max(totals).as_py().values(), key=abs)
+        raise sum_overflow(float(extreme)) from None
 
 
 # --- search ---------------------------------------------------------------------------------------

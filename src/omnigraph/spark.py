@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from omnigraph.pipeline.data_source.source import OmnigraphSource, register
-from omnigraph.pipeline.streaming.failures import failure_of
+from omnigraph.pipeline.streaming import failure_of
 
 __all__ = ["OmnigraphSource", "failure_of", "register"]

@@ -484,7 +484,14 @@ class MatchWriter:
         words = " ".join(self._draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3)))
         if self._draw(st.booleans()):
             return f'fuzzy(${name}.{prop}, "{words}", {self._draw(st.integers(0, 2))})'
-        return f'{self._draw(st.sampled_from(["search", "match_text"]))}(${name}.{prop}, "{words}")'
+        call = self._draw(st.sampled_from(["search", "match_text"]))
+        kind = self._draw(st.sampled_from([None, "phrase", "all_words", "prefix", "text_query"]))
+        text = f'"{words}"' if kind is None else f'{kind}("{words}")'
+        if kind == "text_query":
+            one, other = self._draw(st.sampled_from(WORDS)), self._draw(st.sampled_from(WORDS))
+            operator = self._draw(st.sampled_from([" OR ", " AND ", " ", " NOT ", "* OR "]))
+            text = f'text_query("{one}{operator}{other[:2]}* OR \\"{words}\\"")'
+        return f"{call}(${name}.{prop}, {text})"
 
 
 def _meet(left: str, right: str) -> bool:

@@ -29,7 +29,7 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph
 from omnigraph.pipeline.data_source.source import OmnigraphSource
-from omnigraph.pipeline.streaming.failures import failure_of
+from omnigraph.pipeline.streaming import failure_of
 from omnigraph.pipeline.streaming.feed import FeedReader
 from omnigraph.policy import load_policy
 from tests.commit.loading import edge, lines, node

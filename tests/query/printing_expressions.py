@@ -34,6 +34,8 @@ def print_expression(expression: ast.Expression) -> str:
             return "now()"
         case ast.SearchCall() | ast.FunctionCall():
             return f"{expression.function}({_comma_separated(expression.arguments)})"
+        case ast.TextQuery():
+            return f"{expression.kind}({print_expression(expression.text)})"
         case ast.Aggregate():
             return _aggregate(expression)
         case ast.Arithmetic():

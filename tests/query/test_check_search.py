@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from omnigraph.errors import QueryParseError
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import round_to_f32
 from omnigraph.query import expressions as ex
@@ -181,3 +182,11 @@ def test_field_of_the_wrong_kind_suggests_a_fitting_one():
     assert error.hint == "did you mean `vec`?"
     error = refusal(query('$b: Book search($b.vec, "x")'))
     assert error.reason == "`search` needs a String property, but Book.vec is Vector(4)?"
+
+
+def test_c_srch_029_an_error_in_a_literal_points_into_the_literal():
+    with pytest.raises(QueryParseError) as caught:
+        matching('$b: Book search($b.title, text_query("\\"one two\\" AND (three"))')
+    position = caught.value.position
+    assert position is not None
+    assert position.line_text[position.column - 1 :].startswith("(three")

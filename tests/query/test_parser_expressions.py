@@ -378,7 +378,7 @@ def test_malformed_calls_are_refused(text, reason):
         ("serach($a.x, 1)", "unknown function 'serach'", "did you mean `search`?"),
         ("cout($a)", "unknown function 'cout'", "did you mean `count`?"),
         ("COUNT($a)", "expected an expression, found 'COUNT'", "did you mean `count`?"),
-        ("zzz($a)", "unknown function 'zzz'", "the functions are abs, avg, bm25, ceil"),
+        ("zzz($a)", "unknown function 'zzz'", "the functions are abs, all_words, avg, bm25, ceil"),
     ],
 )
 def test_unknown_functions_are_refused(text, reason, hint):

@@ -25,7 +25,13 @@ from omnigraph.query.operands import (
     edge_id,
     node_id,
 )
-from omnigraph.query.predicates import check_filter, check_null_test, rank_call, text_match
+from omnigraph.query.predicates import (
+    check_filter,
+    check_null_test,
+    highlight_call,
+    rank_call,
+    text_match,
+)
 from omnigraph.schema.catalog import InterfaceType
 from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.tokens import Span
@@ -93,6 +99,8 @@ class _ItemOperands(Operands):
         match node:
             case ast.SearchCall() if node.function in ast.TEXT_PREDICATES:
                 return text_match(node, self)
+            case ast.SearchCall(function="highlight"):
+                return highlight_call(node, self)
             case ast.SearchCall():
                 return rank_call(node, self)
             case ast.Aggregate():

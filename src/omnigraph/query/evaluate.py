@@ -158,7 +158,16 @@ class _Evaluation:
             ):
                 # Two-valued: there is no `not` over a predicate, so a null can be false at once.
                 return pc.fill_null(self.test(node), False)
-            case ex.TextMatch() | ex.Nearest() | ex.Bm25() | ex.Rrf() | ex.AggregateValue():
+            case ex.TextQuery():
+                return self.value(node.text)
+            case (
+                ex.TextMatch()
+                | ex.Highlight()
+                | ex.Nearest()
+                | ex.Bm25()
+                | ex.Rrf()
+                | ex.AggregateValue()
+            ):
                 kind = node.__class__.__name__
                 raise InternalError(f"{kind} is not a value of a single row")
 

@@ -239,6 +239,11 @@ def show(expression: ex.Expression) -> str:
         case ex.TextMatch():
             extra = f", {show(expression.edits_max)}" if expression.edits_max is not None else ""
             return f"{expression.function}({_searched(expression)}{extra})"
+        case ex.TextQuery():
+            return f"{expression.kind}({show(expression.text)})"
+        case ex.Highlight():
+            style = "" if expression.style == "text" else f', "{expression.style}"'
+            return f"highlight({_searched(expression)}{style})"
         case ex.Nearest():
             return f"nearest({_searched(expression)})"
         case ex.Bm25():
@@ -264,7 +269,7 @@ def _conditional(expression: ex.ConditionalValue) -> str:
     return f"case {{ {', '.join(shown if otherwise is None else [*shown, f'else: {otherwise}'])} }}"
 
 
-def _searched(call: ex.TextMatch | ex.Nearest | ex.Bm25) -> str:
+def _searched(call: ex.TextMatch | ex.Highlight | ex.Nearest | ex.Bm25) -> str:
     return f"${call.variable}.{call.property}, {show(call.query)}"
 
 

@@ -19,6 +19,7 @@ from omnigraph.syntax.query_ast import (
     ArithmeticOperator,
     ComparisonOperator,
     ScalarFunction,
+    TextQueryKind,
 )
 
 EntityKind: TypeAlias = Literal["node", "edge"]
@@ -305,6 +306,17 @@ class Combine:
 
 
 @dataclass(frozen=True, slots=True)
+class TextQuery:
+    """How a search text is read: as a phrase, as an expression with operators, … A text without
+    this is a bag of words."""
+
+    kind: TextQueryKind
+    text: Expression
+    """A constant or a parameter."""
+    type: ValueType = STRING
+
+
+@dataclass(frozen=True, slots=True)
 class TextMatch:
     """`search`, `match_text` and `fuzzy`: analysed text search on one property."""
 
@@ -316,6 +328,18 @@ class TextMatch:
     edits_max: Expression | None = None
     """Only for `fuzzy`."""
     type: ValueType = BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Highlight:
+    """The parts of a text in which a search text is found, with the found words marked."""
+
+    variable: str
+    type_name: str
+    property: str
+    query: Expression
+    style: Literal["text", "html"]
+    type: ValueType = STRINGS.with_nullable(True)
 
 
 # --- ranking --------------------------------------------------------------------------------------
@@ -421,7 +445,9 @@ Expression: TypeAlias = (
     | ListContains
     | IsNull
     | Combine
+    | TextQuery
     | TextMatch
+    | Highlight
     | Nearest
     | Bm25
     | Rrf
@@ -439,6 +465,7 @@ _READS_VARIABLE = (
     PathEdges,
     PathCost,
     TextMatch,
+    Highlight,
     Nearest,
     Bm25,
 )

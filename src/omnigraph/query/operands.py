@@ -506,6 +506,8 @@ def describe(node: ast.Expression) -> str:
             return f"`{node.name}`"
         case ast.SearchCall() | ast.FunctionCall() | ast.Aggregate():
             return f"`{node.function}(…)`"
+        case ast.TextQuery():
+            return f"`{node.kind}(…)`"
         case ast.BlockValue():
             return f"`{node.function} {{ … }}`"
         case ast.Now():

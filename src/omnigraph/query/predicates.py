@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Literal, cast
 
+from omnigraph.errors import QueryParseError
 from omnigraph.model.arrow import ID
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import round_to_f32
@@ -24,6 +26,7 @@ from omnigraph.query.operands import (
 )
 from omnigraph.schema.catalog import InterfaceType, Property
 from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.search_text import search_term
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Span
 
@@ -223,6 +226,13 @@ def require_comparable(left: ValueType, right: ValueType, span: Span, operands: 
 
 
 def _text_predicate(node: ast.Filter, call: ast.SearchCall, operands: Operands) -> ex.Expression:
+    if call.function == "highlight":
+        raise operands.context.error(
+            "T7",
+            "`highlight(…)` gives parts of texts; it is returned, not tested",
+            call.span,
+            "keep what matches with `search(…)`",
+        )
     if call.function not in ast.TEXT_PREDICATES:
         raise operands.context.error(
             "T7",
@@ -326,6 +336,7 @@ _CODES = {
     "bm25": "T20",
     "nearest": "T15",
     "rrf": "T21",
+    "highlight": "T19",
 }
 
 
@@ -346,6 +357,29 @@ def text_match(call: ast.SearchCall, operands: Operands) -> ex.TextMatch:
         declared.name,
         _text_query(call, operands),
         edits_max,
+    )
+
+
+def highlight_call(call: ast.SearchCall, operands: Operands) -> ex.Highlight:
+    """`highlight`, on a String property of a node variable."""
+    variable, bound, declared = _searched_property(call, operands)
+    style = "text"
+    if len(call.arguments) == 3:
+        given = call.arguments[2]
+        style = str(given.value) if isinstance(given, ast.Literal) else ""
+        if style not in ("text", "html"):
+            raise operands.context.error(
+                "T19",
+                'the third argument of `highlight` is "text" or "html"',
+                given.span,
+                "`html` escapes the text and marks words with `<mark>`",
+            )
+    return ex.Highlight(
+        variable,
+        bound.type.name,
+        declared.name,
+        _text_query(call, operands),
+        cast("Literal['text', 'html']", style),
     )
 
 
@@ -438,14 +472,47 @@ def _searched_property(
 
 def _text_query(call: ast.SearchCall, operands: Operands) -> ex.Expression:
     node = call.arguments[1]
+    kind = None
+    if isinstance(node, ast.TextQuery):
+        if call.function == "fuzzy":
+            raise operands.context.error(
+                "T19", f"`fuzzy` compares words; it takes no `{node.kind}(…)`", node.span
+            )
+        kind, node = node.kind, node.text
     typed = _literal_or_parameter(node, operands)
     if typed is None or typed.type.scalar is not Scalar.STRING or typed.type.is_list:
         raise operands.context.error(
             _CODES[call.function],
-            f"the text of `{call.function}` must be a String literal or parameter",
+            f"the text of `{kind or call.function}` must be a String literal or parameter",
             node.span,
         )
-    return typed
+    if kind is None:
+        return typed
+    if isinstance(typed, ex.Constant):
+        _require_search_text(kind, str(typed.value), node.span, operands)
+    return ex.TextQuery(kind, typed)
+
+
+def _require_search_text(
+    kind: ast.TextQueryKind, text: str, span: Span, operands: Operands
+) -> None:
+    """Raise a parse error in the middle of a literal if its search text does not parse."""
+    try:
+        search_term(kind, text)
+    except QueryParseError as error:
+        assert error.position is not None
+        source = operands.context.source
+        written = source.text[span.start + 1 : span.end - 1]
+        # An escape is two characters for one.
+        places = [at.start() for at in re.finditer(r"\\.|.", written, re.DOTALL)]
+        places += [len(written), len(written) + 1]
+        offset = len(text.encode()[: error.position.byte_start].decode())
+        width = error.position.width
+        start = span.start + 1 + places[min(offset, len(places) - 1)]
+        end = span.start + 1 + places[min(offset + width, len(places) - 1)]
+        raise source.error(
+            QueryParseError, error.reason, Span(start, end), hint=error.hint
+        ) from None
 
 
 def _vector_query(

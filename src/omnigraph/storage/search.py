@@ -61,6 +61,17 @@ def analysed_words(text: str) -> list[str]:
     return [token.text for token in lance.tokenize(text)]
 
 
+def written_words(text: str) -> list[str]:
+    """The words of a text as they are written, without stop words: in lower case, folded to ASCII
+    where that has a likeness, but not stemmed."""
+    return [token.text for token in lance.tokenize(text, stem=False)]
+
+
+def plain_words(text: str) -> list[str]:
+    """The words of a search text in the form of `written_words`, stop words included."""
+    return [token.text for token in lance.tokenize(text, stem=False, remove_stop_words=False)]
+
+
 def has_text_index(handle: LanceDataset, column: str) -> bool:
     """Whether a column has an index that was built with the default analyser."""
     with lance_errors(handle):

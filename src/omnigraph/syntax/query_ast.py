@@ -89,7 +89,7 @@ class Now:
     span: Span
 
 
-SearchFunction = OneOf["search", "match_text", "fuzzy", "bm25", "nearest", "rrf"]
+SearchFunction = OneOf["search", "match_text", "fuzzy", "bm25", "nearest", "rrf", "highlight"]
 SEARCH_FUNCTIONS: tuple[SearchFunction, ...] = get_args(SearchFunction)
 TEXT_PREDICATES: tuple[SearchFunction, ...] = ("search", "match_text", "fuzzy")
 RANK_FUNCTIONS: tuple[SearchFunction, ...] = ("nearest", "bm25", "rrf")
@@ -97,10 +97,23 @@ RANK_FUNCTIONS: tuple[SearchFunction, ...] = ("nearest", "bm25", "rrf")
 
 @dataclass(frozen=True, slots=True)
 class SearchCall:
-    """A text predicate or a ranking call; the parser has checked the number of arguments."""
+    """A text predicate, a ranking call or `highlight`; the number of arguments is right."""
 
     function: SearchFunction
     arguments: tuple[Expression, ...]
+    span: Span
+
+
+TextQueryKind = OneOf["text_query", "phrase", "all_words", "prefix"]
+TEXT_QUERY_KINDS: tuple[TextQueryKind, ...] = get_args(TextQueryKind)
+
+
+@dataclass(frozen=True, slots=True)
+class TextQuery:
+    """`phrase("…")` and its kin: how the text of a search call is read."""
+
+    kind: TextQueryKind
+    text: Expression
     span: Span
 
 
@@ -220,6 +233,7 @@ Expression = (
     | AliasRef
     | Now
     | SearchCall
+    | TextQuery
     | Aggregate
     | FunctionCall
     | BlockValue

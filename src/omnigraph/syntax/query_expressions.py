@@ -236,7 +236,9 @@ _SEARCH_CALLS: dict[str, tuple[ast.SearchFunction, int, int]] = {
     "bm25": ("bm25", 2, 2),
     "nearest": ("nearest", 2, 2),
     "rrf": ("rrf", 2, 3),
+    "highlight": ("highlight", 2, 3),
 }
+_TEXT_QUERIES: dict[str, ast.TextQueryKind] = {kind: kind for kind in ast.TEXT_QUERY_KINDS}
 _SCALAR_CALLS: dict[str, tuple[ast.ScalarFunction, int, int | None]] = {
     "lower": ("lower", 1, 1),
     "upper": ("upper", 1, 1),
@@ -261,7 +263,10 @@ _SCALAR_CALLS: dict[str, tuple[ast.ScalarFunction, int, int | None]] = {
 }
 """Each function with the smallest and the largest number of its arguments, if there is one."""
 _AGGREGATES: dict[str, ast.AggregateFunction] = {name: name for name in ast.AGGREGATE_FUNCTIONS}
-_FUNCTIONS = (*_SEARCH_CALLS, *_AGGREGATES, *_SCALAR_CALLS, "if", "now", "date", "datetime")
+_FUNCTIONS = (
+    *(*_SEARCH_CALLS, *_TEXT_QUERIES, *_AGGREGATES, *_SCALAR_CALLS),
+    *("if", "now", "date", "datetime"),
+)
 
 
 def parse_expression(stream: QueryStream) -> ast.Expression:
@@ -413,6 +418,9 @@ def _call(stream: QueryStream) -> ast.Expression:
         function, fewest, most = scalar
         arguments, span = _arguments(stream, fewest, most)
         return ast.FunctionCall(function, arguments, span)
+    if (kind := _TEXT_QUERIES.get(name.text)) is not None:
+        arguments, span = _arguments(stream, 1, 1)
+        return ast.TextQuery(kind, arguments[0], span)
     if name.text == "if":
         return _conditional(stream)
     if name.text == "now":

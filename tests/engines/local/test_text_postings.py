@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import text_index
+from omnigraph.engines.local.search import Sought, TextColumn
 from omnigraph.engines.local.text_index import Mask, TextIndex, tokens
 from omnigraph.errors import InputError
 
@@ -22,6 +23,11 @@ texts = st.lists(
     st.none() | st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), max_size=24
 )
 queries = st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=4).map(" ".join)
+
+
+def column_of(index: TextIndex) -> TextColumn:
+    """A column whose plain words alone are looked for."""
+    return TextColumn(index, TextIndex, lambda positions: pa.nulls(len(positions), pa.string()))
 
 
 def index_of(*parts: Sequence[str | None]) -> TextIndex:
@@ -123,7 +129,7 @@ def test_scores_are_okapi_bm25_over_the_live_texts(
     assert same_scores.tolist() == scores[candidates[positions]].tolist()
 
     k = data.draw(st.integers(0, 6))
-    best, best_scores = index.best(query, k, live, candidates)
+    best, best_scores = column_of(index).best(Sought(query), k, live, candidates)
     ranked = sorted(zip(-same_scores, fewer.tolist(), strict=True))
     ranked = [pair for pair in ranked if k and pair[0] <= ranked[min(k, len(ranked)) - 1][0]]
     assert [(-s, p) for s, p in zip(best_scores, best.tolist(), strict=True)] == ranked
@@ -140,7 +146,7 @@ def test_c_srch_018_a_returned_score_equals_the_ranking_one_to_the_last_bit(
     )
     positions, scores = index.scores(query, live)
     by_row = dict(zip(positions.tolist(), scores.tolist(), strict=True))
-    found = index.score_at(query, np.array(asked, np.int32), live)
+    found = column_of(index).score_at(Sought(query), np.array(asked, np.int32), live)
     assert found.tolist() == [by_row.get(row, 0.0) for row in asked]
 
 
@@ -150,7 +156,7 @@ def test_no_mask_means_that_all_rows_are_alive() -> None:
         everything = index.scores(query, np.ones(5, np.bool_))
         assert [a.tolist() for a in index.scores(query)] == [a.tolist() for a in everything]
         asked = np.array([4, 0], np.int32)
-        assert index.score_at(query, asked).tolist() == [0.0, everything[1][0]]
+        assert column_of(index).score_at(Sought(query), asked).tolist() == [0.0, everything[1][0]]
 
 
 def test_statistics_follow_the_mask_whether_or_not_it_may_change() -> None:
@@ -220,7 +226,7 @@ def test_a_query_without_tokens_and_an_empty_index_match_nothing() -> None:
     empty = index_of([])
     assert len(empty) == 0
     assert not len(empty.matching("cat"))
-    assert not len(empty.best("cat", 3, np.zeros(0, np.bool_))[0])
+    assert not len(column_of(empty).best(Sought("cat"), 3, np.zeros(0, np.bool_))[0])
     nulls = index_of([None, None], [None])
     assert len(nulls) == 3
     assert not len(nulls.scores("cat")[0])

@@ -29,6 +29,9 @@ class Search:
         match call:
             case ex.TextMatch():
                 self.edits_max(call)
+                self.sought(call.query)
+            case ex.Bm25() | ex.Highlight():
+                self.sought(call.query)
             case ex.Nearest():
                 self.query_vector(call)
             case ex.Rrf():
@@ -73,13 +76,28 @@ class Search:
     def matches(self, call: ex.TextMatch, node: Entity | None) -> bool:
         """Whether the property of a node satisfies a text predicate."""
         field = None if node is None else node[call.property]
+        if isinstance(call.query, ex.TextQuery):
+            return text.found(field, self.sought(call.query), self.tokens) is True
         return text.matches(field, self.argument(call.query), self.edits_max(call), self.tokens)
+
+    def sought(self, query: ex.Expression) -> text.Sought:
+        """What a search text looks for; a bag of words is one word or another."""
+        given = self.argument(query.text if isinstance(query, ex.TextQuery) else query)
+        return text.sought(query.kind if isinstance(query, ex.TextQuery) else None, given)
+
+    def highlight(self, call: ex.Highlight, node: Entity | None) -> list[str] | None:
+        """The marked parts of the property of a node."""
+        field = None if node is None else node[call.property]
+        return text.highlighted(field, self.sought(call.query), call.style, self.tokens)
 
     def score(self, call: ex.Bm25, node: Entity | None) -> float | None:
         """The BM25 score of a node; None when it shares no word with the query."""
         corpus = [row[call.property] for row in self.tables[f"node:{call.type_name}"]]
         field = None if node is None else node[call.property]
-        return text.Corpus(corpus, self.tokens).score(field, self.argument(call.query))
+        known = text.Corpus(corpus, self.tokens)
+        if isinstance(call.query, ex.TextQuery):
+            return known.score_of(field, self.sought(call.query))
+        return known.score(field, self.argument(call.query))
 
     def distance(self, call: ex.Nearest, node: Entity | None) -> float | None:
         """The squared distance of a node's vector; None when it has none."""

@@ -144,6 +144,10 @@ class Row:
                 return all(answers) if node.operator == "and" else any(answers)
             case ex.TextMatch():
                 return self.search.matches(node, entity(self.solution, node.variable))
+            case ex.TextQuery():
+                raise AssertionError("a search text is no value of a row")
+            case ex.Highlight():
+                return self.search.highlight(node, entity(self.solution, node.variable))
             case ex.Nearest():
                 return self.search.distance(node, entity(self.solution, node.variable))
             case ex.Bm25():

@@ -151,7 +151,7 @@ class _Preparation:
         self._learn_columns(expression)
 
         def replacement(part: ex.Expression) -> ex.Expression | None:
-            if not isinstance(part, ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf):
+            if not isinstance(part, SearchCall):
                 return None
             name = self.names.get(part)
             if name is None:
@@ -234,7 +234,7 @@ class _Preparation:
                     )
                 case ex.PathNodes() | ex.PathEdges():
                     self.followed.add(part.variable)
-                case ex.TextMatch() | ex.Bm25():
+                case ex.TextMatch() | ex.Highlight() | ex.Bm25():
                     self._learn_column("node", part.type_name, part.property, pa.string())
                 case ex.Nearest():
                     vector = pa.list_(pa.field("item", pa.float32()), part.dimension)

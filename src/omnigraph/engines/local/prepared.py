@@ -14,7 +14,7 @@ import pyarrow as pa
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 
-SearchCall = ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf
+SearchCall = ex.TextMatch | ex.Highlight | ex.Nearest | ex.Bm25 | ex.Rrf
 
 
 @dataclass(frozen=True, slots=True)

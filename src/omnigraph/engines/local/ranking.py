@@ -17,7 +17,7 @@ from omnigraph.engines.local.grouping import SortKey, ordered_numbers, python_va
 from omnigraph.engines.local.ids import AnySpace, Slots
 from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.engines.local.rows import Positions
-from omnigraph.engines.local.search import text_index, vector_column
+from omnigraph.engines.local.search import text_column, vector_column
 from omnigraph.engines.local.sorting import sorted_distinct
 from omnigraph.engines.local.tables import Session
 from omnigraph.model.governor import current
@@ -290,11 +290,11 @@ class _Ranker:
                 return nodes.slots[rows], distances
             distances, valid = search.distances(score, candidates)
             return candidates[valid], distances[valid]
-        query = search.text(score.query)
+        query = search.sought(score.query)
         nodes = search.whole(score.type_name)
         if query is None:
             return candidates[:0], np.zeros(0)
-        index = text_index(nodes, score.property)
+        index = text_column(nodes, score.property)
         mask = np.zeros(nodes.view.layout.size, np.bool_)
         mask[nodes.rows(candidates)] = True
         live = nodes.view.live

@@ -1,8 +1,16 @@
-"""Evaluates the search calls of a query: text matches, BM25 scores and vector distances."""
+"""Evaluates the search calls of a query: text matches, BM25 scores, highlights, vector distances.
+
+A plain search text is a bag of words, which the text index answers alone. Phrases are found by the
+words they are made of, and then read in the texts that have them all; prefixes by a second index of
+the words as they are written, because a stem does not begin like its word.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import html
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -12,15 +20,40 @@ import pyarrow as pa
 from omnigraph.engines.base import Execution
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.nodes import CachedNodes, single
-from omnigraph.engines.local.text_index import TextIndex
-from omnigraph.engines.local.vectors import VectorColumn
-from omnigraph.errors import InputError, InternalError
+from omnigraph.engines.local.prepared import SearchCall
+from omnigraph.engines.local.text_index import (
+    Mask,
+    Positions,
+    Postings,
+    TextIndex,
+    WordStatistics,
+    analysed,
+    tokens,
+    tokens_of_each,
+)
+from omnigraph.engines.local.vectors import VectorColumn, smallest
+from omnigraph.errors import InputError, InternalError, QueryParseError
 from omnigraph.model.arrow import ID, arrow_type
 from omnigraph.model.ids import TableKey
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import scalar_operand
-from omnigraph.storage.search import has_text_index, matching_rows
+from omnigraph.storage.search import (
+    has_text_index,
+    matching_rows,
+    plain_words,
+    written_words,
+)
+from omnigraph.syntax.search_text import (
+    Either,
+    Every,
+    Phrase,
+    Prefix,
+    SearchTerm,
+    Words,
+    positive_leaves,
+    search_term,
+)
 
 if TYPE_CHECKING:
     from omnigraph.engines.local.tables import Session
@@ -30,6 +63,298 @@ Scores = npt.NDArray[np.float64]
 _TEXT = pa.string()
 
 
+# --- columns of texts ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A search text; ``term`` is what it looks for unless it is a bag of words."""
+
+    text: str
+    term: SearchTerm | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The tokens that count for a score, repetitions included."""
+        if self.term is None:
+            return tokens(self.text)
+        found: list[str] = []
+        for leaf in positive_leaves(self.term):
+            found += _split(leaf.text)[0] if isinstance(leaf, Prefix) else tokens(leaf.text)
+        return found
+
+    @property
+    def prefixes(self) -> list[str]:
+        """The beginnings of words that count for a score."""
+        if self.term is None:
+            return []
+        leaves = (leaf for leaf in positive_leaves(self.term) if isinstance(leaf, Prefix))
+        return [prefix for leaf in leaves if (prefix := _split(leaf.text)[1]) is not None]
+
+
+def _split(text: str) -> tuple[list[str], str | None]:
+    """The tokens of all words but the last, which is a prefix, and that one as it is compared."""
+    words = plain_words(text)
+    if not words:
+        return [], None
+    return [token for word in words[:-1] for token in tokens(word)], words[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """A column of texts that can be searched."""
+
+    index: TextIndex
+    written: Callable[[], TextIndex]
+    """The index of the words as they are written."""
+    texts: Callable[[Positions], pa.Array]
+    """The texts at some positions."""
+
+    @staticmethod
+    def of(column: pa.Array) -> TextColumn:
+        """A column that is at hand."""
+        return TextColumn(
+            TextIndex.of(column),
+            lambda: TextIndex(analyse=written_words).extended(column),
+            lambda positions: column.take(pa.array(positions)),
+        )
+
+    def matching(self, sought: Sought) -> Positions:
+        """The rows, alive or dead, in which a text is found, ascending."""
+        if sought.term is None:
+            return self.index.matching(sought.text)
+        found = self._rows(sought.term)
+        return np.zeros(0, np.int32) if found is None else found
+
+    def scores(
+        self, sought: Sought, live: Mask | None = None, candidates: Mask | None = None
+    ) -> tuple[Positions, Scores]:
+        """The live rows that match, ascending, and their BM25 scores; see `TextIndex.scores`.
+
+        A prefix counts as one word, which is every word that begins so; a phrase as its words.
+        """
+        if sought.term is None:
+            return self.index.scores(sought.text, live, candidates)
+        rows, scores = self.index.scores(sought.words, live, candidates, self._prefixed(sought))
+        kept = np.isin(rows, self.matching(sought), assume_unique=True)
+        return rows[kept], scores[kept]
+
+    def best(
+        self, sought: Sought, k: int, live: Mask | None = None, candidates: Mask | None = None
+    ) -> tuple[Positions, Scores]:
+        """The ``k`` rows with the highest scores, best first, and all that tie with the last."""
+        positions, scores = self.scores(sought, live, candidates)
+        chosen = smallest(-scores, k)
+        return positions[chosen], scores[chosen]
+
+    def score_at(self, sought: Sought, positions: Positions, live: Mask | None = None) -> Scores:
+        """The score of each position; 0 where nothing is found."""
+        found, scores = self.scores(sought, live)
+        if not len(found):
+            return np.zeros(len(positions))
+        places = np.minimum(np.searchsorted(found, positions), len(found) - 1)
+        return np.where(found[places] == positions, scores[places], 0.0)
+
+    def statistics(self, sought: Sought) -> WordStatistics:
+        """What the rows of this column add to the statistics of a whole one."""
+        return self.index.statistics(sought.words, self._prefixed(sought))
+
+    def scores_in(self, sought: Sought, whole: WordStatistics) -> Scores:
+        """The score of every row as part of a column with these statistics."""
+        scores = self.index.scores_in(sought.words, whole, self._prefixed(sought))
+        if sought.term is not None:
+            found = np.zeros(len(scores), np.bool_)
+            found[self.matching(sought)] = True
+            scores[~found] = 0.0
+        return scores
+
+    def _prefixed(self, sought: Sought) -> list[Postings]:
+        return [self.written().beginning_with(prefix) for prefix in sought.prefixes]
+
+    def _rows(self, term: SearchTerm) -> Positions | None:
+        """The rows in which a term is found; None if it has no word that is looked for."""
+        match term:
+            case Words():
+                return self._with_all(tokens(term.text))
+            case Phrase():
+                wanted = tokens(term.text)
+                rows = self._with_all(wanted)
+                return rows if rows is None or len(wanted) < 2 else self._in_order(rows, wanted)
+            case Prefix():
+                words, prefix = _split(term.text)
+                begun = None if prefix is None else self.written().beginning_with(prefix).positions
+                return _all([self._with_all(words), begun])
+            case Either():
+                parts = [rows for part in term.parts if (rows := self._rows(part)) is not None]
+                return np.unique(np.concatenate(parts)) if parts else None
+            case Every():
+                rows = _all(map(self._rows, term.wanted))
+                for part in term.unwanted:
+                    without = self._rows(part)
+                    if rows is not None and without is not None:
+                        rows = np.setdiff1d(rows, without, assume_unique=True)
+                return rows
+
+    def _with_all(self, words: Sequence[str]) -> Positions | None:
+        return _all(self.index.matching([word]) for word in dict.fromkeys(words))
+
+    def _in_order(self, rows: Positions, wanted: Sequence[str]) -> Positions:
+        """Those of some rows whose texts have the words one after the other."""
+        if not len(rows):
+            return rows
+        column = analysed(self.texts(rows))
+        codes = {word: code for code, word in enumerate(column.vocabulary)}
+        count = len(column.codes) - len(wanted) + 1
+        follows = np.ones(max(count, 0), np.bool_)
+        for at, word in enumerate(wanted):
+            follows &= column.codes[at : at + count] == codes.get(word, -1)
+        last = column.rows[len(wanted) - 1 :]
+        follows &= column.rows[: len(follows)] == last[: len(follows)]
+        return rows[np.unique(column.rows[: len(follows)][follows])]
+
+
+def _all(parts: Iterable[Positions | None]) -> Positions | None:
+    """The rows that all parts have; a part that looks for nothing does not count."""
+    found: Positions | None = None
+    for rows in parts:
+        if rows is not None:
+            found = rows if found is None else np.intersect1d(found, rows, assume_unique=True)
+    return found
+
+
+# --- highlights -----------------------------------------------------------------------------------
+
+FRAGMENTS_MAX = 3
+FRAGMENT_CHARACTERS = 160
+_BEFORE = 40
+"""Characters of a fragment in front of its first hit, at most."""
+_RUN = re.compile(r"[^\W_]+")
+_MARKS = {"text": ("**", "**"), "html": ("<mark>", "</mark>")}
+
+
+def highlights(texts: pa.Array, sought: Sought | None, style: str) -> pa.Array:
+    """For each text its parts with hits, in which hits are marked; null for a null text.
+
+    With the style `html` everything but the marks is escaped.
+    """
+    given = texts.to_pylist()
+    leaves = _leaves(sought)
+    runs = [[] if text is None else list(_RUN.finditer(text)) for text in given]
+    words = sorted({run.group() for each in runs for run in each})
+    stems = _tokens_of(words, tokens_of_each)
+    starts = {word: list(map(str, plain_words(word))) for word in words} if leaves[2] else {}
+    found: list[list[str] | None] = []
+    for text, of_text in zip(given, runs, strict=True):
+        if text is None:
+            found.append(None)
+            continue
+        hits = _hits([run.group() for run in of_text], stems, starts, leaves)
+        found.append(_fragments(text, [of_text[at].span() for at in sorted(hits)], style))
+    return pa.array(found, pa.list_(pa.string()))
+
+
+_Leaves = tuple[set[str], list[list[str]], list[str]]
+
+
+def _leaves(sought: Sought | None) -> _Leaves:
+    """The words, the phrases and the prefixes to be marked."""
+    if sought is None:
+        return set(), [], []
+    if sought.term is None:
+        return set(tokens(sought.text)), [], []
+    single: set[str] = set()
+    phrases: list[list[str]] = []
+    for leaf in positive_leaves(sought.term):
+        if isinstance(leaf, Phrase):
+            phrases.append(tokens(leaf.text))
+        else:
+            single |= set(_split(leaf.text)[0] if isinstance(leaf, Prefix) else tokens(leaf.text))
+    return single, [phrase for phrase in phrases if phrase], sought.prefixes
+
+
+def _tokens_of(
+    words: list[str], analyse: Callable[[list[str]], tuple[np.ndarray, np.ndarray, list[str]]]
+) -> dict[str, list[str]]:
+    bounds, codes, vocabulary = analyse(words)
+    return {
+        word: [vocabulary[code] for code in codes[bounds[at] : bounds[at + 1]]]
+        for at, word in enumerate(words)
+    }
+
+
+def _hits(
+    words: list[str], stems: dict[str, list[str]], starts: dict[str, list[str]], leaves: _Leaves
+) -> set[int]:
+    """The places of the words that are marked."""
+    single, phrases, prefixes = leaves
+    stream = [(stem, at) for at, word in enumerate(words) for stem in stems[word]]
+    hits = {at for stem, at in stream if stem in single}
+    for phrase in phrases:
+        for first in range(len(stream) - len(phrase) + 1):
+            here = stream[first : first + len(phrase)]
+            if [stem for stem, _ in here] == phrase:
+                hits |= set(range(here[0][1], here[-1][1] + 1))
+    if prefixes:
+        begun = tuple(prefixes)
+        hits |= {
+            at
+            for at, word in enumerate(words)
+            if stems[word] and any(each.startswith(begun) for each in starts[word])
+        }
+    return hits
+
+
+def _fragments(text: str, hits: list[tuple[int, int]], style: str) -> list[str]:
+    found: list[str] = []
+    end = 0
+    while hits and len(found) < FRAGMENTS_MAX:
+        start = _word_start(text, max(end, hits[0][0] - _BEFORE), hits[0][0])
+        end = _word_end(text, max(start + FRAGMENT_CHARACTERS, hits[0][1]))
+        inside = [hit for hit in hits if hit[1] <= end]
+        found.append(_marked(text, start, end, inside, style))
+        hits = hits[len(inside) :]
+    return found
+
+
+def _word_start(text: str, at: int, latest: int) -> int:
+    """Where the first whole word behind a place begins."""
+    if at == 0:
+        return 0
+    while at < latest and text[at - 1].isalnum():
+        at += 1
+    return at
+
+
+def _word_end(text: str, at: int) -> int:
+    """Where the last whole word in front of a place ends."""
+    if at >= len(text):
+        return len(text)
+    cut = at
+    while cut > at - _BEFORE and text[cut].isalnum() and text[cut - 1].isalnum():
+        cut -= 1
+    return cut if cut > at - _BEFORE else at
+
+
+def _marked(text: str, start: int, end: int, hits: list[tuple[int, int]], style: str) -> str:
+    escaped = html.escape if style == "html" else str
+    before, behind = _MARKS[style]
+    joined: list[tuple[int, int]] = []
+    for hit in hits:
+        if joined and text[joined[-1][1] : hit[0]].isspace():
+            hit = (joined.pop()[0], hit[1])  # noqa: PLW2901 - neighbours have one mark
+        joined.append(hit)
+    parts = ["…" if text[:start].strip() else ""]
+    at = start
+    for first, last in joined:
+        parts += [escaped(text[at:first]), before, escaped(text[first:last]), behind]
+        at = last
+    parts += [escaped(text[at:end]), "…" if text[end:].strip() else ""]
+    return "".join(parts)
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
 class SearchArguments:
     """The constant arguments of search calls, checked and evaluated once per run."""
 
@@ -37,12 +362,14 @@ class SearchArguments:
         self._run = run
         self._vectors: dict[ex.Nearest, npt.NDArray[np.float64]] = {}
 
-    def check(self, calls: Iterable[ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf]) -> None:
+    def check(self, calls: Iterable[SearchCall]) -> None:
         """Raise `InputError` for invalid arguments, even if there is nothing to search."""
         for call in calls:
             match call:
                 case ex.TextMatch(function="fuzzy"):
                     self.edits(call)
+                case ex.TextMatch() | ex.Bm25() | ex.Highlight():
+                    self.sought(call.query)
                 case ex.Nearest():
                     self._given_vector(call)
                 case ex.Rrf():
@@ -62,6 +389,24 @@ class SearchArguments:
         value = self._constant(expression)
         assert value is None or isinstance(value, str)
         return value
+
+    def sought(self, expression: ex.Expression) -> Sought | None:
+        """What a call searches for; raises `QueryParseError` for a text that does not parse."""
+        text = self.text(expression)
+        if text is None:
+            return None
+        if not isinstance(expression, ex.TextQuery):
+            return Sought(text)
+        try:
+            return Sought(text, search_term(expression.kind, text))
+        except QueryParseError as error:
+            if not isinstance(expression.text, ex.ParameterValue):
+                raise
+            raise QueryParseError(
+                f"parameter '{expression.text.name}': {error.reason}",
+                position=error.position,
+                hint=error.hint,
+            ) from None
 
     def edits(self, call: ex.TextMatch) -> int:
         """How many edits a fuzzy search allows."""
@@ -117,11 +462,16 @@ class Search(SearchArguments):
         self._session = session
         self._matches: dict[ex.TextMatch, npt.NDArray[np.bool_]] = {}
 
-    def values(self, call: ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf, slots: Slots) -> pa.Array:
+    def values(self, call: SearchCall, slots: Slots) -> pa.Array:
         """The values of a search call for some nodes."""
         match call:
             case ex.TextMatch():
                 return pa.array(self.matches(call, slots))
+            case ex.Highlight():
+                texts = self._session.tables.nodes(call.type_name).values(
+                    call.property, _TEXT, slots
+                )
+                return highlights(texts, self.sought(call.query), call.style)
             case ex.Nearest():
                 distances, valid = self.distances(call, slots)
                 return pa.array(distances, mask=~valid)
@@ -142,9 +492,9 @@ class Search(SearchArguments):
                 known[self._matching_rows(call, nodes)] = True
                 self._matches[call] = known
             return known[nodes.rows(slots)]
-        index = TextIndex.of(nodes.values(call.property, _TEXT, slots))
+        column = TextColumn.of(nodes.values(call.property, _TEXT, slots))
         mask = np.zeros(len(slots), np.bool_)
-        mask[self._matching(call, index)] = True
+        mask[self._matching(call, column)] = True
         return mask
 
     def _matching_rows(self, call: ex.TextMatch, nodes: CachedNodes) -> npt.NDArray[np.int32]:
@@ -152,7 +502,7 @@ class Search(SearchArguments):
         key = ("words", call.property)
         layout = nodes.view.layout
         if key in layout.made or layout.asked_before(key) or not self.in_storage(call):
-            return self._matching(call, text_index(nodes, call.property))
+            return self._matching(call, text_column(nodes, call.property))
         self._session.tables.memory.warming.ask(
             (id(layout), key), lambda: text_index(nodes, call.property)
         )
@@ -162,20 +512,20 @@ class Search(SearchArguments):
 
     def in_storage(self, call: ex.TextMatch) -> bool:
         """Whether storage has an index that finds exactly what the call matches."""
-        if call.function == "fuzzy" or not self.text(call.query):
+        is_read = isinstance(call.query, ex.TextQuery)
+        if is_read or call.function == "fuzzy" or not self.text(call.query):
             return False
         reader, key = self._session.tables.reader, TableKey.node(call.type_name)
         return reader.columns(key).is_same and has_text_index(reader.handle(key), call.property)
 
     def scores(self, call: ex.Bm25, slots: Slots) -> Scores:
         """The BM25 score of each node; zero where no word is shared."""
-        query = self.text(call.query)
+        query = self.sought(call.query)
         nodes = self.whole(call.type_name)
         if query is None:
             return np.zeros(len(slots))
-        index = text_index(nodes, call.property)
         # Unbound nodes have the row -1, which no index contains.
-        return index.score_at(query, nodes.rows(slots), nodes.view.live)
+        return text_column(nodes, call.property).score_at(query, nodes.rows(slots), nodes.view.live)
 
     def whole(self, type_name: str) -> CachedNodes:
         """The cached nodes of a type, which word statistics need."""
@@ -184,13 +534,13 @@ class Search(SearchArguments):
             nodes = self._session.tables.cached_nodes(type_name)
         return nodes
 
-    def _matching(self, call: ex.TextMatch, index: TextIndex) -> npt.NDArray[np.int32]:
-        query = self.text(call.query)
+    def _matching(self, call: ex.TextMatch, column: TextColumn) -> npt.NDArray[np.int32]:
+        query = self.sought(call.query)
         if query is None:
             return np.zeros(0, np.int32)
         if call.function != "fuzzy":
-            return index.matching(query)
-        return index.fuzzy(query, self.edits(call))
+            return column.matching(query)
+        return column.index.fuzzy(query.text, self.edits(call))
 
     # --- vectors ----------------------------------------------------------------------------------
 
@@ -222,6 +572,23 @@ def text_index(nodes: CachedNodes, property: str) -> TextIndex:
     return nodes.view.keep_growing(
         ("words", property),
         lambda known, start: (known or TextIndex()).extended(column.slice(start)),
+    )
+
+
+def text_column(nodes: CachedNodes, property: str) -> TextColumn:
+    """A property that can be searched."""
+    column = nodes.view.column(property, _TEXT)
+
+    def written() -> TextIndex:
+        return nodes.view.keep_growing(
+            ("written words", property),
+            lambda known, start: (known or TextIndex(analyse=written_words)).extended(
+                column.slice(start)
+            ),
+        )
+
+    return TextColumn(
+        text_index(nodes, property), written, lambda rows: column.take(pa.array(rows))
     )
 
 

@@ -7,7 +7,7 @@ analyser, so a search in memory finds what an index in storage finds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, zip_longest
 from typing import Any, NamedTuple
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from omnigraph.engines.local.adjacency import spread
 from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers
-from omnigraph.engines.local.vectors import smallest
 from omnigraph.errors import InputError
 from omnigraph.model.governor import current
 from omnigraph.storage.search import analysed_words
@@ -123,11 +122,23 @@ class WordStatistics:
         )
 
 
+class Postings(NamedTuple):
+    """The rows of some words, ascending, and how often they occur in each."""
+
+    positions: Positions
+    frequencies: NDArray[Any]
+
+
 class TextIndex:
     """The postings of a text column. Immutable; `extended` makes a longer one."""
 
-    def __init__(self, segments: tuple[_Segment, ...] = ()) -> None:
+    def __init__(
+        self,
+        segments: tuple[_Segment, ...] = (),
+        analyse: Callable[[str], list[str]] = analysed_words,
+    ) -> None:
         self._segments = segments
+        self._analyse = analyse
         self._last_extent: tuple[Mask | None, _Extent] | None = None
 
     @staticmethod
@@ -158,7 +169,7 @@ class TextIndex:
             for start in range(0, len(column), rows):
                 longer = longer.extended(column.slice(start, rows))
             return longer
-        segments = [*self._segments, _segment(column, len(self))]
+        segments = [*self._segments, _segment(column, len(self), self._analyse)]
         while len(segments) > 1:
             older, newer = segments[-2:]
             if len(older.positions) + len(older.present) > _MERGE_RATIO * (
@@ -166,11 +177,11 @@ class TextIndex:
             ):
                 break
             segments[-2:] = [_merged(older, newer)]
-        return TextIndex(tuple(segments))
+        return TextIndex(tuple(segments), self._analyse)
 
-    def matching(self, query: str) -> Positions:
+    def matching(self, query: str | Sequence[str]) -> Positions:
         """The rows, alive or dead, that hold at least one token of the query, ascending."""
-        wanted = set(tokens(query))
+        wanted = set(_tokens_in(query))
         return self._rows_with(
             [code for token in wanted if (code := segment.vocabulary.code(token)) is not None]
             for segment in self._segments
@@ -192,56 +203,69 @@ class TextIndex:
             for segment in self._segments
         )
 
+    def beginning_with(self, prefix: str) -> Postings:
+        """The rows, alive or dead, with words that begin so."""
+        found: list[Postings] = []
+        for segment in self._segments:
+            for first, last in segment.vocabulary.beginning_with(prefix):
+                here = slice(int(segment.offsets[first]), int(segment.offsets[last]))
+                found.append(Postings(segment.positions[here], segment.frequencies[here]))
+        if not found:
+            return Postings(np.zeros(0, np.int32), np.zeros(0, np.int64))
+        every = np.concatenate([each.positions for each in found])
+        positions, place = np.unique(every, return_inverse=True)
+        frequencies = np.bincount(place, np.concatenate([each.frequencies for each in found]))
+        return Postings(positions, frequencies.astype(np.int64))
+
     def scores(
-        self, query: str, live: Mask | None = None, candidates: Mask | None = None
+        self,
+        query: str | Sequence[str],
+        live: Mask | None = None,
+        candidates: Mask | None = None,
+        also: Sequence[Postings] = (),
     ) -> tuple[Positions, Scores]:
         """The live rows that share a token with the query, ascending, and their BM25 scores.
 
         Without ``live``, all rows are alive. Rows beyond its end are not in its snapshot. Word
         statistics are those of all live rows with a text; ``candidates``, of the same length, only
-        says whose scores are wanted. A word that is repeated in the query counts as often.
+        says whose scores are wanted. A word that is repeated in the query counts as often. Each of
+        ``also`` counts as one more word.
 
         Statistics of a mask are remembered until another one comes, if it is read-only.
         """
         extent = self._extent(live)
         parts = [
             part
-            for token in tokens(query)
+            for token in _tokens_in(query)
             for part in self._token_scores(token, live, candidates, extent)
         ]
+        for positions, frequencies in also:
+            if live is not None:
+                positions, frequencies = _kept(positions, frequencies, live)  # noqa: PLW2901
+            texts_with = len(positions)
+            if candidates is not None:
+                positions, frequencies = _kept(positions, frequencies, candidates)  # noqa: PLW2901
+            lengths = self._lengths_at(positions)
+            parts.append((positions, extent.scores(texts_with, frequencies, lengths)))
         return _total(parts, len(self))
 
-    def best(
-        self, query: str, k: int, live: Mask | None = None, candidates: Mask | None = None
-    ) -> tuple[Positions, Scores]:
-        """The ``k`` rows that `scores` rates highest, best first, and all that tie with the last.
-
-        Rows with equal scores are in the order of their positions.
-        """
-        positions, scores = self.scores(query, live, candidates)
-        chosen = smallest(-scores, k)
-        return positions[chosen], scores[chosen]
-
-    def score_at(self, query: str, positions: Positions, live: Mask | None = None) -> Scores:
-        """The BM25 score of each position; 0 where no token is shared."""
-        found, scores = self.scores(query, live)
-        if not len(found):
-            return np.zeros(len(positions))
-        places = np.minimum(np.searchsorted(found, positions), len(found) - 1)
-        return np.where(found[places] == positions, scores[places], 0.0)
-
-    def statistics(self, query: str) -> WordStatistics:
+    def statistics(
+        self, query: str | Sequence[str], also: Sequence[Postings] = ()
+    ) -> WordStatistics:
         """What the rows of this index add to the statistics of a column that has them all."""
         extent = self._extent(None)
-        return WordStatistics(
-            extent.texts, extent.words, tuple(map(self._texts_with, tokens(query)))
-        )
+        counts = [self._texts_with(token) for token in _tokens_in(query)]
+        counts += [len(each.positions) for each in also]
+        return WordStatistics(extent.texts, extent.words, tuple(counts))
 
-    def scores_in(self, query: str, whole: WordStatistics) -> Scores:
+    def scores_in(
+        self, query: str | Sequence[str], whole: WordStatistics, also: Sequence[Postings] = ()
+    ) -> Scores:
         """The BM25 score of every row as part of a column with these statistics."""
         extent = _Extent(whole.texts, whole.words)
         scores = np.zeros(len(self))
-        for token, texts_with_token in zip(tokens(query), whole.texts_with, strict=True):
+        wanted = _tokens_in(query)
+        for token, texts_with_token in zip(wanted, whole.texts_with, strict=False):
             for segment in self._segments:
                 code = segment.vocabulary.code(token)
                 if code is None:
@@ -252,7 +276,20 @@ class TextIndex:
                 scores[positions] += extent.scores(
                     texts_with_token, segment.frequencies[here], lengths
                 )
+        for each, texts_with in zip(also, whole.texts_with[len(wanted) :], strict=False):
+            lengths = self._lengths_at(each.positions)
+            scores[each.positions] += extent.scores(texts_with, each.frequencies, lengths)
         return scores
+
+    def _lengths_at(self, positions: Positions) -> NDArray[np.int32]:
+        """The tokens of the texts at ascending positions."""
+        lengths = np.zeros(len(positions), np.int32)
+        for segment in self._segments:
+            first, last = np.searchsorted(
+                positions, [segment.start, segment.start + len(segment.lengths)]
+            )
+            lengths[first:last] = segment.lengths[positions[first:last] - segment.start]
+        return lengths
 
     def _texts_with(self, token: str) -> int:
         codes = ((segment, segment.vocabulary.code(token)) for segment in self._segments)
@@ -349,9 +386,9 @@ def _union(parts: Iterable[Positions], size: int) -> Positions:
     return sorted_distinct(np.concatenate(lists))
 
 
-def _segment(column: pa.Array, start: int) -> _Segment:
+def _segment(column: pa.Array, start: int, analyse: Callable[[str], list[str]]) -> _Segment:
     """The postings of a column whose first row is at position ``start``."""
-    occurrences = analysed(column)
+    occurrences = analysed(column, analyse)
     vocabulary, new_codes = Vocabulary.of(occurrences.vocabulary)
     # One number per occurrence that sorts by token, then by row.
     keys = new_codes[occurrences.codes].astype(np.int64) << 32 | occurrences.rows
@@ -468,6 +505,17 @@ class Vocabulary:
             return None
         return self._first_codes[len(token)] + place
 
+    def beginning_with(self, prefix: str) -> Iterator[tuple[int, int]]:
+        """The codes of the tokens that begin so, as half-open ranges."""
+        for length, words in self._by_length.items():
+            if length < len(prefix):
+                continue
+            begins = words.astype(f"<U{len(prefix)}")
+            first = int(begins.searchsorted(prefix))
+            last = int(begins.searchsorted(prefix, side="right"))
+            if first < last:
+                yield self._first_codes[length] + first, self._first_codes[length] + last
+
     def near(self, token: str, edits_max: int) -> Codes:
         """The codes of the tokens within ``edits_max`` insertions, deletions and replacements."""
         found = [np.zeros(0, np.int32)]
@@ -543,11 +591,18 @@ def tokens(text: str) -> list[str]:
     return analysed_words(text)
 
 
-def analysed(column: pa.Array) -> AnalysedColumn:
+def _tokens_in(query: str | Sequence[str]) -> Sequence[str]:
+    """The tokens of a query, which may be given as tokens."""
+    return tokens(query) if isinstance(query, str) else query
+
+
+def analysed(
+    column: pa.Array, analyse: Callable[[str], list[str]] = analysed_words
+) -> AnalysedColumn:
     """The tokens of every text of a column; null texts have none."""
     chunks, rows = _chunks(column)
     encoded = chunks.dictionary_encode()
-    starts, codes, vocabulary = _tokens_of_each(encoded.dictionary.to_pylist())
+    starts, codes, vocabulary = tokens_of_each(encoded.dictionary.to_pylist(), analyse)
     chunk_codes = encoded.indices.to_numpy()
     per_chunk = np.diff(starts)[chunk_codes]
     return AnalysedColumn(
@@ -612,7 +667,9 @@ def _chunks(column: pa.Array) -> tuple[pa.Array, Codes]:
     return chunks, rows
 
 
-def _tokens_of_each(chunks: list[str]) -> tuple[NDArray[np.int64], Codes, list[str]]:
+def tokens_of_each(
+    chunks: list[str], analyse: Callable[[str], list[str]] = analysed_words
+) -> tuple[NDArray[np.int64], Codes, list[str]]:
     """The tokens of every chunk: where each chunk's begin, their codes, and the vocabulary.
 
     All chunks are analysed as one text, each followed by a mark.
@@ -621,7 +678,7 @@ def _tokens_of_each(chunks: list[str]) -> tuple[NDArray[np.int64], Codes, list[s
         # Digits pass the analyser unchanged. If the mark is also a word of the text it occurs too
         # often, and the next number is tried.
         mark = str(number)
-        found = analysed_words(f" {mark} ".join([*chunks, ""]))
+        found = analyse(f" {mark} ".join([*chunks, ""]))
         if found.count(mark) == len(chunks):
             break
     starts = [0]

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 
 from omnigraph.engines.base import Execution
 from omnigraph.engines.local.prepared import PreparedRead, PreparedStep, SearchCall
-from omnigraph.engines.local.search import SearchArguments
+from omnigraph.engines.local.search import SearchArguments, Sought
 from omnigraph.engines.local.text_index import WordStatistics
 from omnigraph.engines.spark.bindings import Key, Names, NodeIds
 from omnigraph.engines.spark.jobs import Jobs
@@ -25,6 +25,7 @@ from omnigraph.engines.spark.workers import (
     Bm25Column,
     Constants,
     DistanceColumn,
+    HighlightColumn,
     SearchColumn,
     StoredTable,
     TableScan,
@@ -176,7 +177,7 @@ class Tables:
         self._stored: dict[str, StoredTable] = {}
         self._pairs: dict[tuple[str, plan.Direction], tuple[DataFrame, bool]] = {}
         self._tasks: dict[int, DataFrame] = {}
-        self._statistics: dict[tuple[str, str, str], WordStatistics] = {}
+        self._statistics: dict[tuple[str, str, Sought], WordStatistics] = {}
 
     # --- nodes ------------------------------------------------------------------------------------
 
@@ -372,12 +373,14 @@ class Tables:
         match call:
             case ex.TextMatch():
                 edits = self.arguments.edits(call) if call.function == "fuzzy" else None
-                return TextMatchColumn(call.property, self.arguments.text(call.query), edits)
+                return TextMatchColumn(call.property, self.arguments.sought(call.query), edits)
+            case ex.Highlight():
+                return HighlightColumn(call.property, self.arguments.sought(call.query), call.style)
             case ex.Nearest():
                 vector = self.arguments.query_vector(call)
                 return DistanceColumn(call.property, tuple(vector.tolist()))
             case ex.Bm25():
-                query = self.arguments.text(call.query)
+                query = self.arguments.sought(call.query)
                 known = WordStatistics()
                 if query is not None:
                     known = self._word_statistics(call.type_name, call.property, query)
@@ -385,7 +388,7 @@ class Tables:
             case ex.Rrf():
                 raise InternalError("a fused score exists only for rows it has ordered")
 
-    def _word_statistics(self, type_name: str, property: str, query: str) -> WordStatistics:
+    def _word_statistics(self, type_name: str, property: str, query: Sought) -> WordStatistics:
         """The statistics of a property over all nodes of its type, counted by workers."""
         key = (type_name, property, query)
         if key not in self._statistics:

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engines.local.text_index import TextIndex, WordStatistics
+from omnigraph.engines.local.search import Sought, TextColumn, highlights
+from omnigraph.engines.local.text_index import WordStatistics
 from omnigraph.engines.local.vectors import VectorColumn
 from omnigraph.engines.spark.types import carried_type, from_carried, to_carried
 from omnigraph.errors import InternalError, OmnigraphError
@@ -156,7 +157,7 @@ class TextMatchColumn:
     """Whether texts match a query; without a query none does."""
 
     property: str
-    query: str | None
+    query: Sought | None
     edits: int | None
     """Of a fuzzy search, the edits it allows."""
 
@@ -164,11 +165,11 @@ class TextMatchColumn:
         """For each text."""
         matches = np.zeros(len(texts), np.bool_)
         if self.query is not None:
-            index = TextIndex.of(texts)
+            column = TextColumn.of(texts)
             if self.edits is None:
-                matches[index.matching(self.query)] = True
+                matches[column.matching(self.query)] = True
             else:
-                matches[index.fuzzy(self.query, self.edits)] = True
+                matches[column.index.fuzzy(self.query.text, self.edits)] = True
         return pa.array(matches)
 
 
@@ -177,14 +178,27 @@ class Bm25Column:
     """BM25 scores of texts, by the word statistics of all texts of the property."""
 
     property: str
-    query: str | None
+    query: Sought | None
     statistics: WordStatistics
 
     def values(self, texts: pa.Array) -> pa.Array:
         """For each text; zero where no word is shared."""
         if self.query is None:
             return pa.array(np.zeros(len(texts)))
-        return pa.array(TextIndex.of(texts).scores_in(self.query, self.statistics))
+        return pa.array(TextColumn.of(texts).scores_in(self.query, self.statistics))
+
+
+@dataclass(frozen=True, slots=True)
+class HighlightColumn:
+    """The parts of texts with hits."""
+
+    property: str
+    query: Sought | None
+    style: str
+
+    def values(self, texts: pa.Array) -> pa.Array:
+        """For each text; null for a null one."""
+        return highlights(texts, self.query, self.style)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +216,7 @@ class DistanceColumn:
         return pa.array(distances, mask=~column.valid)
 
 
-SearchColumn = TextMatchColumn | Bm25Column | DistanceColumn
+SearchColumn = TextMatchColumn | Bm25Column | HighlightColumn | DistanceColumn
 
 
 # --- scans ----------------------------------------------------------------------------------------
@@ -404,11 +418,11 @@ class WordCount:
 
     table: StoredTable
     property: str
-    query: str
+    query: Sought
 
     def __call__(self, part: int) -> WordStatistics:
         """The statistics of one part."""
         total = WordStatistics()
         for columns in self.table.batches(part, {self.property: pa.string()}):
-            total = total.plus(TextIndex.of(columns[self.property]).statistics(self.query))
+            total = total.plus(TextColumn.of(columns[self.property]).statistics(self.query))
         return total

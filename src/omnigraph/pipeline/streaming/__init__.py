@@ -1,1 +1,34 @@
-"""Spark structured streaming: micro-batches into a graph, and its change feed out of it."""
+"""Spark structured streaming: micro-batches into a graph, and its change feed out of it.
+
+Of an error of another process Spark passes on the text and not the type; `failure_of` restores it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from omnigraph import errors
+from omnigraph.errors import OmnigraphError
+
+_TOLD = re.compile(
+    r"omnigraph\.errors\.(?P<name>\w+): (?P<message>.*?)"
+    r"(?:\nhint: (?P<hint>[^\n]*).*|\n? SQLSTATE.*|\n\n.*|\Z)",
+    re.DOTALL,
+)
+
+
+def failure_of(failure: BaseException | str) -> OmnigraphError | None:
+    """The error of Omnigraph that an error of Spark tells, with its sentence and its hint.
+
+    None if it tells none. Details are not passed on.
+
+    >>> failure_of("omnigraph.errors.ChangeFeedGap: the feed is not readable\\nhint: start anew")
+    ChangeFeedGap('the feed is not readable')
+    """
+    told = _TOLD.search(str(failure))
+    kind = None if told is None else getattr(errors, told["name"], None)
+    if told is None or not isinstance(kind, type) or not issubclass(kind, OmnigraphError):
+        return None
+    error = kind.__new__(kind)
+    OmnigraphError.__init__(error, told["message"], hint=told["hint"])
+    return error

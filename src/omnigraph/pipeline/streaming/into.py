@@ -41,8 +41,8 @@ from omnigraph.model.receipts import LoadReceipt
 from omnigraph.pipeline.data_source.writing import schema_branch
 from omnigraph.pipeline.spark.gateway import loss_named
 from omnigraph.pipeline.spark.session import require_classic
+from omnigraph.pipeline.streaming import failure_of
 from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, Quarantine, StreamTarget
-from omnigraph.pipeline.streaming.failures import failure_of
 from omnigraph.pipeline.streaming.sink import QUERY_ID
 from omnigraph.storage.layout import load_scratch_name
 

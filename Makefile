@@ -26,7 +26,7 @@ ARGS ?=
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check crash crash-load crash-stream simulate jepsen attack lint types audit studio pictures dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-reviews bench-spark docs clean
+.PHONY: help setup demo test test-long test-costs check crash crash-load crash-stream simulate jepsen attack lint types audit studio pictures dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-reviews bench-spark docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ test: studio ## the whole test suite, with a budget of ten minutes on two idle c
 # Before a release. Every property test searches for minutes, so a test may take longer.
 test-long: studio ## the suite with large budgets and the long crash schedules; lists the slowest 20
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --hypothesis-profile long --timeout 3600 --durations 20 $(ARGS)
+
+test-costs: studio ## the whole test suite, and where its processor time goes
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p tests.support.costs $(ARGS)
 
 check: studio lint types audit ## lint, types, known advisories and the quick tests: about a minute
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not spark and not slow" $(ARGS)

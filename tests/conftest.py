@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import re
@@ -128,11 +129,12 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector forget what stays: all modules and thousands of tests.
 
     It would look at all of it again and again, a third of the time of small tests. As often as it
-    runs by default, it takes another tenth.
+    runs by default, it takes another tenth. It looks at everything again when the process ends,
+    where libraries report what is left, and not before: pytest collects five times when it is done.
     """
-    gc.enable()
-    gc.collect()
+    atexit.register(gc.unfreeze)
     gc.freeze()
+    gc.enable()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
@@ -142,11 +144,6 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config: Any = session.config
     if IN_MEMORY and exitstatus == pytest.ExitCode.OK:
         shutil.rmtree(config._tmp_path_factory.getbasetemp(), ignore_errors=True)
-
-
-def pytest_unconfigure() -> None:
-    """Let it look at everything again: libraries report what is left at the end of a process."""
-    gc.unfreeze()
 
 
 def _shares_fixture(item: Any) -> bool:

@@ -208,7 +208,7 @@ def only_compared(found: dict[Entity, tuple[Any, Any]]) -> dict[Entity, tuple[An
 
 def actor_of(history: History, view: RandomView) -> og.Graph:
     note(repr(view))
-    return og.Graph(history.graph._kernel, policy=view.policy()).acting_as(ACTOR)
+    return og.Graph(history.graph._kernel, policy=view.policy).acting_as(ACTOR)
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 def seen(graph: og.Graph, view: RandomView, mode: str = "auto") -> og.Graph:
     """A graph as the actor of a view sees it, opened anew."""
     with traversal(mode):
-        viewed = og.Graph(graph._kernel, policy=view.policy()).acting_as(ACTOR)
+        viewed = og.Graph(graph._kernel, policy=view.policy).acting_as(ACTOR)
         viewed._opened.engine(None)
     return viewed
 

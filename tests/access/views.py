@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from hypothesis import strategies as st
@@ -97,14 +98,15 @@ class RandomView:
             lines += granted or ["      {}"]
         return "\n".join(lines) + "\n"
 
+    @cached_property
     def policy(self) -> Policy:
         """The policy of the bundle."""
         return load_policy(self.bundle())
 
-    @property
+    @cached_property
     def catalog(self) -> Catalog:
         """The types as the actor sees them."""
-        view = self.policy().view(ACTOR, CATALOG, branch="main")
+        view = self.policy.view(ACTOR, CATALOG, branch="main")
         return CATALOG if view is None else view.catalog
 
     def left_of(self, tables: Tables) -> Tables:

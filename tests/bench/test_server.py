@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from bench import reviews, server
 from bench.server_load import RawConnection, answers_per_second, request_bytes
+from tests.support.forked import Command
+
+
+@contextmanager
+def forked(uri: str, *arguments: str, **environment: str) -> Iterator[str]:
+    """`bench.server.served`, in a process that is forked."""
+    access = () if arguments else ("--unauthenticated",)
+    words = ("serve", "--store", uri, "--bind", "127.0.0.1:0", *access, *arguments)
+    process = Command(*words, env={**os.environ, **environment})
+    assert process.stdout is not None
+    line = process.stdout.readline().decode()
+    try:
+        yield f"http://{line.strip().partition('=')[2]}/graphs/default"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers are forked. The test of the client starts one as the benchmark does."""
+    monkeypatch.setattr(server, "served", forked)
+    monkeypatch.setattr(reviews, "served", forked)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forks")
 def test_every_figure_is_measured():
     found = {
         figure.name: figure for figure in server.measure_all(server.Sizes(200, 10, 0.1, 400, 1.0))
@@ -26,6 +54,7 @@ def test_every_figure_is_measured():
         assert found[name].is_met, found[name].note
 
 
+@pytest.mark.usefixtures("forks")
 def test_the_suite_of_reviews_measures_pages_and_lists():
     found = list(reviews.measure_all(reviews.Sizes(300, 52, 2, 1)))
     assert [figure.name for figure in found] == [

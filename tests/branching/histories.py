@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 import omnigraph as og
+from omnigraph.errors import Conflict
 from tests.support.templates import copy_of
 
 SCHEMA = """
@@ -131,3 +133,16 @@ def _random_person(dice: random.Random) -> dict[str, Any]:
         tags=dice.choice([None, [], ["a"], ["a", "b"], ["a, b"]]),
         photo=dice.choice([None, "base64:", "base64:QUE=", "base64:QkI="]),
     )
+
+
+def write_at_random(uri: str, seed: int, count: int) -> None:
+    """Write persons into a graph that others write to: one process of several."""
+    graph, dice = og.open(uri), random.Random(seed)
+    for _ in range(count):
+        name = dice.choice(NAMES)
+        with suppress(Conflict):  # the other was first
+            if dice.random() < 0.3:
+                delete(graph, "Person", name)
+            else:
+                rows = person(name, age=dice.randrange(9)), city("bern", size=dice.randrange(9))
+                load(graph, *rows)

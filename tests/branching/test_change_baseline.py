@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +29,9 @@ from tests.branching.histories import (
     person,
     seeded,
     step,
+    write_at_random,
 )
+from tests.support.forked import FORK_SERVER
 
 
 @pytest.fixture
@@ -171,32 +171,16 @@ def test_a_baseline_of_an_empty_graph_is_its_handshake_alone(tmp_path: Path) -> 
 
 # --- others write meanwhile -----------------------------------------------------------------------
 
-WRITER = """
-import random, sys
-import omnigraph as og
-from tests.branching.histories import NAMES, city, delete, load, person
-
-graph, dice = og.open(sys.argv[1]), random.Random(int(sys.argv[2]))
-for _ in range(int(sys.argv[3])):
-    name = dice.choice(NAMES)
-    try:
-        if dice.random() < 0.3:
-            delete(graph, "Person", name)
-        else:
-            load(graph, person(name, age=dice.randrange(9)), city("bern", size=dice.randrange(9)))
-    except og.errors.Conflict:
-        pass  # the other was first
-"""
-
 
 def test_baseline_and_feed_miss_and_repeat_nothing_while_processes_write(graph: og.Graph) -> None:
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, graph.uri, str(seed), "10"])
-        for seed in (1, 2)
+    writers: list[Any] = [
+        FORK_SERVER.Process(target=write_at_random, args=(graph.uri, seed, 10)) for seed in (1, 2)
     ]
+    for writer in writers:
+        writer.start()
     replicas: list[tuple[Replica, str]] = []
     seen: dict[str, list[dict[str, Any]]] = {}
-    while any(writer.poll() is None for writer in writers):
+    while any(writer.is_alive() for writer in writers):
         if len(replicas) < 4:
             replica, baseline = Replica(), graph.change_baseline()
             replica.take(baseline)
@@ -209,7 +193,7 @@ def test_baseline_and_feed_miss_and_repeat_nothing_while_processes_write(graph: 
             for block in blocks:
                 changes = [change.to_dict() for change in block.changes]
                 assert seen.setdefault(block.cause.graph_commit_id, changes) == changes
-    assert [writer.wait() for writer in writers] == [0, 0]
+    assert [writer.exitcode for writer in writers] == [0, 0]
     expected = content(graph, "main")
     for replica, cursor in replicas:
         blocks, _ = polled(graph, cursor=cursor)

@@ -13,6 +13,7 @@ from tests.cases.format import DIRECTORY, Case, all_cases
 from tests.cases.runner import ENVIRONMENT, CaseGraph, Graphs, check_case, engines
 from tests.support.budgets import IS_LONG
 from tests.support.spread import small_files, spread_over_tasks
+from tests.support.tables import check_all
 
 CASES = all_cases()
 ON_SPARK = [case for case in CASES if "spark" in engines() and case.only in (None, "local")]
@@ -50,18 +51,16 @@ def use_settings(case: Case, patch: pytest.MonkeyPatch) -> None:
         patch.setenv(name, value)
 
 
-@pytest.mark.parametrize(
-    ("case", "engine"),
-    [
-        pytest.param(case, engine, id=f"{case} [{engine}]")
-        for case in CASES
-        for engine in engines()
-        if engine != "spark" and case.only in (None, engine)
-    ],
-)
-@pytest.mark.usefixtures("environment")
-def test_case(case: Case, engine: str, graphs: Graphs):
-    check_case(case, engine, graphs)
+@pytest.mark.parametrize("engine", [engine for engine in engines() if engine != "spark"])
+@pytest.mark.parametrize("file", dict.fromkeys(case.file for case in CASES))
+def test_cases(file: str, engine: str, graphs: Graphs):
+    def check(case: Case) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            use_settings(case, patch)
+            check_case(case, engine, graphs)
+
+    of_file = (case for case in CASES if case.file == file and case.only in (None, engine))
+    check_all(of_file, check)
 
 
 @pytest.mark.spark

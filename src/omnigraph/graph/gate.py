@@ -23,7 +23,7 @@ from omnigraph.audit.auditor import Asked, Auditor
 from omnigraph.errors import InputError
 from omnigraph.model.ids import MAIN_BRANCH, check_declared_actor
 from omnigraph.policy import Action, Decision, Identity, Policy
-from omnigraph.review.requests import NO_REQUIREMENTS, Requirements
+from omnigraph.review.requirements import NO_REQUIREMENTS, Requirements
 from omnigraph.storage.layout import MAIN
 
 DECISIONS_KEPT_MAX = 4096

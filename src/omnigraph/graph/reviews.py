@@ -61,7 +61,8 @@ from omnigraph.model.signatures import QuerySignature
 from omnigraph.policy import Action
 from omnigraph.review.checks import FILE_NAME, Check, load_checks
 from omnigraph.review.events import Caller, Request
-from omnigraph.review.requests import Readable, Requirements, Standing, not_open
+from omnigraph.review.requests import Readable, Standing, not_open
+from omnigraph.review.requirements import Requirements
 from omnigraph.storage.layout import MAIN
 from omnigraph.syntax.suggest import did_you_mean
 

@@ -16,17 +16,9 @@ from omnigraph.errors import LimitExceeded
 from omnigraph.loading.edge_identity import check_edge_ids, match_columns, match_texts
 from omnigraph.loading.mapping import TableMapping
 from omnigraph.loading.records.framing import CHUNK_BYTES, Chunk, RecordSource, read_chunks
-from omnigraph.loading.records.ids import MintIds
+from omnigraph.loading.records.ids import MintIds, Renamed, renames_of, with_renames
 from omnigraph.loading.records.problems import Grammar, Place, Problem, Unit, unit_of
-from omnigraph.loading.records.rows import (
-    Renamed,
-    RowBuilder,
-    TypedRows,
-    renames_of,
-    typed_chunks,
-    with_renames,
-    without_bad,
-)
+from omnigraph.loading.records.rows import RowBuilder, TypedRows, typed_chunks, without_bad
 from omnigraph.loading.skipping import count_bad, type_key_of
 from omnigraph.model.arrow import ID
 from omnigraph.model.receipts import LoadMode

@@ -25,8 +25,7 @@ from omnigraph.loading.map_expressions import (
     columns_of,
     split_texts,
 )
-from omnigraph.loading.records.problems import name_hint
-from omnigraph.loading.records.rows import RefusedValue
+from omnigraph.loading.records.problems import RefusedValue, name_hint
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.arrow_columns import json_values, values_from_text
 from omnigraph.model.references import END_TYPES

@@ -31,22 +31,20 @@ from omnigraph.loading.formats.table_columns import UNKNOWN_LEFT_OUT, end_type, 
 from omnigraph.loading.mapping import TableMapping
 from omnigraph.loading.pieces import InputPlan, Piece, blocks_of, require_unchanged
 from omnigraph.loading.records.framing import Chunk, RecordSource, read_chunks, read_line_chunks
-from omnigraph.loading.records.ids import Minting
+from omnigraph.loading.records.ids import Minting, Renames, with_renames
 from omnigraph.loading.records.problems import (
     Grammar,
     Problem,
+    RefusedValue,
     name_hint,
     value_hint,
     with_inputs,
 )
 from omnigraph.loading.records.rows import (
-    RefusedValue,
-    Renames,
     RowBuilder,
     TypedRows,
     typed_chunks,
     value_problems,
-    with_renames,
     without_bad,
 )
 from omnigraph.loading.sources import FoundFile, corrupt, type_of

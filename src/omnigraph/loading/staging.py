@@ -28,8 +28,9 @@ from omnigraph.loading.pieces import Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
 from omnigraph.loading.records.absence import ABSENT_FIELD
 from omnigraph.loading.records.framing import NotOnLines
+from omnigraph.loading.records.ids import Renamed
 from omnigraph.loading.records.problems import FirstProblems, Problem, ProblemKind, plain
-from omnigraph.loading.records.rows import Renamed, TypedRows
+from omnigraph.loading.records.rows import TypedRows
 from omnigraph.loading.skipping import Record, count_bad, type_key_of
 from omnigraph.loading.sources import FoundFile, type_of
 from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, fragment_rows, write_rows

@@ -24,9 +24,8 @@ from omnigraph.loading.load import LoadChanges, LoadExecutor
 from omnigraph.loading.locate import LoadProblems, RecordPlaces
 from omnigraph.loading.pieces import InputPlan, Task, plan_sources
 from omnigraph.loading.reading import EndsJob, NodeIds, Reading, check_headers, resolve_ends
-from omnigraph.loading.records.ids import Minting
+from omnigraph.loading.records.ids import Minting, renames_of
 from omnigraph.loading.records.problems import Problem, unit_of
-from omnigraph.loading.records.rows import renames_of
 from omnigraph.loading.replacing import MissingValue
 from omnigraph.loading.request import LoadSpec
 from omnigraph.loading.skipping import UNREADABLE, Record, Skipping, numbers_of

@@ -52,6 +52,7 @@ from omnigraph.model.reviews import (
     no_review,
 )
 from omnigraph.review.events import Caller, Events, Outline, Request, fold
+from omnigraph.review.requirements import Requirements, RequirementsOf, blocks, lacking_commits
 from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
 
@@ -66,29 +67,6 @@ BYPASSES = "bypass"
 """What events are filed under that belong to no request."""
 UNCHANGING = frozenset({"maintenance", "recovery"})
 """Kinds of commits that leave the content of a branch as it was."""
-
-
-@dataclass(frozen=True, slots=True)
-class Requirements:
-    """What a branch demands of a request before it may be merged into it."""
-
-    approvals: int = 0
-    reviewers: frozenset[str] | None = None
-    """Whose approvals count; None for everybody's."""
-    group: str | None = None
-    """What the policy calls them."""
-    checks: tuple[str, ...] = ()
-    resolved_comments: bool = False
-    up_to_date: bool = False
-
-    def counts(self, actor_id: str | None) -> bool:
-        """Whether a review of an actor counts."""
-        return self.reviewers is None or actor_id in self.reviewers
-
-
-NO_REQUIREMENTS = Requirements()
-RequirementsOf = Callable[[str], Requirements]
-"""By branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +325,11 @@ class Requests:
             conflicts = [BlockReason("conflicts", each.text) for each in plan.conflicts]
         except Conflict as refused:
             conflicts = [BlockReason("conflicts", refused.message)]
-        behind = [] if base in (None, review.target_commit_id) else list(_behind(review, required))
+        behind = (
+            []
+            if base in (None, review.target_commit_id)
+            else list(lacking_commits(review, required))
+        )
         status: Mergeable = "clean"
         for found, name in ((behind, "behind"), (conflicts, "conflicts"), (reasons, "blocked")):
             if found:
@@ -604,59 +586,7 @@ class Requests:
             return []
         before, _, _ = diff_ends(self._kernel, review.target, review.source_commit_id, direct=False)
         is_behind = before.commit.commit_id != review.target_commit_id
-        return list(_behind(review, required)) if is_behind else []
-
-
-def blocks(review: Review, required: Requirements) -> Iterator[BlockReason]:
-    """What a request lacks of what its target demands, beside being up to date."""
-    if required.approvals:
-        given = [each for each in review.reviews if required.counts(each.actor_id)]
-        approved = [each.actor_id for each in given if each.actor_id in review.approvers]
-        if len(approved) < required.approvals:
-            yield BlockReason("approvals", _missing_approvals(review, required, len(approved)))
-        for each in given:
-            if each.verdict == "changes_requested" and not each.stale:
-                yield BlockReason("changes_requested", f"{each.actor_id} asks for changes")
-    results = {each.name: each for each in review.checks}
-    for name in required.checks:
-        found = results.get(name)
-        if found is None:
-            yield BlockReason("check", f"check {name} has not run")
-        elif found.stale:
-            yield BlockReason("check", f"check {name} ran on an older head of {review.source}")
-        elif found.state != "passed":
-            because = f": {found.text}" if found.text else ""
-            yield BlockReason("check", f"check {name} is {found.state}{because}")
-    if required.resolved_comments:
-        count = sum(each.reply_to is None and not each.resolved for each in review.comments)
-        if count:
-            plural = "thread is" if count == 1 else "threads are"
-            yield BlockReason("comments", f"{count} comment {plural} not resolved")
-
-
-def _missing_approvals(review: Review, required: Requirements, count: int) -> str:
-    of = "" if required.group is None else f" of {required.group}"
-    told = f"{count} of {required.approvals} approvals{of}"
-    own = [each for each in review.reviews if each.actor_id == review.author]
-    if any(each.verdict == "approved" for each in own):
-        told += "; the approval of its author does not count"
-    stale = sum(
-        each.stale
-        and each.verdict == "approved"
-        and required.counts(each.actor_id)
-        and each.actor_id != review.author
-        for each in review.reviews
-    )
-    return told + (f"; {stale} given for an older head of {review.source}" if stale else "")
-
-
-def _behind(review: Review, required: Requirements) -> Iterator[BlockReason]:
-    if required.up_to_date:
-        yield BlockReason(
-            "behind",
-            f"{review.target} has commits that {review.source} lacks: merge {review.target} into "
-            f"{review.source} first",
-        )
+        return list(lacking_commits(review, required)) if is_behind else []
 
 
 def not_open(request: Request, standing: Standing) -> ReviewBlocked:

@@ -69,6 +69,7 @@ def build_contract(source: str, ir: SchemaIR) -> SchemaContract:
     return SchemaContract(source, ir_text(ir), canonical_json(state))
 
 
+@lru_cache(maxsize=16)
 def open_contract(source: str | None, ir: str | None, state: str | None) -> AcceptedSchema:
     """Verify the three texts of a root against each other; ``None`` stands for a missing object.
 
@@ -83,22 +84,17 @@ def open_contract(source: str | None, ir: str | None, state: str | None) -> Acce
             hint="restore it from a copy of this graph; it is never rebuilt, "
             "because ids cannot be derived from the source",
         )
-    return _open(SchemaContract(source, ir, state))
-
-
-@lru_cache(maxsize=16)
-def _open(contract: SchemaContract) -> AcceptedSchema:
-    state = _read_state(contract.state)
-    if sha256_of(contract.ir) != state["schema_ir_hash"]:
+    recorded = _read_state(state)
+    if sha256_of(ir) != recorded["schema_ir_hash"]:
         raise _mismatch(f"{IR_OBJECT} does not have the hash {STATE_OBJECT} names")
-    ir = read_ir(contract.ir)
-    if ir.domain != state["schema_identity_domain"]:
+    known = read_ir(ir)
+    if known.domain != recorded["schema_identity_domain"]:
         raise _mismatch(f"{IR_OBJECT} and {STATE_OBJECT} name different identity domains")
-    accepted_hash = shape_hash(ir.shape)
-    if accepted_hash != state["schema_shape_hash"]:
+    accepted_hash = shape_hash(known.shape)
+    if accepted_hash != recorded["schema_shape_hash"]:
         raise _mismatch(f"{IR_OBJECT} does not have the shape {STATE_OBJECT} names")
-    _check_source(contract.source, accepted_hash)
-    return AcceptedSchema(contract, ir, project(ir))
+    _check_source(source, accepted_hash)
+    return AcceptedSchema(SchemaContract(source, ir, state), known, project(known))
 
 
 def _check_source(source: str, accepted_hash: str) -> None:

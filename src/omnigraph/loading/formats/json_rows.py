@@ -15,8 +15,7 @@ import pyarrow as pa
 from omnigraph.errors import ValueConversionError
 from omnigraph.loading.formats.table_columns import UNKNOWN_LEFT_OUT, end_type
 from omnigraph.loading.records.envelope import TypeRecords
-from omnigraph.loading.records.problems import Problem, Unit
-from omnigraph.loading.records.rows import RecordProblems
+from omnigraph.loading.records.problems import Problem, RecordProblems, Unit
 from omnigraph.model.arrow import DST, ID, SRC, column_from_json, spell_column
 from omnigraph.model.arrow_columns import ids_from_texts
 from omnigraph.model.references import END_TYPES, RECORD_END_TYPES

@@ -13,16 +13,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.effects.clock import APART_CHARACTERS
 from omnigraph.errors import ValueConversionError
+from omnigraph.loading.records.problems import Place, Problem, Unit, ambiguous_id
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.references import UNRESOLVED
 from omnigraph.model.types import ValueType
 from omnigraph.model.values import WrongType, scalar_value, spell
+from omnigraph.schema.catalog import EdgeType
+
+if TYPE_CHECKING:
+    from omnigraph.loading.records.rows import TypedRows
 
 MintIds = Callable[[str | None, pa.Int64Array], Sequence[str] | pa.StringArray]
 """New ids for the records of a source with these numbers.
@@ -126,3 +135,75 @@ class Minting:
         offsets = np.arange(len(given) + 1, dtype=np.int32) * np.int32(_CHARACTERS)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
         return pa.Array.from_buffers(pa.string(), len(given), buffers)
+
+
+# --- ids in older spellings -----------------------------------------------------------------------
+
+Renames = Mapping[str, Mapping[str, str]]
+"""By node type, the canonical id of each id that was given in an older spelling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The ids in older spellings of some records of a node type."""
+
+    type_name: str
+    source: str | None
+    ids: Mapping[str, tuple[str, int]]
+    """As in `TypedRows.renamed`."""
+    piece: int = 0
+    """The piece of the input that has the records."""
+
+
+def renames_of(parts: Iterable[Renamed], unit: Unit) -> tuple[Renames, list[tuple[int, Problem]]]:
+    """The renames of a whole input; ids that mean two nodes are problems, with their pieces."""
+    renames: dict[str, dict[str, str]] = {}
+    problems: list[tuple[int, Problem]] = []
+    for part in parts:
+        known = renames.setdefault(part.type_name, {})
+        for old, (new, number) in part.ids.items():
+            first = known.setdefault(old, new)
+            if first != new:
+                place = Place(part.source, number, unit)
+                problems.append((part.piece, ambiguous_id(old, first, new, part.type_name, place)))
+    return renames, problems
+
+
+def with_renames(rows: TypedRows, renames: Renames, unit: Unit) -> tuple[TypedRows, list[Problem]]:
+    """Rows with canonical ids as endpoints; nodes with ambiguous ids become problems."""
+    if isinstance(rows.type, EdgeType):
+        batch = rows.rows
+        for column, node in ((SRC, rows.type.source), (DST, rows.type.target)):
+            known = renames.get(node, {})
+            if column in rows.type.end_types:
+                known = _renamed_references(rows.type.end_types[column], renames)
+            batch = _renamed_ends(batch, column, known)
+        return replace(rows, rows=batch), []
+    canonical = renames.get(rows.type.name, {})
+    taken = pc.is_in(rows.rows[ID], value_set=pa.array(list(canonical), pa.string()))
+    problems = []
+    for i in pc.indices_nonzero(taken).to_pylist():
+        # An older spelling of one node can be the canonical id of another.
+        old, place = rows.rows[ID][i].as_py(), Place(rows.source, rows.numbers[i].as_py(), unit)
+        problems.append(ambiguous_id(old, canonical[old], old, rows.type.name, place))
+    return rows, problems
+
+
+def _renamed_references(prefixes: Mapping[str, str], renames: Renames) -> dict[str, str]:
+    """The renames of nodes at an end that is an interface, whether their types are given or not."""
+    found: dict[str, str] = {}
+    for type_name, prefix in prefixes.items():
+        for old, new in renames.get(type_name, {}).items():
+            found[prefix + old] = prefix + new
+            found[UNRESOLVED + old] = prefix + new
+    return found
+
+
+def _renamed_ends(rows: pa.RecordBatch, column: str, renames: Mapping[str, str]) -> pa.RecordBatch:
+    if not renames:
+        return rows
+    olds = pa.array(list(renames), pa.string())
+    news = pa.array(list(renames.values()), pa.string())
+    found = news.take(pc.index_in(rows[column], value_set=olds))
+    index = rows.schema.get_field_index(column)
+    return rows.set_column(index, rows.schema.field(index), pc.coalesce(found, rows[column]))

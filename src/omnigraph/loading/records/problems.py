@@ -15,7 +15,7 @@ from datetime import date
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from omnigraph.commit.validation.constraints import Holder, Violation
 from omnigraph.errors import (
@@ -27,6 +27,9 @@ from omnigraph.errors import (
 )
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
+
+if TYPE_CHECKING:
+    from omnigraph.schema.catalog import TableType
 
 Grammar = Literal["strict", "compatible"]
 """How an input is split into records, and how lenient values are converted."""
@@ -429,4 +432,77 @@ def problem_of(violation: Violation, place_of: PlaceOf) -> Problem:
         violation.property_name,
         hint,
         violation.entity_id,
+    )
+
+
+# --- the records of one type ----------------------------------------------------------------------
+
+
+class RefusedValue(NamedTuple):
+    """A value of a record that could not be computed by a mapping."""
+
+    number: int
+    """Of the record."""
+    member: str
+    message: str
+    hint: str
+
+
+class RecordProblems:
+    """The problems of the records of one type that are being read."""
+
+    def __init__(
+        self, type: TableType, source: str | None, unit: Unit, numbers: Sequence[int]
+    ) -> None:
+        self.problems: list[Problem] = []
+        self.bad: set[int] = set()
+        """Positions of records that have a problem."""
+        self._reported: set[tuple[int, str | None]] = set()
+        self._type = type
+        self.source = source
+        self.unit = unit
+        self.numbers = numbers
+
+    def add(
+        self, position: int, kind: ProblemKind, message: str, member: str | None, hint: str
+    ) -> None:
+        """Add a problem of the record at ``position``, unless the value has one already."""
+        if (position, member) in self._reported:
+            return
+        self._reported.add((position, member))
+        self.bad.add(position)
+        self.add_at(self.numbers[position], kind, message, member, hint)
+
+    def add_at(
+        self, number: int, kind: ProblemKind, message: str, member: str | None, hint: str
+    ) -> None:
+        """Add a problem of the record with this number."""
+        place = Place(self.source, number, self.unit)
+        self.problems.append(Problem(kind, message, place, self._type.name, member, hint))
+
+    def refuse(self, values: Sequence[RefusedValue]) -> None:
+        """Add problems of values that were refused before; their records are left out."""
+        places = {number: at for at, number in enumerate(self.numbers)} if values else {}
+        for each in values:
+            if each.number in places:
+                position = places[each.number]
+                self.add(position, "bad_value", each.message, each.member, each.hint)
+            else:
+                self.add_at(each.number, "bad_value", each.message, each.member, each.hint)
+
+    def rename(
+        self, renamed: dict[str, tuple[str, int]], old: str, canonical: str, number: int
+    ) -> None:
+        """Map ``old`` to ``canonical``; a problem if it already maps to another node."""
+        known, _ = renamed.setdefault(old, (canonical, number))
+        if known != canonical:
+            place = Place(self.source, number, self.unit)
+            self.problems.append(ambiguous_id(old, known, canonical, self._type.name, place))
+
+
+def ambiguous_id(old: str, first: str, second: str, type_name: str, place: Place) -> Problem:
+    """The problem of an id in an older spelling that means two nodes."""
+    message = f"id '{old}' means both '{first}' and '{second}': ambiguous edge endpoint remap"
+    return Problem(
+        "bad_id", message, place, type_name, "id", "give these nodes their canonical ids"
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,8 @@ from omnigraph.loading.records.problems import (
     Place,
     Problem,
     ProblemKind,
+    RecordProblems,
+    RefusedValue,
     Unit,
     name_hint,
     unit_of,
@@ -564,145 +566,6 @@ class _Fields:
             return list(map(itemgetter(name), self._data))
         except KeyError:
             return [record.get(name, absent) for record in self._data]
-
-
-class RefusedValue(NamedTuple):
-    """A value of a record that could not be computed by a mapping."""
-
-    number: int
-    """Of the record."""
-    member: str
-    message: str
-    hint: str
-
-
-class RecordProblems:
-    """The problems of the records of one type that are being read."""
-
-    def __init__(
-        self, type: TableType, source: str | None, unit: Unit, numbers: Sequence[int]
-    ) -> None:
-        self.problems: list[Problem] = []
-        self.bad: set[int] = set()
-        """Positions of records that have a problem."""
-        self._reported: set[tuple[int, str | None]] = set()
-        self._type = type
-        self.source = source
-        self.unit = unit
-        self.numbers = numbers
-
-    def add(
-        self, position: int, kind: ProblemKind, message: str, member: str | None, hint: str
-    ) -> None:
-        """Add a problem of the record at ``position``, unless the value has one already."""
-        if (position, member) in self._reported:
-            return
-        self._reported.add((position, member))
-        self.bad.add(position)
-        self.add_at(self.numbers[position], kind, message, member, hint)
-
-    def add_at(
-        self, number: int, kind: ProblemKind, message: str, member: str | None, hint: str
-    ) -> None:
-        """Add a problem of the record with this number."""
-        place = Place(self.source, number, self.unit)
-        self.problems.append(Problem(kind, message, place, self._type.name, member, hint))
-
-    def refuse(self, values: Sequence[RefusedValue]) -> None:
-        """Add problems of values that were refused before; their records are left out."""
-        places = {number: at for at, number in enumerate(self.numbers)} if values else {}
-        for each in values:
-            if each.number in places:
-                position = places[each.number]
-                self.add(position, "bad_value", each.message, each.member, each.hint)
-            else:
-                self.add_at(each.number, "bad_value", each.message, each.member, each.hint)
-
-    def rename(
-        self, renamed: dict[str, tuple[str, int]], old: str, canonical: str, number: int
-    ) -> None:
-        """Map ``old`` to ``canonical``; a problem if it already maps to another node."""
-        known, _ = renamed.setdefault(old, (canonical, number))
-        if known != canonical:
-            place = Place(self.source, number, self.unit)
-            self.problems.append(_ambiguous(old, known, canonical, self._type.name, place))
-
-
-# --- ids in older spellings -----------------------------------------------------------------------
-
-Renames = Mapping[str, Mapping[str, str]]
-"""By node type, the canonical id of each id that was given in an older spelling."""
-
-
-@dataclass(frozen=True, slots=True)
-class Renamed:
-    """The ids in older spellings of some records of a node type."""
-
-    type_name: str
-    source: str | None
-    ids: Mapping[str, tuple[str, int]]
-    """As in `TypedRows.renamed`."""
-    piece: int = 0
-    """The piece of the input that has the records."""
-
-
-def renames_of(parts: Iterable[Renamed], unit: Unit) -> tuple[Renames, list[tuple[int, Problem]]]:
-    """The renames of a whole input; ids that mean two nodes are problems, with their pieces."""
-    renames: dict[str, dict[str, str]] = {}
-    problems: list[tuple[int, Problem]] = []
-    for part in parts:
-        known = renames.setdefault(part.type_name, {})
-        for old, (new, number) in part.ids.items():
-            first = known.setdefault(old, new)
-            if first != new:
-                place = Place(part.source, number, unit)
-                problems.append((part.piece, _ambiguous(old, first, new, part.type_name, place)))
-    return renames, problems
-
-
-def with_renames(rows: TypedRows, renames: Renames, unit: Unit) -> tuple[TypedRows, list[Problem]]:
-    """Rows with canonical ids as endpoints; nodes with ambiguous ids become problems."""
-    if isinstance(rows.type, EdgeType):
-        batch = rows.rows
-        for column, node in ((SRC, rows.type.source), (DST, rows.type.target)):
-            known = renames.get(node, {})
-            if column in rows.type.end_types:
-                known = _renamed_references(rows.type.end_types[column], renames)
-            batch = _renamed_ends(batch, column, known)
-        return replace(rows, rows=batch), []
-    canonical = renames.get(rows.type.name, {})
-    taken = pc.is_in(rows.rows[ID], value_set=pa.array(list(canonical), pa.string()))
-    problems = []
-    for i in pc.indices_nonzero(taken).to_pylist():
-        # An older spelling of one node can be the canonical id of another.
-        old, place = rows.rows[ID][i].as_py(), Place(rows.source, rows.numbers[i].as_py(), unit)
-        problems.append(_ambiguous(old, canonical[old], old, rows.type.name, place))
-    return rows, problems
-
-
-def _renamed_references(prefixes: Mapping[str, str], renames: Renames) -> dict[str, str]:
-    """The renames of nodes at an end that is an interface, whether their types are given or not."""
-    found: dict[str, str] = {}
-    for type_name, prefix in prefixes.items():
-        for old, new in renames.get(type_name, {}).items():
-            found[prefix + old] = prefix + new
-            found[UNRESOLVED + old] = prefix + new
-    return found
-
-
-def _ambiguous(old: str, first: str, second: str, type_name: str, place: Place) -> Problem:
-    message = f"id '{old}' means both '{first}' and '{second}': ambiguous edge endpoint remap"
-    return Problem("bad_id", message, place, type_name, ID, "give these nodes their canonical ids")
-
-
-def _renamed_ends(rows: pa.RecordBatch, column: str, renames: Mapping[str, str]) -> pa.RecordBatch:
-    if not renames:
-        return rows
-    olds = pa.array(list(renames), pa.string())
-    news = pa.array(list(renames.values()), pa.string())
-    found = news.take(pc.index_in(rows[column], value_set=olds))
-    index = rows.schema.get_field_index(column)
-    return rows.set_column(index, rows.schema.field(index), pc.coalesce(found, rows[column]))
 
 
 # --- chunks ---------------------------------------------------------------------------------------

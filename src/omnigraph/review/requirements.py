@@ -1,0 +1,84 @@
+"""What a branch demands of a change request, and what a request lacks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from omnigraph.model.reviews import BlockReason, Review
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What a branch demands of a request before it may be merged into it."""
+
+    approvals: int = 0
+    reviewers: frozenset[str] | None = None
+    """Whose approvals count; None for everybody's."""
+    group: str | None = None
+    """What the policy calls them."""
+    checks: tuple[str, ...] = ()
+    resolved_comments: bool = False
+    up_to_date: bool = False
+
+    def counts(self, actor_id: str | None) -> bool:
+        """Whether a review of an actor counts."""
+        return self.reviewers is None or actor_id in self.reviewers
+
+
+NO_REQUIREMENTS = Requirements()
+RequirementsOf = Callable[[str], Requirements]
+"""By branch."""
+
+
+def blocks(review: Review, required: Requirements) -> Iterator[BlockReason]:
+    """What a request lacks of what its target demands, beside being up to date."""
+    if required.approvals:
+        given = [each for each in review.reviews if required.counts(each.actor_id)]
+        approved = [each.actor_id for each in given if each.actor_id in review.approvers]
+        if len(approved) < required.approvals:
+            yield BlockReason("approvals", _missing_approvals(review, required, len(approved)))
+        for each in given:
+            if each.verdict == "changes_requested" and not each.stale:
+                yield BlockReason("changes_requested", f"{each.actor_id} asks for changes")
+    results = {each.name: each for each in review.checks}
+    for name in required.checks:
+        found = results.get(name)
+        if found is None:
+            yield BlockReason("check", f"check {name} has not run")
+        elif found.stale:
+            yield BlockReason("check", f"check {name} ran on an older head of {review.source}")
+        elif found.state != "passed":
+            because = f": {found.text}" if found.text else ""
+            yield BlockReason("check", f"check {name} is {found.state}{because}")
+    if required.resolved_comments:
+        count = sum(each.reply_to is None and not each.resolved for each in review.comments)
+        if count:
+            plural = "thread is" if count == 1 else "threads are"
+            yield BlockReason("comments", f"{count} comment {plural} not resolved")
+
+
+def _missing_approvals(review: Review, required: Requirements, count: int) -> str:
+    of = "" if required.group is None else f" of {required.group}"
+    told = f"{count} of {required.approvals} approvals{of}"
+    own = [each for each in review.reviews if each.actor_id == review.author]
+    if any(each.verdict == "approved" for each in own):
+        told += "; the approval of its author does not count"
+    stale = sum(
+        each.stale
+        and each.verdict == "approved"
+        and required.counts(each.actor_id)
+        and each.actor_id != review.author
+        for each in review.reviews
+    )
+    return told + (f"; {stale} given for an older head of {review.source}" if stale else "")
+
+
+def lacking_commits(review: Review, required: Requirements) -> Iterator[BlockReason]:
+    """What a request lacks that is not up to date, if its target demands that it is."""
+    if required.up_to_date:
+        yield BlockReason(
+            "behind",
+            f"{review.target} has commits that {review.source} lacks: merge {review.target} into "
+            f"{review.source} first",
+        )

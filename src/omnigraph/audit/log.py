@@ -1,7 +1,7 @@
 """The file of an audit: lines appended whole, rotated by size, synced once a second.
 
 Several threads and several processes may write to one file. A line is one `write` behind all
-others, so lines never mix. Rotation renames the file; whoever still has it open notices within a
+others, so lines never mix. Rotation renames the file; a process that has it open notices within a
 second, and its lines until then are in the renamed file. Nothing is ever deleted here.
 """
 
@@ -168,7 +168,7 @@ class AuditLog:
         self._checked_at = monotonic_seconds()
 
     def _follow(self) -> None:
-        """Open the file anew if another process has put it aside, or somebody moved it."""
+        """Open the file anew if another process has rotated it, or it was moved."""
         assert self._file is not None
         own = os.fstat(self._file)
         self._size = own.st_size  # other processes write, too

@@ -47,7 +47,7 @@ class SchemaHistory:
         self._sees = sees
 
     def seen_by(self, sees: Sees) -> SchemaHistory:
-        """The same schemas, for somebody who may not see all that they name."""
+        """The same schemas, for an actor who may not see all that they name."""
         seen = SchemaHistory(self._kernel, sees)
         seen._known = self._known
         return seen

@@ -133,7 +133,7 @@ def scrub(  # noqa: PLR0917 - what a command takes, typer takes by position
 
     Each commit records a digest of the files it adds; this reads them all, on every branch, and
     compares. It names the type and the commit of a damaged file and the branches that show it.
-    Nobody waits for it. With `--resume FILE` an interrupted run is continued. Graphs from before
+    Nothing waits for it. With `--resume FILE` an interrupted run is continued. Graphs from before
     digests get them by `--adopt`. The exit code is 1 if anything was found.
 
     omnigraph scrub --store team.omni

@@ -211,7 +211,7 @@ class Keychain:
         return found.strip()
 
     def forget(self, server: str) -> None:
-        """Forget a token; it is no error if somebody did before."""
+        """Forget a token; it is no error if there is none."""
         verb = "delete-generic-password" if self._is_macos else "clear"
         with suppress(InputError):
             self._run([verb, *self._attributes(server)], "", server)

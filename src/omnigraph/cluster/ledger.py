@@ -1,6 +1,6 @@
 """The ledger: what was applied, in one object that is changed by compare-and-swap alone.
 
-It is enough to serve a cluster without its files. Whoever writes it has read it before: the write
+It is enough to serve a cluster without its files. A writer has read it before: the write
 is refused if its bytes are no longer those that were read.
 """
 
@@ -176,7 +176,7 @@ class Ledger(Strict):
     def require_intact(self) -> None:
         """Raise `ClusterRefused` if the digest of a graph is not that of its parts.
 
-        Somebody has edited the ledger: which blobs a graph takes is a right, and not to be had by
+        The ledger was edited by hand: which blobs a graph takes is a right, and not to be had by
         writing it into a file.
         """
         for graph_id in self.graph_ids:

@@ -1,7 +1,7 @@
 """The lock of a cluster: one operator at a time, by one object that is created only if absent.
 
-It never expires, and nobody guesses whether its holder is alive: a person decides, and breaks it by
-its id.
+It never expires, and no command guesses whether its holder is alive: a person decides, and breaks
+it by its id.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def now_text() -> str:
 
 
 def read_lock(store: ObjectStore) -> HeldLock | None:
-    """The lock, if somebody holds it; raises `ClusterRefused` for one that cannot be read."""
+    """The lock, if it is held; raises `ClusterRefused` for one that cannot be read."""
     try:
         data = store.read_if_exists(LOCK)
     except OmnigraphError as problem:
@@ -89,7 +89,7 @@ def hold_lock(
 ) -> Iterator[str | None]:
     """Hold the lock for a block, and give it back on every way out; yields its id.
 
-    Raises `ClusterRefused` with `state_lock_held` if somebody else has it. Without ``locks`` there
+    Raises `ClusterRefused` with `state_lock_held` if it is held. Without ``locks`` there
     is a warning instead, and None.
     """
     if not locks:

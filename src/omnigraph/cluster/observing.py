@@ -154,7 +154,7 @@ def _observe(
         )
         return
     if not (importing or graph in ledger.resources):
-        return  # an interrupted creation, or somebody else's: not the cluster's
+        return  # an interrupted creation, or a graph of another owner: not the cluster's
     assert seen.schema_digest is not None
     recorded = wanted.digest if matches else seen.schema_digest
     ledger.resources[schema] = AppliedResource(digest=recorded)

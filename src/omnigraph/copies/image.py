@@ -52,7 +52,7 @@ class Vanished(StorageError):
 
 
 def images(kernel: Kernel, branch: str | None) -> Iterator[Image]:
-    """Moments of a graph: whoever finds that one has vanished takes the next.
+    """Moments of a graph: a reader that finds one vanished takes the next.
 
     The last one is taken while no writer is let in.
     """

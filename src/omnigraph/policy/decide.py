@@ -40,7 +40,7 @@ class Decision:
 
     allowed: bool
     actor: str | None
-    """None if nobody was named."""
+    """None if no actor was named."""
     action: Action
     branch: str | None
     target_branch: str | None
@@ -98,7 +98,7 @@ class Policy:
     ) -> Decision:
         """Whether ``actor`` may do ``action``; everything that no rule grants is denied.
 
-        A branch with requirements is changed by nobody, and merged into only by a change request,
+        A branch with requirements takes no direct write, and merges only from a change request,
         which is what ``reviewed`` says; a rule with `bypass` excepts its actors.
 
         Space around branch names is ignored. Raises `InputError` for an invalid branch name, and

@@ -333,7 +333,7 @@ def _backwards(
     """L202: hops against their edge type from a node that may be one of its sources as well.
 
     Such a node is only known by its interface, and the hop goes in because the edge type ends
-    there. Whoever reads it from left to right may have meant the other way.
+    there. A reader from left to right may have meant the other way.
     """
     ways = {(hop.source, hop.target, hop.edge_type): hop for hop in _all_of(plan.Expand, compiled)}
     for hop in _all_of(ast.Hop, query.body):

@@ -209,7 +209,7 @@ class RuntimeState(StrEnum):
     POLICY_ENABLED = "policy_enabled"
     """Tokens, and a policy."""
     OWNER = "owner"
-    """One session: whoever started the server may do everything."""
+    """One session: the user who started the server may do everything."""
 
 
 def runtime_state(
@@ -247,7 +247,7 @@ class ServerGate:
         self._policy = policy
 
     def graph_list(self, identity: Identity | None) -> Decision:
-        """Whether the graphs may be listed; without a policy of the server, nobody may."""
+        """Whether the graphs may be listed; without a policy of the server, they may not."""
         action = Action.GRAPH_LIST
         if self._policy is None:
             message = "`graph_list` is denied: the server has no policy that allows it"

@@ -106,7 +106,7 @@ class ServerConfig:
     studio: bool = False
     """Whether the page is served, at `/studio/`."""
     owner: OwnerSession | None = None
-    """The one session of a server that is nobody else's; tokens and policies are then not read."""
+    """The one session of a server for a single user; tokens and policies are then not read."""
     mcp_review_write: bool = False
     """Whether tools may approve and merge change requests."""
     audit: AuditSettings | None = None

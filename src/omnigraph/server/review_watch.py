@@ -82,7 +82,7 @@ class ReviewWatch:
     async def start(self) -> None:
         """Look once, so that nothing that follows is missed, and then until `stop`."""
         self._webhooks.start()
-        with suppress(TimeoutError):  # storage that does not answer keeps nobody from starting
+        with suppress(TimeoutError):  # storage that does not answer must not block the start
             await asyncio.wait_for(self._look(), LOOK_SECONDS)
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._check_due())]
 

@@ -114,8 +114,8 @@ def supervise(config: ServerConfig, announce: Callable[[str], None]) -> int:
         folder = Path(tempfile.mkdtemp(prefix="omnigraph-workers-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         state_file = stack.enter_context(tempfile.TemporaryFile())
-        # An address without this flag can be taken by one server alone: whoever listens there
-        # already, with workers or without, is found out.
+        # An address without this flag can be taken by one server alone: one that listens
+        # there already, with workers or without, is found here.
         bound(config.bind).close()
         reserved = stack.enter_context(bound(config.bind, shares=True))
         config = replace(

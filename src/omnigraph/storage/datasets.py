@@ -343,7 +343,7 @@ class LanceStore:
         """Rewrite a dataset of `append` as few fragments, with all rows in its indexes.
 
         ``indexes`` are columns and the kind of index of each. Versions older than ``keep`` go:
-        nobody reads one, but writers on their way compare with those they began at. Returns the
+        no reader needs one, but writers on their way compare with those they began at. Returns the
         version, how many fragments there were, and how many there are.
         """
         dataset = self.open(where)

@@ -1,6 +1,6 @@
 """Digests of the files of a graph: xxh3 of 128 bits and the size, recorded when a file is written.
 
-Lance writes its files itself and lets nobody see the bytes, so each new file is read once more
+Lance writes its files itself and does not pass on the bytes, so each new file is read once more
 right after its commit, when it still lies in the page cache. On an object store that would mean
 fetching everything again: there files up to `FETCHED_BYTES_MAX` are fetched while the commit is
 under way, and of larger ones the store's own checksum, the e-tag, is recorded.

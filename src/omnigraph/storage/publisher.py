@@ -310,8 +310,8 @@ def fork_manifest(
     """Make the manifest ref of a new branch at the source's head, with a head row of its own.
 
     With ``start``, the branch begins at that commit of the source instead, and its tables are
-    registered by these rows where the registration is newer than the commit: the ref, which nobody
-    can reach yet, loses every row that came later.
+    registered by these rows where the registration is newer than the commit: the ref, which nothing
+    reaches yet, loses every row that came later.
     """
     state = source.refresh()
     manifest.lance.create_ref(source.where, ref, state.version)
@@ -365,8 +365,8 @@ def unregister_branch(
 def register_tag(manifest: Manifest, row: TagRow, epoch: int) -> TagRow:
     """Publish a tag, as the owner of main; returns the row that is there afterwards.
 
-    A tag that names the same commit already is left as it is: whoever repeats a request without
-    having seen its answer succeeds. Raises `AlreadyExists` if the name is taken otherwise.
+    A tag that names the same commit already is left as it is: a client that repeats a request
+    whose answer it has not seen succeeds. Raises `AlreadyExists` if the name is taken otherwise.
     """
 
     def change(state: ManifestState) -> bool:

@@ -507,7 +507,7 @@ class PipelineRun:
             operation_id=self._key,
         )
         if review.state != "open":
-            return review.id  # somebody closed it
+            return review.id  # it was closed meanwhile
         for each in results:
             told = hashlib.sha256(f"{review.source_commit_id}:{each.name}".encode()).hexdigest()
             rows = f"{each.rows} row{'' if each.rows == 1 else 's'}"

@@ -14,7 +14,7 @@ import omnigraph as og
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, PolicyDenied, PolicyEvaluationFailed
 from omnigraph.graph import ErrorOptions
-from omnigraph.graph.gate import NOBODY
+from omnigraph.graph.gate import UNNAMED
 from omnigraph.graph.writing import ensure_branch
 from omnigraph.policy import Policy, load_policy
 from omnigraph.policy.cedar import Uid
@@ -397,7 +397,7 @@ def test_c_pol_038_a_load_that_forks_needs_to_create_the_branch(tmp_path: Path):
 def test_c_pol_038_a_branch_that_vanishes_meanwhile_is_not_created_unasked(untouched: str):
     graph = og.open(untouched, policy=granting("change"))
     with pytest.raises(PolicyDenied):
-        ensure_branch(graph._opened, "vanished", "main", NOBODY.by("act-ana"))
+        ensure_branch(graph._opened, "vanished", "main", UNNAMED.by("act-ana"))
     assert "vanished" not in graph.list_branches()
 
 

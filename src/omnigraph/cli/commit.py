@@ -252,7 +252,7 @@ def _show_lines(found: CommitInfo) -> Iterator[Line]:
     }
     if (request := found.change_request) is not None:
         facts["review"] = f"{request.id} {request.title}"
-        facts["approved"] = ", ".join(request.approvers) or "by nobody"
+        facts["approved"] = ", ".join(request.approvers) or "none"
     yield from fact_lines(facts)
     for line in (found.message or "").splitlines():
         yield (f"message   {line}",)

@@ -59,7 +59,7 @@ omnigraph review merge cr-01K3Z7M0Q8W4R6 --store team.omni
 """,
 )
 
-NOBODY = "-"
+NO_ACTOR = "-"
 STYLES = {"open": "green", "merged": "magenta", "closed": "red"}
 
 SourceArgument = Annotated[
@@ -400,7 +400,7 @@ def _page_lines(page: ReviewPage) -> Iterator[Line]:
             each.state,
             one_line(each.title)[:60],
             f"{each.source} → {each.target}",
-            each.author or NOBODY,
+            each.author or NO_ACTOR,
             moment(each.opened_at),
         )
         for each in page.reviews
@@ -416,7 +416,7 @@ def _review_lines(found: Review) -> Iterator[Line]:
         {
             "id": found.id,
             "branches": f"{found.source} → {found.target}",
-            "author": found.author or NOBODY,
+            "author": found.author or NO_ACTOR,
             "opened": f"{moment(found.opened_at)} UTC",
             "head": found.source_commit_id,
             "merged": found.merge_commit_id,
@@ -432,7 +432,7 @@ def _review_lines(found: Review) -> Iterator[Line]:
         yield ()
         rows = [
             (
-                each.actor_id or NOBODY,
+                each.actor_id or NO_ACTOR,
                 each.verdict.replace("_", " ") + (" (stale)" if each.stale else ""),
                 one_line(each.text or ""),
             )
@@ -448,7 +448,7 @@ def _review_lines(found: Review) -> Iterator[Line]:
             answer = "  " if each.reply_to else ""
             about = "" if each.place is None else f" on {each.place}"
             done = " (resolved)" if each.resolved and not each.reply_to else ""
-            yield (Styled(f"{answer}{each.actor_id or NOBODY}{about}{done}  {each.id}", "dim"),)
+            yield (Styled(f"{answer}{each.actor_id or NO_ACTOR}{about}{done}  {each.id}", "dim"),)
             yield from ((f"{answer}  {line}",) for line in each.text.splitlines())
 
 

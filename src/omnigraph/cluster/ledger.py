@@ -264,12 +264,12 @@ def _swap(store: ObjectStore, before: StoredLedger | None, data: bytes) -> Token
             raise _moved("there is a ledger by now")
         found = store.read_versioned(STATE)
         if found is None or found[0] != data:
-            raise _moved("it was changed by somebody else")
+            raise _moved("another command changed it")
         return found[1]
     assert before.token is not None
     token = store.write_if_match(STATE, data, before.token)
     if token is None:
-        raise _moved("it was changed by somebody else since this command read it")
+        raise _moved("another command changed it since this one read it")
     return token
 
 

@@ -129,7 +129,7 @@ def break_lock(store: ObjectStore, lock_id: str) -> HeldLock:
     """Remove the lock with exactly this id; raises `ClusterRefused`, and then it stays."""
     held = read_lock(store)
     if held is None:
-        raise ClusterRefused("state_lock_missing", LOCK, "nobody holds the lock")
+        raise ClusterRefused("state_lock_missing", LOCK, "the cluster is not locked")
     if held.record.lock_id != lock_id:
         raise ClusterRefused(
             "state_lock_id_mismatch",
@@ -152,7 +152,7 @@ def _held(store: ObjectStore) -> ClusterRefused:
         return ClusterRefused(
             "state_lock_held",
             LOCK,
-            "somebody holds the lock of the cluster",
+            "another command holds the lock of the cluster",
             hint="wait, and run the command again",
         )
     lock_id = held.record.lock_id

@@ -3,7 +3,7 @@
 A writer that finds its branch owned by another process leaves its write as a file, locked while it
 waits, below the leases of the graph. The owner claims it by renaming it, commits it as a member of
 its group, and leaves the answer beside it. A writer that gets the lock of the branch first has
-nobody to wait for: it takes its write back.
+no owner to wait for: it takes its write back.
 
 An answer is a hint where to look. A writer reports success only once `__manifest` itself names its
 commit, whose id it has chosen. Files are believed only if they belong to this user and are of the
@@ -146,7 +146,7 @@ class LeftWrite:
             return Answer()
 
     def _take_back(self) -> bool:
-        """Whether nobody has claimed it, and nobody will."""
+        """Take the write back; False if an owner has claimed it."""
         try:
             self._staged.with_suffix(READY).unlink()
         except FileNotFoundError:
@@ -156,9 +156,9 @@ class LeftWrite:
     def wait(self, is_free: Callable[[], bool], wait_ms: int) -> Answer | None:
         """Wait for an answer; None if the write was taken back and is its writer's own again.
 
-        ``is_free`` looks whether the branch has an owner. Who claims a write owns the branch and
-        answers before it gives the branch back: if the branch is free after a claim was seen, and
-        there is no answer, the owner has died, and what it did is for recovery to tell.
+        ``is_free`` looks whether the branch has an owner. The claimant of a write owns the
+        branch and answers before it gives the branch back: if the branch is free after a claim was
+        seen, and there is no answer, the owner has died, and recovery decides what it did.
         """
         deadline = time.monotonic() + wait_ms / 1000
         for look in count():

@@ -169,7 +169,7 @@ class WriterGroup(Generic[T]):
         self._is_led = False
 
     def try_lead(self) -> bool:
-        """Be the writer on its way, if there is none and nobody waits; ended by `end_lead`."""
+        """Become the writer on its way, if no other is or waits; ended by `end_lead`."""
         with self._changed:
             if self._is_led or self._waiting:
                 return False

@@ -162,8 +162,8 @@ class Sidecars:
     def _content(self, name: str) -> bytes | None:
         """The bytes of a sidecar; None if it is gone.
 
-        Anybody who can write to the root can put something there: a link is not followed, and what
-        is larger than any sidecar is not read to its end.
+        Every user who can write to the root can put a file there: a link is not followed, and
+        a file larger than any sidecar is not read to its end.
         """
         found = bytearray()
         try:

@@ -6,8 +6,8 @@ come before admission or before a body is read; the verb then finds the decision
 
 Writes are decided wherever a graph has a policy. Reads are decided for callers that are served
 (`Access.is_served`), and wherever rules limit types: what an actor sees depends on who it is then.
-Otherwise a process that can open the storage can read it, and upkeep belongs to whoever runs the
-storage; bundles of version 2 decide upkeep by `maintain`. A write that takes data from a branch, or
+Otherwise every process that can open the storage may read it, and the operator of the storage runs
+upkeep; bundles of version 2 decide upkeep by `maintain`. A write that takes data from a branch, or
 selects rows of one, needs `read` on it as well: its result would show what the actor may not read.
 """
 
@@ -45,7 +45,7 @@ def check_graph_policy(policy: Policy | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody wants to do."""
+    """One action on one branch, or on two, that the gate is asked to allow."""
 
     action: Action
     branch: str | None = None
@@ -59,10 +59,10 @@ Decided = dict[tuple[Identity | None, Question], Decision]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """For whom the verbs of a handle act, and how they were reached."""
+    """The actor for whom the verbs of a handle act, and how the call arrived."""
 
     identity: Identity | None = None
-    """None if nobody was named."""
+    """The actor; None if the call names none."""
     is_served: bool = False
     """Whether it is a caller of a server, or stands for one: its reads are decided as well."""
     is_system: bool = False
@@ -75,11 +75,11 @@ class Access:
     decided: Decided | None = None
     """The decisions of one request, each made and told once; None for a handle that stays."""
     told: Callable[[Decision], None] | None = None
-    """Gets every decision as it is made."""
+    """Called with every decision as it is made."""
 
     @property
     def actor(self) -> str | None:
-        """The id of who acts."""
+        """The id of the actor, if one is named."""
         return None if self.identity is None else self.identity.id
 
     def by(self, actor: str | None) -> Access:
@@ -89,7 +89,7 @@ class Access:
         return replace(self, identity=Identity(actor))
 
 
-NOBODY = Access()
+UNNAMED = Access()
 SYSTEM = Access(is_system=True)
 
 
@@ -122,7 +122,7 @@ class Gate:
 
     @cached_property
     def ahead(self) -> Gate:
-        """The same gate, for who asks before the verb does, which may then not be reached."""
+        """The same gate, asked before the verb runs; it records no bypass: the verb may not run."""
         found = copy.copy(self)
         found._bypassed = lambda decision: None
         return found
@@ -137,7 +137,7 @@ class Gate:
             self._told(by, _undecided(by, Question(action, branch)))
 
     def decides_reads(self, by: Access) -> bool:
-        """Whether rules say what may be read, or the storage does."""
+        """Whether the policy decides reads; otherwise access to the storage does."""
         policy = self._policy
         if by.is_system:
             return False
@@ -274,7 +274,7 @@ class Gate:
     # --- upkeep -----------------------------------------------------------------------------------
 
     def maintain(self, verb: str, by: Access, *, writes: bool = True) -> None:
-        """Before upkeep; version 1 leaves it to whoever runs the storage."""
+        """Before upkeep; bundles of version 1 leave it to the operator of the storage."""
         if writes:
             self._require_writable(verb)
         question = Question(Action.MAINTAIN)
@@ -295,7 +295,7 @@ class Gate:
     # --- what an answer shows, which is no decision -----------------------------------------------
 
     def allows(self, by: Access, question: Question) -> bool:
-        """Whether it would be allowed; for what an answer shows, so nobody is told."""
+        """Whether it would be allowed; for what an answer shows, so no decision is recorded."""
         return self._found(by, question).allowed
 
     def allows_somewhere(self, by: Access, action: Action) -> bool:
@@ -332,8 +332,8 @@ class Gate:
         self._require_writable(verb)
         if by.actor is not None:
             check_declared_actor(by.actor, where="the actor of a write")
-        if self._policy is None and by is NOBODY and self._auditor is None:
-            return  # there is nobody to ask, and nobody to tell
+        if self._policy is None and by is UNNAMED and self._auditor is None:
+            return  # no policy to ask, and no audit to record it
         decision = self._require(verb, by, Question(action, branch, target_branch, reviewed))
         if decision.is_bypass:
             self._bypassed(decision)
@@ -395,8 +395,8 @@ class Gate:
         )
 
 
-_FOR_SOMEBODY = "open it for somebody with `graph.acting_as(actor)`"
-_UNNAMED_HINTS = dict.fromkeys((Action.READ, Action.EXPORT, Action.MAINTAIN), _FOR_SOMEBODY)
+_NAME_AN_ACTOR = "open it for an actor with `graph.acting_as(actor)`"
+_UNNAMED_HINTS = dict.fromkeys((Action.READ, Action.EXPORT, Action.MAINTAIN), _NAME_AN_ACTOR)
 
 
 def _asked(by: Access, decision: Decision) -> Asked:
@@ -413,12 +413,12 @@ def _asked(by: Access, decision: Decision) -> Asked:
 
 
 def _undecided(by: Access, question: Question) -> Decision:
-    return _decision(by, question, True, "whoever can open the storage may")
+    return _decision(by, question, True, "every process that can open the storage may")
 
 
 def _unnamed(verb: str, question: Question) -> Decision:
     message = f"`{verb}` needs an actor, because this graph has a policy"
-    return _decision(NOBODY, question, False, message)
+    return _decision(UNNAMED, question, False, message)
 
 
 def _without_policy(by: Access, question: Question) -> Decision:

@@ -38,7 +38,7 @@ from omnigraph.embedding.client import QueryEmbedder
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.engines.base import Engine
 from omnigraph.errors import Denied, InputError, NotFound, PolicyDenied, UnresolvedRevision
-from omnigraph.graph.gate import NOBODY, Access, Gate
+from omnigraph.graph.gate import UNNAMED, Access, Gate
 from omnigraph.model.ids import is_branch_name, is_ulid, on_branch
 from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.result import ReadTarget
@@ -94,7 +94,7 @@ class OpenGraph:
             policy, read_only=read_only, bypassed=self._record_bypass, auditor=self.auditor
         )
         self.is_ungated = policy is None and audit is None
-        """Whether no policy decides about it, and nobody records what is done."""
+        """Whether the graph has neither a policy nor an audit."""
         self.path = WritePath(kernel)
         self.limits = WriteLimits.from_environment(os.environ)
         self.external = ExternalBlobs.below(external_blobs, self.limits.bytes_max)
@@ -207,7 +207,7 @@ class OpenGraph:
     def view_of_all(
         self, by: Access, action: Action, catalog: Catalog, branches: Collection[str]
     ) -> View | None:
-        """What somebody sees of several branches that are shown together; None for everything."""
+        """What an actor sees of several branches that are shown together; None for everything."""
         found: View | None = None
         for branch in branches:
             view = self.view(by, branch, catalog, action=action)
@@ -216,7 +216,7 @@ class OpenGraph:
         return found
 
     def unfinished_of(self, by: Access) -> Unfinished:
-        """Pages of changes that somebody has begun to read: what they show depends on who."""
+        """Pages of changes that an actor has begun to read; each actor has its own."""
         known = self._unfinished.get(by.identity)
         if known is None:
             known = Unfinished()
@@ -232,11 +232,11 @@ class OpenGraph:
         action: Action = Action.READ,
         target_branch: str | None = None,
     ) -> View | None:
-        """What somebody sees of a branch by an action; None for everything.
+        """What an actor sees of a branch by an action; None for everything.
 
         This is the one place that decides it, for all faces and verbs. Whether the action is
-        allowed at all is asked of the gate: where no rule grants anything, the view is empty. Under
-        a policy with views somebody has to be named: raises `PolicyDenied`.
+        allowed at all is asked of the gate: where no rule grants anything, the view is empty. A
+        policy with views needs a named actor: raises `PolicyDenied` without one.
         """
         policy, actor = self.policy, by.identity
         if policy is None or not policy.has_views or by.is_system:
@@ -260,7 +260,7 @@ class OpenGraph:
         return view
 
     def write_rights(self, by: Access, branch: str, catalog: Catalog) -> WriteRights | None:
-        """What somebody sees of a branch and may change of it; None for everything."""
+        """What an actor sees of a branch and may change of it; None for everything."""
         if self.policy is None or not self.policy.has_views or by.is_system:
             return None
         change = self.view(by, branch, catalog, action=Action.CHANGE)
@@ -287,7 +287,7 @@ class OpenGraph:
             raise Denied(
                 f"`{verb}` is for actors whose rules are not limited to types",
                 hint="write with `mutate`, whose rows are held against the rules, or open a "
-                "change request for somebody who sees everything",
+                "change request that an actor who sees everything merges",
             )
 
     def engine(self, name: str | None, spark: SparkOptions | None = None) -> Engine:
@@ -430,7 +430,7 @@ class Handle:
         self._opened = opened
         self._kernel = opened.kernel
         self._default_branch = MAIN
-        self._access = NOBODY
+        self._access = UNNAMED
 
     def _view_of(self, snapshot: Snapshot, action: Action = Action.READ) -> View | None:
         """What a verb that reads a snapshot sees of it; None for everything."""
@@ -519,7 +519,7 @@ class Handle:
 
     @property
     def _reads_freely(self) -> bool:
-        """Whether there is nothing to ask the gate, and nobody to be told."""
+        """Whether reads need no decision and no record."""
         return self._opened.is_ungated and not self._access.is_served
 
     def _may_read(self, verb: str, branch: str | None = None) -> None:

@@ -1,7 +1,7 @@
 """Upkeep of an open graph: indexes, compaction, repair, cleanup, recovery, statistics, copies.
 
-No policy decides about these verbs: the operator of the storage runs them. Whoever may read all of
-the storage may copy it, with or without us.
+No policy decides about these verbs: the operator of the storage runs them. A user who may
+read all of the storage can copy its files without us.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def scrub(
     belongs to. ``adopt`` records digests of files that have none, which graphs from before digests
     need once. ``max_mb_per_second`` holds the reading back. ``resume`` is a file that remembers
     what was checked, for a run that is interrupted and started again. ``progress`` gets the bytes
-    that are read, of how many. Nothing is written but for ``adopt``, and nobody waits.
+    that are read, of how many. Nothing is written but for ``adopt``, and no writer is blocked.
     Raises `NotFound` for a branch or commit that is not there.
     """
     verb = "scrub --adopt" if adopt else "scrub"

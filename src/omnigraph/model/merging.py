@@ -107,9 +107,9 @@ class RowConflict(MergeConflict):
 
 
 HIDDEN_CONFLICT = (
-    "something that you do not see prevents this merge; ask somebody who sees all of both branches"
+    "something that you do not see prevents this merge; ask an actor who sees all of both branches"
 )
-"""All that is said of conflicts about what is hidden from whom a plan is shown to."""
+"""All that is said of conflicts in types, properties or rows hidden from the reader of a plan."""
 
 CONFLICTS_PRINTED = 20
 CHANGES_PRINTED = 20
@@ -197,7 +197,7 @@ class MergePlan(JsonObject):
             error = MergeConflicts(
                 f"{self.source} cannot be merged into {self.target}: {HIDDEN_CONFLICT}", []
             )
-            error.hint = "nothing was merged; a change request lets somebody else merge it"
+            error.hint = "nothing was merged; another actor can merge it by a change request"
             raise error
         if self.conflicts:
             count = len(self.conflicts)

@@ -209,7 +209,7 @@ class Webhooks:
         self._tasks: list[asyncio.Task[None]] = []
 
     def __bool__(self) -> bool:
-        """Whether there is anybody to post to."""
+        """Whether any receiver is configured."""
         return bool(self._queues)
 
     @property

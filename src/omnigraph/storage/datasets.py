@@ -478,7 +478,7 @@ class LanceStore:
                 file.unlink()
 
     def flush_fork(self, where: DatasetRef) -> None:
-        """Put a fork on local disk, as whoever made it may not have."""
+        """Flush a fork to local disk; its maker may have ended before it did."""
         if (root := self.root.path) is not None:
             flush_tree(root, _fork_files(where), self.durability)
 

@@ -395,8 +395,8 @@ def unregister_tag(manifest: Manifest, row: TagRow, epoch: int) -> None:
 def place_registry(manifest: Manifest, root_uri: str, kept: Collection[str]) -> None:
     """Let the registry of a copied graph name its new root, and only branches that were copied.
 
-    Tags of commits that no copied branch has go as well. For the one who makes the copy, before
-    anybody else opens it; doing it again changes nothing.
+    Tags of commits that no copied branch has go as well. For the process that makes the copy,
+    before another opens it; doing it again changes nothing.
     """
     main = manifest.main
     main.refresh()

@@ -288,7 +288,7 @@ function planned(plan: MergePlan): string {
   const total = plan.types.reduce((sum, each) => sum + each.inserted + each.updated + each.deleted, 0);
   const changes = `${plural(total, "entity", "entities")} will change.`;
   if (plan.merge_conflicts.length === 0 && plan.blocked_by_hidden)
-    return `Something that you do not see prevents this merge: ask somebody who sees all of both branches. ${changes}`;
+    return `Something that you do not see prevents this merge: ask an actor who sees all of both branches. ${changes}`;
   if (plan.merge_conflicts.length === 0) return `No conflicts. ${changes}`;
   return `${plural(plan.merge_conflicts.length, "conflict")} must be settled first. ${total ? changes : ""}`;
 }

@@ -230,7 +230,8 @@ class Recoverer:
         landed = landed_commit(plan, state)
         rolled_back = rollback_commit(plan, state) if landed is None else None
         if landed or rolled_back:
-            # The sidecar goes: what it was for has to be on disk, whoever published it.
+            # The sidecar goes: what it covers has to be on disk, also if another process
+            # published it.
             self._kernel.lance.flush_versions(branch.where, state.version - 1, state.version)
         if landed is not None:
             head = state.commits[state.head.commit_id]

@@ -21,7 +21,7 @@ of the file; expressions and queries are Spark SQL, checks are queries of the gr
 
 SECTIONS: tuple[tuple[str, type[Any]], ...] = (
     ("The file", document.PipelineKeys),
-    ("`target`", document.Target),
+    ("`target`", document.PipelineTarget),
     ("`sources.NAME`", document.SourceKeys),
     ("`transforms.NAME`", document.TransformKeys),
     ("`nodes.TYPE`", document.NodeKeys),

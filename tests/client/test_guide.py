@@ -12,7 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph.cli.main import main
 from omnigraph.cli.operator_config import read_config
-from omnigraph.mcp.toolbox import Access, stored_in_files, tools_of
+from omnigraph.mcp.toolbox import ToolAccess, stored_in_files, tools_of
 from omnigraph.server.config import GraphSpec
 from tests.server.live import SCHEMA, serving
 
@@ -62,7 +62,7 @@ def test_the_page_of_tools_names_every_tool(tmp_path: Path):
     queries = tmp_path / "people.gq"
     queries.write_text(fences(MCP, "gq")[0])
     graph = og.init(str(tmp_path / "team.omni"), SCHEMA)
-    every = Access.of(["agent/*"], adhoc=True)
+    every = ToolAccess.of(["agent/*"], adhoc=True)
     tools = tools_of(graph, stored_in_files(graph, [queries]), every)
     assert all(f"`{tool.name}`" in MCP or tool.name in fences(MCP, "gq")[0] for tool in tools)
     named = set(re.findall(r"`(graph_\w+)`", MCP))

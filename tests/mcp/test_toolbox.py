@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import Denied, InputError
-from omnigraph.mcp.toolbox import Access, stored_in_files, tools_of
+from omnigraph.mcp.toolbox import ToolAccess, stored_in_files, tools_of
 from omnigraph.model.signatures import FieldDescriptor, FieldKind, QuerySignature
 from tests.server.live import new_graph
 
@@ -27,7 +27,7 @@ from tests.server.live import new_graph
 def test_a_branch_is_writable_by_name_or_below_a_prefix(
     pattern: str, branch: str, is_allowed: bool
 ):
-    access = Access.of([pattern])
+    access = ToolAccess.of([pattern])
     if is_allowed:
         access.require_writable(branch)
     else:
@@ -38,7 +38,7 @@ def test_a_branch_is_writable_by_name_or_below_a_prefix(
 @pytest.mark.parametrize("pattern", ["", "*", "a//b", "../x", "a/*/b"])
 def test_a_malformed_branch_is_refused_at_the_start(pattern: str):
     with pytest.raises(InputError):
-        Access.of([pattern])
+        ToolAccess.of([pattern])
 
 
 def test_every_kind_of_parameter_has_a_schema():
@@ -63,6 +63,6 @@ def test_a_stored_query_cannot_take_the_name_of_another_tool(tmp_path: Path):
     file = tmp_path / "clash.gq"
     file.write_text("query graph_schema { match { $p: Person } return { $p.name } }")
     with pytest.raises(InputError, match="two tools are called 'graph_schema'"):
-        tools_of(graph, stored_in_files(graph, [file]), Access())
+        tools_of(graph, stored_in_files(graph, [file]), ToolAccess())
     with pytest.raises(InputError, match="no stored queries at"):
         stored_in_files(graph, [tmp_path / "none"])

@@ -23,7 +23,7 @@ from omnigraph.errors import (
     ReviewBlocked,
 )
 from omnigraph.graph.reviews import Reviews
-from omnigraph.mcp.toolbox import Access, tools_of
+from omnigraph.mcp.toolbox import ToolAccess, tools_of
 from omnigraph.policy import load_policy
 from omnigraph.server.config import GraphSpec
 from tests.server.live import ADD, TOKENS, Live, new_graph, serving, with_tokens
@@ -296,13 +296,13 @@ DECIDING = {"review_review", "merge_review"}
 @pytest.mark.parametrize(
     ("access", "offered"),
     [
-        (Access(), READING),
-        (Access.of(["agent/*"]), READING | SAYING),
-        (Access.of((), reviews=True), READING | SAYING | DECIDING),
+        (ToolAccess(), READING),
+        (ToolAccess.of(["agent/*"]), READING | SAYING),
+        (ToolAccess.of((), reviews=True), READING | SAYING | DECIDING),
     ],
 )
 def test_c_rev_015_stdio_offers_approval_and_merge_only_if_asked(
-    spec: GraphSpec, access: Access, offered: set[str]
+    spec: GraphSpec, access: ToolAccess, offered: set[str]
 ):
     tools = {tool.name: tool for tool in tools_of(og.open(spec.uri), [], access)}
     assert {name for name in tools if "review" in name} == offered

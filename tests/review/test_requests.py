@@ -25,7 +25,7 @@ from omnigraph.errors import (
     ReviewBlocked,
 )
 from omnigraph.model.reviews import Review, ReviewEvent
-from omnigraph.review.events import Caller, Events, fold
+from omnigraph.review.events import EventAuthor, Events, fold
 from tests.support.forked import Command
 from tests.support.templates import copy_of, place_in
 
@@ -34,7 +34,7 @@ node Person { name: String @key  age: I32? }
 edge Knows: Person -> Person
 """
 ADD = "query add($name: String) { insert Person { name: $name } }"
-CALLER = Caller("act-bo")
+CALLER = EventAuthor("act-bo")
 AGE = "query age($name: String, $age: I32) { update Person set { age: $age } where name = $name }"
 
 
@@ -613,7 +613,7 @@ def test_c_rev_013_events_that_follow_one_of_a_clock_ahead_have_ids_of_their_own
     ahead = ulid_at(5_000_000_000_000)
     events = Events(graph._kernel)
     followers = [
-        events.append("commented", "cr-1", Caller("act-bo"), {"text": str(n)}, ahead)
+        events.append("commented", "cr-1", EventAuthor("act-bo"), {"text": str(n)}, ahead)
         for n in range(3)
     ]
     assert all(each.event_id > ahead for each in followers)

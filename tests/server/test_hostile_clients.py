@@ -20,7 +20,7 @@ from omnigraph.graph import Graph
 from omnigraph.model.governor import current
 from omnigraph.server.admission import SMALL_BYTES, QueryLimits
 from omnigraph.server.config import GraphSpec
-from omnigraph.server.pool import ACTORS_KEPT_MAX, FairQueue, Workers
+from omnigraph.server.pool import ACTORS_KEPT_MAX, BoundedThreads, FairQueue
 from tests.server.live import PATIENCE_SECONDS, PEOPLE, Live, bearer, serving, with_tokens
 
 
@@ -212,7 +212,7 @@ def _running(jobs: FairQueue) -> int:
 
 def test_a_call_beside_stuck_ones_starts_at_once():
     async def scenario() -> float:
-        workers = Workers("beside", 8, running_max=2)
+        workers = BoundedThreads("beside", 8, running_max=2)
         let_go = threading.Event()
         stuck = [asyncio.create_task(workers.run(let_go.wait, "hostile")) for _ in range(5)]
         await asyncio.sleep(0.05)

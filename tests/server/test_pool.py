@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from omnigraph.server.pool import EnginePool, WakeUp, Workers
+from omnigraph.server.pool import BoundedThreads, EnginePool, WakeUp
 
 
 def test_calls_return_and_raise_what_they_do():
@@ -27,7 +27,7 @@ def test_calls_return_and_raise_what_they_do():
 
 def test_many_short_calls_are_all_done():
     async def scenario() -> None:
-        workers = Workers("short", 4, waiting_max=2000, total_max=2000)
+        workers = BoundedThreads("short", 4, waiting_max=2000, total_max=2000)
         found = await asyncio.gather(*(workers.run(partial(pow, n, 2)) for n in range(2000)))
         assert found == [n * n for n in range(2000)]
         workers.close()
@@ -37,7 +37,7 @@ def test_many_short_calls_are_all_done():
 
 def test_a_stuck_call_does_not_keep_others_waiting():
     async def scenario() -> None:
-        workers = Workers("stuck", 4)
+        workers = BoundedThreads("stuck", 4)
         let_go = threading.Event()
         stuck = [asyncio.create_task(workers.run(let_go.wait)) for _ in range(3)]
         await asyncio.sleep(0)
@@ -51,7 +51,7 @@ def test_a_stuck_call_does_not_keep_others_waiting():
 
 def test_there_are_never_more_threads_than_allowed():
     async def scenario() -> None:
-        workers = Workers("few", 3)
+        workers = BoundedThreads("few", 3)
         guard, together, most = threading.Lock(), [0], [0]
         enough = threading.Barrier(3)
 
@@ -72,7 +72,7 @@ def test_there_are_never_more_threads_than_allowed():
 
 def test_a_cancelled_call_does_not_stop_the_next():
     async def scenario() -> None:
-        workers = Workers("left", 1)
+        workers = BoundedThreads("left", 1)
         let_go = threading.Event()
         left = asyncio.create_task(workers.run(let_go.wait))
         await asyncio.sleep(0)
@@ -86,7 +86,7 @@ def test_a_cancelled_call_does_not_stop_the_next():
 
 def test_a_result_does_not_wait_for_a_slower_call_behind_it():
     async def scenario() -> None:
-        workers = Workers("kept-back", 1)
+        workers = BoundedThreads("kept-back", 1)
         let_go = threading.Event()
         # Both are there before the one thread begins, so it has more to do when the first is done.
         first = asyncio.create_task(workers.run(lambda: "first"))
@@ -101,7 +101,7 @@ def test_a_result_does_not_wait_for_a_slower_call_behind_it():
 
 def test_a_thread_beside_stuck_ones_does_all_short_calls_without_a_pause():
     async def scenario() -> None:
-        workers = Workers("alone", 4, waiting_max=5000, total_max=5000)
+        workers = BoundedThreads("alone", 4, waiting_max=5000, total_max=5000)
         let_go = threading.Event()
         begun = threading.Barrier(4)
 

@@ -247,7 +247,7 @@ def load(
     omnigraph load --store team.omni --data crm.jsonl --mode merge --errors-out bad.jsonl
     omnigraph load --store team.omni --data export/ --mode overwrite --engine spark --dry-run
     """
-    request = Request(
+    request = LoadCommand(
         "load",
         tuple(data),
         mode,
@@ -309,7 +309,7 @@ def ingest(
 ) -> None:
     """Load records the way earlier versions did: objects may span lines."""
     warn_deprecated(output_of(ctx), "ingest", "load")
-    request = Request("ingest", tuple(data), mode, branch, from_, "compatible")
+    request = LoadCommand("ingest", tuple(data), mode, branch, from_, "compatible")
     _load(ctx, request, json=json)
 
 
@@ -317,7 +317,7 @@ def ingest(
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LoadCommand:
     """One load, as it was asked for."""
 
     verb: str
@@ -372,7 +372,7 @@ class Request:
         return STANDARD_INPUT in self.data
 
 
-def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
+def _load(ctx: typer.Context, request: LoadCommand, *, json: bool) -> None:
     from omnigraph.client import RemoteGraph
 
     output = output_of(ctx)
@@ -420,7 +420,7 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
 
 
 def _only_stored_options(
-    request: Request, tell: Callable[[EngineChoice], None], watch: Watch
+    request: LoadCommand, tell: Callable[[EngineChoice], None], watch: Watch
 ) -> dict[str, Any]:
     """The arguments of a load that only a graph in storage has."""
     from omnigraph.graph import LoadObserver
@@ -502,7 +502,9 @@ def stages(output: Output, *, json: bool) -> Iterator[Watch]:
         yield watch
 
 
-def _progress(output: Output, request: Request) -> AbstractContextManager[Callable[[int], None]]:
+def _progress(
+    output: Output, request: LoadCommand
+) -> AbstractContextManager[Callable[[int], None]]:
     by_stages = bool(request.nodes or request.edges or request.engine == "spark")
     files = request.local_files
     is_known = len(files) == len(request.data) and all(

@@ -29,7 +29,7 @@ from omnigraph.cli.output import output_of
 
 if TYPE_CHECKING:
     from omnigraph.audit import AuditSettings
-    from omnigraph.mcp.toolbox import Access, Tool
+    from omnigraph.mcp.toolbox import Tool, ToolAccess
 
 COMMANDS = Commands()
 LISTEN_LINE = "OMNIGRAPH_LISTEN_ADDR"
@@ -501,9 +501,9 @@ def mcp(
     """
     require_library("omnigraph.mcp.stdio", "mcp", extra="mcp")
     from omnigraph.mcp.stdio import serve
-    from omnigraph.mcp.toolbox import Access
+    from omnigraph.mcp.toolbox import ToolAccess
 
-    access = Access.of(
+    access = ToolAccess.of(
         allow_write or (),
         adhoc=adhoc,
         rows_max=max_rows,
@@ -513,7 +513,7 @@ def mcp(
     serve(_tools(ctx, queries or [], access))
 
 
-def _tools(ctx: typer.Context, queries: list[Path], access: Access) -> list[Tool]:
+def _tools(ctx: typer.Context, queries: list[Path], access: ToolAccess) -> list[Tool]:
     from omnigraph.client import RemoteGraph
     from omnigraph.mcp.toolbox import stored_in_files, stored_on_server, tools_of
 

@@ -8,6 +8,6 @@ applied. This room opens graphs through their `Graph` object, and knows nothing 
 from __future__ import annotations
 
 from omnigraph.cluster.commands import Cluster, plan_document
-from omnigraph.cluster.diagnostics import Diagnostic
+from omnigraph.cluster.diagnostics import ClusterDiagnostic
 
-__all__ = ["Cluster", "Diagnostic", "plan_document"]
+__all__ = ["Cluster", "ClusterDiagnostic", "plan_document"]

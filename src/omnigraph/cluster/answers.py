@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from omnigraph.cluster.diagnostics import Diagnostic
-from omnigraph.cluster.plan import BlastRadius, Change, Gate
+from omnigraph.cluster.diagnostics import ClusterDiagnostic
+from omnigraph.cluster.plan import ApprovalGate, BlastRadius, Change
 from omnigraph.model.json_object import OPTIONAL, JsonObject
 
 
@@ -39,10 +39,10 @@ class ClusterAnswer(JsonObject):
     ok: bool
     """Whether there is no error among the diagnostics."""
     config_dir: str
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[ClusterDiagnostic, ...]
 
     @property
-    def errors(self) -> tuple[Diagnostic, ...]:
+    def errors(self) -> tuple[ClusterDiagnostic, ...]:
         """The diagnostics that made the command fail."""
         return tuple(each for each in self.diagnostics if each.severity == "error")
 
@@ -89,7 +89,7 @@ class Planned(ClusterAnswer):
     state_observations: StateObservations
     changes: tuple[Change, ...]
     blast_radius: tuple[BlastRadius, ...]
-    approvals_required: tuple[Gate, ...]
+    approvals_required: tuple[ApprovalGate, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

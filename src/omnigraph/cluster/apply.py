@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from omnigraph.cluster.desired import Resource, graph_id_of, kind_of
-from omnigraph.cluster.diagnostics import Findings, sentence
+from omnigraph.cluster.diagnostics import ClusterFindings, sentence
 from omnigraph.cluster.digests import digest_of
 from omnigraph.cluster.ledger import Ledger, Status, StoredLedger
 from omnigraph.cluster.lock import now_text
@@ -36,7 +36,7 @@ from omnigraph.syntax.tokens import Source
 
 
 @dataclass
-class Execution:
+class ApplyRun:
     """One run of a plan; `run` changes the world and ``ledger``, and the caller writes that."""
 
     place: StorageRoot
@@ -44,7 +44,7 @@ class Execution:
     ledger: Ledger
     """The ledger as it is to be; a copy of the one that was read."""
     base: StoredLedger
-    findings: Findings
+    findings: ClusterFindings
     actor: str | None
     operation_id: str = field(default_factory=MINT.ulid)
     completed: list[str] = field(default_factory=list)
@@ -289,7 +289,7 @@ class Execution:
 
 
 def mark_consumed(
-    place: StorageRoot, approval: Approval, operation_id: str, findings: Findings
+    place: StorageRoot, approval: Approval, operation_id: str, findings: ClusterFindings
 ) -> None:
     """Write into the file of an approval that it was used."""
     used = {"consumed_at": now_text(), "consumed_by_operation": operation_id}

@@ -25,10 +25,10 @@ from omnigraph.cluster.answers import (
     Unlocked,
     Validation,
 )
-from omnigraph.cluster.apply import Execution, mark_consumed
+from omnigraph.cluster.apply import ApplyRun, mark_consumed
 from omnigraph.cluster.config import FILE_NAME, storage_of
 from omnigraph.cluster.desired import Desired, graph_id_of, kind_of, load_desired
-from omnigraph.cluster.diagnostics import Findings, sentence
+from omnigraph.cluster.diagnostics import ClusterFindings, sentence
 from omnigraph.cluster.ledger import (
     STATE,
     Ledger,
@@ -49,7 +49,7 @@ from omnigraph.cluster.observing import (
 from omnigraph.cluster.plan import (
     Change,
     ClusterPlan,
-    Migration,
+    GraphMigration,
     differences,
     empty_ledger,
     make_plan,
@@ -84,7 +84,7 @@ class Cluster:
 
     def validate(self) -> Validation:
         """Check the files, and nothing else: no ledger is read and no graph opened."""
-        findings = Findings()
+        findings = ClusterFindings()
         desired = load_desired(self.directory, findings)
         resources = {} if desired is None else desired.resources
         for graph in () if desired is None else desired.config.graphs.values():
@@ -114,7 +114,7 @@ class Cluster:
     def plan(self) -> Planned:
         """Say what `apply` would do. Nothing is written, and graphs are only opened to preview the
         migration of their schema."""
-        findings = Findings()
+        findings = ClusterFindings()
         run = _Run(self.directory, findings)
         plan: ClusterPlan | None = None
         with findings.collecting():
@@ -141,7 +141,7 @@ class Cluster:
 
     def status(self) -> ClusterStatus:
         """Say what the ledger says, and whether the catalog has what it names."""
-        findings = Findings()
+        findings = ClusterFindings()
         run = _Run(self.directory, findings)
         with findings.collecting():
             run.place_only()
@@ -161,7 +161,7 @@ class Cluster:
         ``actor`` is recorded on everything that changes. ``plan`` is the file of a plan that was
         looked at: if the files or the ledger have changed since, nothing is applied.
         """
-        findings = Findings()
+        findings = ClusterFindings()
         run = _Run(self.directory, findings, actor)
         done: ClusterPlan | None = None
         is_written = False
@@ -195,7 +195,7 @@ class Cluster:
         swept = sweep(run.place, ledger, run.findings)
         approvals = read_approvals(run.place.store, ledger, run.findings)
         plan = make_plan(run.wanted, ledger, approvals, run.findings, pending=swept.kept)
-        execution = Execution(run.place, plan, ledger, run.stored, run.findings, run.actor)
+        execution = ApplyRun(run.place, plan, ledger, run.stored, run.findings, run.actor)
         done = execution.run()
         for change in done.changes:
             _warn_of_waiting(change, run.findings)
@@ -207,7 +207,7 @@ class Cluster:
 
     def approve(self, address: str, *, actor: str | None) -> Approved:
         """Consent to the removal of a graph, for the cluster and the ledger as they are now."""
-        findings = Findings()
+        findings = ClusterFindings()
         run = _Run(self.directory, findings, actor)
         approval: Approval | None = None
         with findings.collecting():
@@ -267,7 +267,7 @@ class Cluster:
         return self._observed("import")
 
     def _observed(self, operation: Literal["refresh", "import"]) -> Refreshed:
-        findings = Findings()
+        findings = ClusterFindings()
         run = _Run(self.directory, findings)
         with findings.collecting():
             run.load()
@@ -305,7 +305,7 @@ class Cluster:
 
     def force_unlock(self, lock_id: str) -> Unlocked:
         """Remove the lock with this id, whose holder is gone."""
-        findings = Findings()
+        findings = ClusterFindings()
         run = _Run(self.directory, findings)
         is_removed = False
         with findings.collecting():
@@ -318,7 +318,7 @@ class Cluster:
             lock_removed=is_removed,
         )
 
-    def _common(self, findings: Findings) -> dict[str, Any]:
+    def _common(self, findings: ClusterFindings) -> dict[str, Any]:
         return {
             "ok": not findings.has_errors,
             "config_dir": str(self.directory),
@@ -332,7 +332,9 @@ _NO_LEDGER = "there is no ledger: nothing was applied yet"
 class _Run:
     """What one command has read so far."""
 
-    def __init__(self, directory: Path, findings: Findings, actor: str | None = None) -> None:
+    def __init__(
+        self, directory: Path, findings: ClusterFindings, actor: str | None = None
+    ) -> None:
         self.directory = directory
         self.findings = findings
         self.actor = actor
@@ -489,7 +491,7 @@ def _preview(run: _Run, change: Change) -> Change:
     else:
         try:
             planned = seen.graph.plan_schema(path).plan
-            return replace(change, migration=Migration(**_migration(planned.to_json())))
+            return replace(change, migration=GraphMigration(**_migration(planned.to_json())))
         except (OmnigraphError, OSError) as problem:
             reason = sentence(problem)
     run.findings.warning("schema_preview_unavailable", change.resource, reason)
@@ -500,7 +502,7 @@ def _migration(document: Mapping[str, Any]) -> dict[str, Any]:
     return {"supported": document["supported"], "steps": tuple(document["steps"])}
 
 
-def _warn_of_waiting(change: Change, findings: Findings) -> None:
+def _warn_of_waiting(change: Change, findings: ClusterFindings) -> None:
     if change.disposition == "deferred":
         findings.warning(
             "apply_unsupported_change",

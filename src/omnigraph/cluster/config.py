@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from omnigraph.cluster.diagnostics import Findings
+from omnigraph.cluster.diagnostics import ClusterFindings
 from omnigraph.effects.objects import require_directories
 from omnigraph.effects.uri import Root
 from omnigraph.embedding.config import PROVIDER_NAMES, EmbeddingConfig
@@ -140,7 +140,7 @@ class _Problem(InputError):
     code = InputError.code
 
 
-def read_config(directory: Path, findings: Findings) -> ClusterConfig | None:
+def read_config(directory: Path, findings: ClusterFindings) -> ClusterConfig | None:
     """The declared cluster of a directory; None if the file is no document at all.
 
     What is wrong is noted in ``findings``, and left out of the result.
@@ -155,7 +155,7 @@ def storage_of(directory: Path) -> Root:
     A directory without `cluster.yaml` that holds a ledger is a storage root itself. Raises
     `ClusterRefused`.
     """
-    findings = Findings()
+    findings = ClusterFindings()
     if not (directory / FILE_NAME).exists() and (directory / "__cluster" / "state.json").exists():
         return Root.parse(directory)
     root = _document(directory, findings)
@@ -168,7 +168,7 @@ def storage_of(directory: Path) -> Root:
     raise ClusterRefused(first.code, first.path, first.message)
 
 
-def _document(directory: Path, findings: Findings) -> Node | None:
+def _document(directory: Path, findings: ClusterFindings) -> Node | None:
     if not directory.is_dir():
         findings.error(
             "config_dir_not_found",
@@ -206,7 +206,7 @@ def is_resource_name(text: str) -> bool:
 class _Reader:
     """Turns the nodes of one file into what they declare."""
 
-    def __init__(self, directory: Path, findings: Findings) -> None:
+    def __init__(self, directory: Path, findings: ClusterFindings) -> None:
         self._directory = directory
         self._findings = findings
 
@@ -550,7 +550,7 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True)
 class _Noting:
-    findings: Findings
+    findings: ClusterFindings
     code: str
 
     def __enter__(self) -> None:
@@ -570,7 +570,7 @@ class _Noting:
         return True
 
 
-def _require_version(fields: Mapping[str, Node], root: Node, findings: Findings) -> None:
+def _require_version(fields: Mapping[str, Node], root: Node, findings: ClusterFindings) -> None:
     node = fields.get("version")
     if node is None:
         root.fail("the file needs the key `version`", hint=f"write `version: {VERSION}`")

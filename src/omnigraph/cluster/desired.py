@@ -19,7 +19,7 @@ from omnigraph.cluster.config import (
     QuerySource,
     read_config,
 )
-from omnigraph.cluster.diagnostics import Findings, sentence
+from omnigraph.cluster.diagnostics import ClusterFindings, sentence
 from omnigraph.cluster.digests import GraphParts, config_digest, digest_of, provider_digest
 from omnigraph.errors import (
     ClusterRefused,
@@ -116,7 +116,7 @@ def kind_of(address: str) -> Kind:
     return known.get(kind, "embedding_provider")
 
 
-def load_desired(directory: Path, findings: Findings) -> Desired | None:
+def load_desired(directory: Path, findings: ClusterFindings) -> Desired | None:
     """The desired state of a directory; None if its file is no document.
 
     With errors in ``findings`` the result is incomplete, and must not be acted on.
@@ -128,7 +128,7 @@ def load_desired(directory: Path, findings: Findings) -> Desired | None:
 @dataclass
 class _Loader:
     config: ClusterConfig
-    findings: Findings
+    findings: ClusterFindings
     resources: dict[str, Resource] = field(default_factory=dict)
     dependencies: list[tuple[str, str]] = field(default_factory=list)
 

@@ -18,7 +18,7 @@ Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnostic(JsonObject):
+class ClusterDiagnostic(JsonObject):
     """One problem of a cluster, or of a command on it."""
 
     code: str
@@ -32,22 +32,22 @@ class Diagnostic(JsonObject):
         return f"{self.severity}: {self.code} at {self.path}: {self.message}"
 
 
-class Findings:
+class ClusterFindings:
     """The diagnostics of one command, in the order they were found."""
 
     def __init__(self) -> None:
-        self._found: dict[Diagnostic, None] = {}
+        self._found: dict[ClusterDiagnostic, None] = {}
 
-    def __iter__(self) -> Iterator[Diagnostic]:
+    def __iter__(self) -> Iterator[ClusterDiagnostic]:
         return iter(self._found)
 
     def error(self, code: str, path: str, message: str) -> None:
         """Note a problem that makes the command fail."""
-        self._found[Diagnostic(code, "error", path, message)] = None
+        self._found[ClusterDiagnostic(code, "error", path, message)] = None
 
     def warning(self, code: str, path: str, message: str) -> None:
         """Note a problem that the command goes on with."""
-        self._found[Diagnostic(code, "warning", path, message)] = None
+        self._found[ClusterDiagnostic(code, "warning", path, message)] = None
 
     def add(self, refused: ClusterRefused) -> None:
         """Note what ended the command, or a step of it."""
@@ -66,7 +66,7 @@ class Findings:
 class Collecting:
     """A block whose refusals are noted, not raised."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: ClusterFindings) -> None:
         self._findings = findings
 
     def __enter__(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from omnigraph.cluster.diagnostics import Findings, sentence
+from omnigraph.cluster.diagnostics import ClusterFindings, sentence
 from omnigraph.cluster.ledger import Strict, decoded, require_version, validated
 from omnigraph.effects.clock import MINT, SYSTEM_CLOCK
 from omnigraph.effects.objects import ObjectStore
@@ -85,7 +85,7 @@ def read_lock(store: ObjectStore) -> HeldLock | None:
 
 @contextmanager
 def hold_lock(
-    store: ObjectStore, operation: str, findings: Findings, *, actor: str | None, locks: bool
+    store: ObjectStore, operation: str, findings: ClusterFindings, *, actor: str | None, locks: bool
 ) -> Iterator[str | None]:
     """Hold the lock for a block, and give it back on every way out; yields its id.
 

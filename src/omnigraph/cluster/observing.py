@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from omnigraph.cluster.desired import Desired
-from omnigraph.cluster.diagnostics import Findings, sentence
+from omnigraph.cluster.diagnostics import ClusterFindings, sentence
 from omnigraph.cluster.digests import digest_of
 from omnigraph.cluster.ledger import AppliedResource, Ledger, Observation, Status
 from omnigraph.cluster.lock import now_text
@@ -105,7 +105,12 @@ def recompose(ledger: Ledger) -> None:
 
 
 def observe_graphs(
-    place: StorageRoot, desired: Desired, ledger: Ledger, findings: Findings, *, importing: bool
+    place: StorageRoot,
+    desired: Desired,
+    ledger: Ledger,
+    findings: ClusterFindings,
+    *,
+    importing: bool,
 ) -> None:
     """Write into a ledger what the declared graphs are; ``importing`` takes in unknown ones."""
     for graph_id, seen in see_graphs(place, sorted(desired.config.graphs)).items():
@@ -119,7 +124,7 @@ def _observe(
     graph_id: str,
     seen: SeenGraph,
     *,
-    findings: Findings,
+    findings: ClusterFindings,
     importing: bool,
 ) -> None:
     graph, schema = f"graph.{graph_id}", f"schema.{graph_id}"
@@ -168,7 +173,9 @@ def _observe(
         _note(ledger, (schema,), "drifted", "schema_mismatch", message)
 
 
-def verify_contents(place: StorageRoot, ledger: Ledger, findings: Findings, *, mends: bool) -> None:
+def verify_contents(
+    place: StorageRoot, ledger: Ledger, findings: ClusterFindings, *, mends: bool
+) -> None:
     """Look at every content of the catalog; ``mends`` notes what was found in the ledger.
 
     A digest whose content is missing or damaged is dropped, so that the next plan publishes it

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from omnigraph.cluster.config import ClusterConfig
 from omnigraph.cluster.desired import Desired, graph_id_of, kind_of
-from omnigraph.cluster.diagnostics import Findings
+from omnigraph.cluster.diagnostics import ClusterFindings
 from omnigraph.cluster.ledger import (
     AppliedBase,
     AppliedResource,
@@ -37,7 +37,7 @@ UNSUPPORTED = "apply_unsupported_kind"
 
 
 @dataclass(frozen=True, slots=True)
-class Migration(JsonObject):
+class GraphMigration(JsonObject):
     """The steps from the schema of a graph to the declared one."""
 
     supported: bool
@@ -66,7 +66,7 @@ class Change(JsonObject):
     reason: Annotated[str | None, OPTIONAL] = None
     binding_change: Annotated[BindingChange | None, OPTIONAL] = None
     metadata_change: Annotated[MetadataChange | None, OPTIONAL] = None
-    migration: Annotated[Migration | None, OPTIONAL] = None
+    migration: Annotated[GraphMigration | None, OPTIONAL] = None
     message: Annotated[str | None, HIDDEN] = None
     """Why it is blocked, for the status of the resource."""
 
@@ -81,7 +81,7 @@ class Change(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class Gate(JsonObject):
+class ApprovalGate(JsonObject):
     """A change that needs the consent of a person."""
 
     resource: str
@@ -105,7 +105,7 @@ class ClusterPlan:
     before: Ledger
     changes: tuple[Change, ...]
     """By address."""
-    gates: tuple[Gate, ...] = ()
+    gates: tuple[ApprovalGate, ...] = ()
     blast_radius: tuple[BlastRadius, ...] = ()
     approvals: Mapping[str, Approval] = field(default_factory=dict)
     """The approvals that gated changes are carried out under, by address."""
@@ -182,7 +182,7 @@ def make_plan(
     desired: Desired,
     ledger: Ledger,
     approvals: Iterable[Approval],
-    findings: Findings,
+    findings: ClusterFindings,
     *,
     pending: Collection[str] = (),
 ) -> ClusterPlan:
@@ -195,7 +195,7 @@ def make_plan(
     classify = _Classifier({each.resource: each for each in changes}, desired, set(pending), used)
     classified = tuple(map(classify.classified, changes))
     gates = tuple(
-        Gate(
+        ApprovalGate(
             each.resource,
             "it removes a graph with all its data",
             each.resource in used,
@@ -211,7 +211,10 @@ def _is_gated(change: Change) -> bool:
 
 
 def _matching(
-    desired: Desired, changes: Iterable[Change], approvals: Iterable[Approval], findings: Findings
+    desired: Desired,
+    changes: Iterable[Change],
+    approvals: Iterable[Approval],
+    findings: ClusterFindings,
 ) -> dict[str, Approval]:
     gated = {each.resource: each for each in changes if _is_gated(each)}
     config_digest = desired.config_digest if gated else ""

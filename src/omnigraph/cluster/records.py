@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from omnigraph.cluster.desired import kind_of
-from omnigraph.cluster.diagnostics import Findings, sentence
+from omnigraph.cluster.diagnostics import ClusterFindings, sentence
 from omnigraph.cluster.digests import digest_of
 from omnigraph.cluster.ledger import Digest, Ledger, Strict, decoded, require_version, validated
 from omnigraph.effects.objects import ObjectStore
@@ -120,7 +120,7 @@ def write_approval(store: ObjectStore, approval: Approval) -> None:
         raise ClusterRefused("approval_write_error", approval.key, sentence(problem)) from problem
 
 
-def read_approvals(store: ObjectStore, ledger: Ledger, findings: Findings) -> list[Approval]:
+def read_approvals(store: ObjectStore, ledger: Ledger, findings: ClusterFindings) -> list[Approval]:
     """The approvals that nothing has used yet; those that cannot be read are warned about."""
     found = []
     for key, data in _documents(store, APPROVALS, "approval_read_error", findings):
@@ -176,7 +176,7 @@ def write_sidecar(store: ObjectStore, sidecar: RecoverySidecar) -> None:
         ) from problem
 
 
-def remove_sidecars(store: ObjectStore, keys: Iterable[str], findings: Findings) -> None:
+def remove_sidecars(store: ObjectStore, keys: Iterable[str], findings: ClusterFindings) -> None:
     """Remove sidecars of which the ledger says everything; one that stays is a warning."""
     for key in keys:
         try:
@@ -188,7 +188,7 @@ def remove_sidecars(store: ObjectStore, keys: Iterable[str], findings: Findings)
 def read_sidecars(store: ObjectStore) -> tuple[list[RecoverySidecar], list[ClusterRefused]]:
     """The sidecars in the order of their operations, and what is wrong with the others."""
     found: list[RecoverySidecar] = []
-    findings = Findings()
+    findings = ClusterFindings()
     wrong: list[ClusterRefused] = []
     for key, data in _documents(store, RECOVERIES, "recovery_sidecar_read_error", findings):
         try:
@@ -203,7 +203,7 @@ def read_sidecars(store: ObjectStore) -> tuple[list[RecoverySidecar], list[Clust
 
 
 def _documents(
-    store: ObjectStore, prefix: str, code: str, findings: Findings
+    store: ObjectStore, prefix: str, code: str, findings: ClusterFindings
 ) -> Iterator[tuple[str, bytes]]:
     try:
         names = [name for name in store.list(prefix) if name.endswith(".json")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from omnigraph.cluster.desired import graph_id_of
-from omnigraph.cluster.diagnostics import Findings, sentence
+from omnigraph.cluster.diagnostics import ClusterFindings, sentence
 from omnigraph.cluster.ledger import AppliedResource, Ledger, Observation, Record, Status
 from omnigraph.cluster.lock import now_text
 from omnigraph.cluster.observing import SeenGraph, StorageRoot, recompose, see_graph
@@ -35,7 +35,7 @@ class _Sweeper:
 
     place: StorageRoot
     ledger: Ledger
-    findings: Findings
+    findings: ClusterFindings
     result: Sweep = field(default_factory=Sweep)
 
     def settle_schema(self, sidecar: RecoverySidecar) -> None:
@@ -126,7 +126,7 @@ class _Sweeper:
             )
 
 
-def sweep(place: StorageRoot, ledger: Ledger, findings: Findings) -> Sweep:
+def sweep(place: StorageRoot, ledger: Ledger, findings: ClusterFindings) -> Sweep:
     """Settle the sidecars of a storage root, as far as they can be, into a ledger."""
     found, unreadable = read_sidecars(place.store)
     for refused in unreadable:
@@ -141,7 +141,7 @@ def sweep(place: StorageRoot, ledger: Ledger, findings: Findings) -> Sweep:
     return sweeper.result
 
 
-def pending_sidecars(place: StorageRoot, findings: Findings) -> None:
+def pending_sidecars(place: StorageRoot, findings: ClusterFindings) -> None:
     """Warn about sidecars that the next apply will look at."""
     found, unreadable = read_sidecars(place.store)
     for refused in unreadable:

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from omnigraph.commit.kernel import Kernel
-from omnigraph.copies.image import Image, ImageFile, Vanished, expected, images
+from omnigraph.copies.image import CopyImage, ImageFile, Vanished, expected, images
 from omnigraph.copies.placing import THREADS, copy_file, place
 from omnigraph.copies.receipts import (
     BackupInfo,
@@ -52,7 +52,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalog:
+class BackupCatalog:
     """One finished backup."""
 
     info: BackupInfo
@@ -89,7 +89,7 @@ def create_backup(
 
 
 def _stored(
-    kernel: Kernel, image: Image, store: ObjectStore, known: Sequence[Catalog]
+    kernel: Kernel, image: CopyImage, store: ObjectStore, known: Sequence[BackupCatalog]
 ) -> BackupReceipt:
     last = known[-1] if known else None
     if last is not None and _is_same(image, last):
@@ -110,11 +110,11 @@ def _stored(
         len(files),
         sum(each.digest.size for each in files.values()),
     )
-    store.write(_catalog_name(info.backup_id), _encoded(Catalog(info, files)))
+    store.write(_catalog_name(info.backup_id), _encoded(BackupCatalog(info, files)))
     return BackupReceipt(store.root.uri, info, False, writer.files_copied, writer.bytes_copied)
 
 
-def _is_same(image: Image, last: Catalog) -> bool:
+def _is_same(image: CopyImage, last: BackupCatalog) -> bool:
     if (image.source, dict(image.heads)) != (last.info.source, dict(last.info.heads)):
         return False
     return image.files.keys() == last.files.keys() and all(
@@ -124,7 +124,7 @@ def _is_same(image: Image, last: Catalog) -> bool:
 
 class _BackupWriter:
     def __init__(
-        self, kernel: Kernel, image: Image, store: ObjectStore, known: Sequence[Catalog]
+        self, kernel: Kernel, image: CopyImage, store: ObjectStore, known: Sequence[BackupCatalog]
     ) -> None:
         self._source = kernel.store
         self._image = image
@@ -225,7 +225,7 @@ def restore_backup(
         name: ImageFile(stored.digest.size, stored.digest.digest)
         for name, stored in catalog.files.items()
     }
-    image = Image(catalog.info.source, catalog.info.heads, files)
+    image = CopyImage(catalog.info.source, catalog.info.heads, files)
 
     def chunks(name: str) -> Iterator[bytes]:
         return store.chunks(catalog.files[name].object)
@@ -282,7 +282,7 @@ def _require_idle(store: ObjectStore) -> None:
 # --- catalogs -------------------------------------------------------------------------------------
 
 
-def _chosen(store: ObjectStore, backup_id: str | None) -> list[Catalog]:
+def _chosen(store: ObjectStore, backup_id: str | None) -> list[BackupCatalog]:
     known = _catalogs(store)
     if not known:
         raise NotFound(
@@ -300,7 +300,7 @@ def _chosen(store: ObjectStore, backup_id: str | None) -> list[Catalog]:
     return found
 
 
-def _require_backups(store: ObjectStore, known: Sequence[Catalog]) -> None:
+def _require_backups(store: ObjectStore, known: Sequence[BackupCatalog]) -> None:
     if not known:
         tops = {name.partition("/")[0] for name in store.list()}
         if tops - {CATALOGS, FILES, RUNNING}:
@@ -313,13 +313,13 @@ def _catalog_name(backup_id: str) -> str:
     return f"{CATALOGS}/{backup_id}.json"
 
 
-def _catalogs(store: ObjectStore) -> list[Catalog]:
+def _catalogs(store: ObjectStore) -> list[BackupCatalog]:
     names = store.list(CATALOGS)
     contents = store.read_each(names)
     return [_decoded(n, c) for n, c in zip(names, contents, strict=True) if c is not None]
 
 
-def _encoded(catalog: Catalog) -> bytes:
+def _encoded(catalog: BackupCatalog) -> bytes:
     files = {
         name: [stored.digest.size, stored.digest.digest, stored.object]
         for name, stored in sorted(catalog.files.items())
@@ -328,7 +328,7 @@ def _encoded(catalog: Catalog) -> bytes:
     return orjson.dumps({"catalog": content, "self": digest_of(orjson.dumps(content)).digest})
 
 
-def _decoded(name: str, content: bytes) -> Catalog:
+def _decoded(name: str, content: bytes) -> BackupCatalog:
     try:
         record: dict[str, Any] = orjson.loads(content)
         found = record["catalog"]
@@ -357,7 +357,7 @@ def _decoded(name: str, content: bytes) -> Catalog:
         if isinstance(error, InputError):
             raise
         raise DamagedFile(name, "use another backup, or delete it", f"{error}") from error
-    return Catalog(info, files)
+    return BackupCatalog(info, files)
 
 
 def _require_inside(name: str) -> None:

@@ -46,7 +46,7 @@ class Needed:
     """Whose heads show it."""
 
 
-class Problem(NamedTuple):
+class UnreadableFile(NamedTuple):
     """Something that could not be read: a file, or what it belongs to."""
 
     file: str
@@ -63,7 +63,7 @@ class Census:
     """Every file below the root."""
     recorded: dict[str, Recorded] = field(default_factory=dict)
     needed: dict[str, Needed] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[UnreadableFile] = field(default_factory=list)
     states: dict[str, ManifestState] = field(default_factory=dict)
     """The branches that could be read."""
     datasets: set[str] = field(default_factory=set)
@@ -209,7 +209,7 @@ class _CensusTaker:
                 digests = decode_digests(row["metadata"])
             except ValueError as error:
                 message = f"the digests of version {row['table_version']} are malformed: {error}"
-                self._found.problems.append(Problem(MANIFEST, table.table_key, message))
+                self._found.problems.append(UnreadableFile(MANIFEST, table.table_key, message))
                 continue
             seq = row["commit_seq"]
             is_since = began is None or seq > began.commit_seq
@@ -354,7 +354,7 @@ class _CensusTaker:
         file: str | None = None,
     ) -> None:
         named = str(error.details.get("file", file or table)).removeprefix(f"{self._root}/")
-        self._found.problems.append(Problem(named, table, error.message, branches))
+        self._found.problems.append(UnreadableFile(named, table, error.message, branches))
 
 
 def version_name(folder: str, version: int) -> str:

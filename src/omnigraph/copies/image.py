@@ -37,7 +37,7 @@ class ImageFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class CopyImage:
     """What a copy consists of."""
 
     source: str
@@ -51,7 +51,7 @@ class Vanished(StorageError):
     """A file went while it was copied: cleanup removed it."""
 
 
-def images(kernel: Kernel, branch: str | None) -> Iterator[Image]:
+def images(kernel: Kernel, branch: str | None) -> Iterator[CopyImage]:
     """Moments of a graph: a reader that finds one vanished takes the next.
 
     The last one is taken while no writer is let in.
@@ -65,7 +65,7 @@ def images(kernel: Kernel, branch: str | None) -> Iterator[Image]:
         yield _taken(kernel, _pins(kernel, branch))
 
 
-def _taken(kernel: Kernel, pinned: Mapping[str, Pinned] | None) -> Image:
+def _taken(kernel: Kernel, pinned: Mapping[str, Pinned] | None) -> CopyImage:
     if pinned is None:
         raise Vanished("the branches moved while they were looked at")
     for handle, _ in pinned.values():
@@ -83,7 +83,7 @@ def _taken(kernel: Kernel, pinned: Mapping[str, Pinned] | None) -> Image:
         )
     files = {name: _image_file(census, name, small.get(name)) for name in _names(census, small)}
     heads = {name: state.head.commit_id for name, (_, state) in pinned.items()}
-    return Image(kernel.root.uri, heads, files)
+    return CopyImage(kernel.root.uri, heads, files)
 
 
 def _names(census: Census, small: Mapping[str, bytes]) -> Iterator[str]:

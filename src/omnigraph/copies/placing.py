@@ -15,7 +15,7 @@ from functools import partial
 import orjson
 
 from omnigraph.commit.kernel import Kernel
-from omnigraph.copies.image import Image, ImageFile, Vanished, expected, images
+from omnigraph.copies.image import CopyImage, ImageFile, Vanished, expected, images
 from omnigraph.copies.receipts import CopyReceipt
 from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.objects import ObjectStore
@@ -58,7 +58,7 @@ def clone(
     raise StorageError("files kept vanishing", hint="run it again when no cleanup runs")
 
 
-def place(image: Image, chunks: Chunks, target: Kernel, claim: dict[str, str]) -> CopyReceipt:
+def place(image: CopyImage, chunks: Chunks, target: Kernel, claim: dict[str, str]) -> CopyReceipt:
     """Put an image at the root of ``target``, and make it a graph."""
     store = target.store
     _claim(store, claim)
@@ -103,7 +103,7 @@ def _claim(store: ObjectStore, claim: dict[str, str]) -> None:
 class _Placing:
     """Copies the files of an image to the root of a store."""
 
-    def __init__(self, image: Image, chunks: Chunks, store: ObjectStore) -> None:
+    def __init__(self, image: CopyImage, chunks: Chunks, store: ObjectStore) -> None:
         self._image = image
         self._chunks = chunks
         self._store = store
@@ -162,7 +162,7 @@ def _require(name: str, file: ImageFile, found: FileDigest) -> None:
         )
 
 
-def _require_heads(image: Image, target: Kernel) -> None:
+def _require_heads(image: CopyImage, target: Kernel) -> None:
     for name, commit_id in image.heads.items():
         head = target.manifest.refreshed(name).state.head.commit_id
         if head != commit_id:

@@ -46,7 +46,7 @@ from omnigraph.model.receipts import CommitInfo, LoadReceipt
 from omnigraph.model.result import ReadTarget
 from omnigraph.pipeline.embedding import (
     NODE,
-    Computed,
+    EmbeddedTasks,
     VectorJob,
     about_file,
     missing_vectors,
@@ -250,7 +250,7 @@ class VectorWork:
             seconds,
         )
 
-    def _failure(self, done: Computed, error: EmbeddingError) -> EmbeddingError:
+    def _failure(self, done: EmbeddedTasks, error: EmbeddingError) -> EmbeddingError:
         kept = f"; {done.texts:,} vectors of {self.name} that it gave are kept"
         return EmbeddingError(
             f"{error.message}{kept}",
@@ -314,13 +314,13 @@ class VectorWork:
 
     # --- texts without a vector -------------------------------------------------------------------
 
-    def _fill(self) -> tuple[Computed, int]:
+    def _fill(self) -> tuple[EmbeddedTasks, int]:
         """Compute and commit what is missing; also how many nodes were left to the next run."""
         opened, spec = self._opened, self._spec
         reader = opened.pinned(ReadTarget(spec.branch, None))
         self._touched.clear()
         table = TableKey.node(self._type.name)
-        done, left = Computed(), 0
+        done, left = EmbeddedTasks(), 0
         if reader.is_empty(table):
             return done, left
         options = opened.kernel.root.storage_options()
@@ -419,7 +419,7 @@ class VectorWork:
         columns = {name: [node[name] for node in nodes] for name in self._identity}
         nulls = pa.nulls(len(nodes), pa.list_(pa.float32(), self._dimension))
         rows = pa.table({**columns, self._vector: nulls})
-        source = LoadInput((), frames={f"node:{self._type.name}": rows})
+        source = LoadInput((), frames={TableKey.node(self._type.name): rows})
         made = self._load(source, head, ErrorOptions(), engine="local").commit
         self.committed = made or self.committed
         return head if made is None else made.graph_commit_id

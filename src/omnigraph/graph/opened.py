@@ -45,7 +45,7 @@ from omnigraph.model.result import ReadTarget
 from omnigraph.policy import Action, Actor, Decision, Identity, Policy, identity_of
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.plan import QueryPlan
-from omnigraph.review.events import Caller
+from omnigraph.review.events import EventAuthor
 from omnigraph.review.requests import Requests
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
@@ -134,7 +134,7 @@ class OpenGraph:
     def _record_bypass(self, decision: Decision) -> None:
         """Keep, beside the events of change requests, who wrote without one where one is needed."""
         self.reviews.record_bypass(
-            Caller(decision.actor),
+            EventAuthor(decision.actor),
             {
                 "action": decision.action.value,
                 "source": decision.branch,

@@ -59,8 +59,8 @@ from omnigraph.model.reviews import (
 )
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.policy import Action
-from omnigraph.review.checks import FILE_NAME, Check, load_checks
-from omnigraph.review.events import Caller, Request
+from omnigraph.review.checks import FILE_NAME, DeclaredCheck, load_checks
+from omnigraph.review.events import EventAuthor, Request
 from omnigraph.review.requests import Readable, Standing, not_open
 from omnigraph.review.requirements import Requirements
 from omnigraph.storage.layout import MAIN
@@ -183,14 +183,14 @@ class Reviews:
         """Where the newest open requests stand, and all ``known`` ones; cheap if none has moved."""
         return self._requests.follow(known, most)
 
-    def check_head(self, id: str, checks: Iterable[Check], run: RunCheck) -> Review:
+    def check_head(self, id: str, checks: Iterable[DeclaredCheck], run: RunCheck) -> Review:
         """Run the checks of a server by itself, which no policy decides: once for a head.
 
         If several processes do, the results of the first count.
         """
         request = self._requests.find(id)
         head = self._requests.open_head(request)
-        return self._run_checks(request, checks, run, Caller(None, f"{request.id}:{head}"))
+        return self._run_checks(request, checks, run, EventAuthor(None, f"{request.id}:{head}"))
 
     # --- saying something -------------------------------------------------------------------------
 
@@ -359,7 +359,7 @@ class Reviews:
         loaded, queries = load_checks(path), query_files([path.parent])
         sources = {each.name: file for file in queries for each in self._signatures(file)}
 
-        def run(check: Check, head: str) -> Result:
+        def run(check: DeclaredCheck, head: str) -> Result:
             source = check.file
             if source is None:
                 if check.query not in sources:
@@ -376,7 +376,7 @@ class Reviews:
     def run_checks(
         self,
         id: str,
-        checks: Iterable[Check],
+        checks: Iterable[DeclaredCheck],
         run: RunCheck,
         *,
         again: bool = False,
@@ -390,9 +390,9 @@ class Reviews:
     def _run_checks(
         self,
         request: Request,
-        checks: Iterable[Check],
+        checks: Iterable[DeclaredCheck],
         run: RunCheck,
-        caller: Caller,
+        caller: EventAuthor,
         again: bool = False,
     ) -> Review:
         head = self._requests.open_head(request)
@@ -409,7 +409,7 @@ class Reviews:
                 "rows": rows or None,
             }
             own = None if caller.operation_id is None else f"{caller.operation_id}:{check.name}"
-            key = Caller(caller.actor_id, own)
+            key = EventAuthor(caller.actor_id, own)
             request = self._requests.add(request, "check_reported", key, body)
         return self._requests.show(request, self._required)
 
@@ -490,12 +490,12 @@ class Reviews:
     def _by(self, actor: str | None) -> Access:
         return self._handle._by(actor)
 
-    def _caller(self, actor: str | None, operation_id: str | None) -> Caller:
-        return Caller(self._handle._actor_of(actor), checked_key(operation_id))
+    def _caller(self, actor: str | None, operation_id: str | None) -> EventAuthor:
+        return EventAuthor(self._handle._actor_of(actor), checked_key(operation_id))
 
     def _found(
         self, id: str, actor: str | None, operation_id: str | None
-    ) -> tuple[Request, Caller]:
+    ) -> tuple[Request, EventAuthor]:
         return self._readable("review", id), self._caller(actor, operation_id)
 
     def _readable(self, verb: str, id: str) -> Request:
@@ -521,7 +521,7 @@ class Reviews:
 
     def _of_anyone(
         self, verb: str, id: str, actor: str | None, operation_id: str | None
-    ) -> tuple[Request, Caller]:
+    ) -> tuple[Request, EventAuthor]:
         """The request, for an actor who may read both branches."""
         request, caller = self._found(id, actor, operation_id)
         outline = request.outline
@@ -530,7 +530,7 @@ class Reviews:
 
     def _of_author(
         self, verb: str, id: str, actor: str | None, operation_id: str | None
-    ) -> tuple[Request, Caller]:
+    ) -> tuple[Request, EventAuthor]:
         """The request, for its author or an actor who may merge it."""
         request, caller = self._found(id, actor, operation_id)
         outline = request.outline
@@ -540,7 +540,7 @@ class Reviews:
         return request, caller
 
     def _added(
-        self, request: Request, kind: ReviewEventKind, caller: Caller, body: dict[str, Any]
+        self, request: Request, kind: ReviewEventKind, caller: EventAuthor, body: dict[str, Any]
     ) -> Review:
         return self._requests.show(self._requests.add(request, kind, caller, body), self._required)
 
@@ -590,12 +590,12 @@ class Reviews:
         }
 
 
-RunCheck = Callable[[Check, str], Result]
+RunCheck = Callable[[DeclaredCheck, str], Result]
 """Runs the query of a check on a commit, within its limits."""
 
 
 def run_check(
-    handle: Handle, check: Check, source: str | Path, head: str, governor: Governor
+    handle: Handle, check: DeclaredCheck, source: str | Path, head: str, governor: Governor
 ) -> Result:
     """What the query of a check returns on a commit, within limits that end with it."""
     with closing(governor), governor:
@@ -605,7 +605,7 @@ def run_check(
 
 
 def _outcome(
-    check: Check, head: str, run: RunCheck
+    check: DeclaredCheck, head: str, run: RunCheck
 ) -> tuple[CheckState, str, builtins.list[dict[str, Any]]]:
     """How a check went, a sentence, and the first rows of a failed one.
 

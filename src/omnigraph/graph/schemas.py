@@ -25,7 +25,7 @@ from omnigraph.schema.catalog import (
     property_rules,
     wide_rules,
 )
-from omnigraph.schema.migration import PlannedChange, plan_change
+from omnigraph.schema.migration import PlannedMigration, plan_change
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import commit_info
 from omnigraph.syntax.tokens import Source
@@ -116,7 +116,7 @@ def _described(
 
 def plan_schema(
     self: Handle, desired: str | Path | Source, *, allow_data_loss: bool = False
-) -> PlannedChange:
+) -> PlannedMigration:
     """The steps from the accepted schema to another; changes nothing.
 
     A plan with unsupported changes is a plan all the same: `MigrationPlan.supported` says so.

@@ -22,7 +22,7 @@ from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.graph.schemas import describe_schema
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import DST, ID, SRC
-from omnigraph.model.ids import EntityKind
+from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.parameters import parameter_value, plain_value
 from omnigraph.model.references import END_TYPES, ShownEnds
 from omnigraph.model.result import ReadTarget
@@ -268,8 +268,8 @@ class _Entities:
             return table_at(graph, name, about.branch, about.graph_commit_id).to_arrow()
 
         made = cls(
-            {name: read(f"node:{name}") for name in named},
-            {name: read(f"edge:{name}") for name in linked},
+            {name: read(TableKey.node(name)) for name in named},
+            {name: read(TableKey.edge(name)) for name in linked},
             {name: ends[name] for name in linked},
         )
         for name in linked:

@@ -68,7 +68,7 @@ class DoesNotFit(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Column:
+class InferredColumn:
     """What is known about a column after the chunks so far."""
 
     name: str

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from omnigraph.inference.columns import (
     KEY_SCALARS,
-    Column,
     Hashes,
+    InferredColumn,
     hashes_of,
     key_texts,
     sorted_hashes,
 )
-from omnigraph.inference.tables import Cells, Table, words_of
+from omnigraph.inference.tables import Cells, InferredTable, words_of
 from omnigraph.model.types import Scalar
 
 SOURCE_WORDS = frozenset(
@@ -59,8 +59,8 @@ _MISSES_MAX = 0.1
 class KeyCandidate:
     """A column without nulls and repetitions."""
 
-    table: Table
-    column: Column
+    table: InferredTable
+    column: InferredColumn
     hashes: Hashes = field(repr=False)
     """Of all values, sorted."""
 
@@ -103,7 +103,7 @@ class KeyCandidate:
 class Reference:
     """A column whose values are those of a key, or nearly."""
 
-    column: Column
+    column: InferredColumn
     key: KeyCandidate
     values: int = 0
     misses: int = 0
@@ -130,7 +130,7 @@ class Reference:
             self.missing = texts[int(np.argmin(is_key))].as_py()
 
 
-def key_candidates(table: Table) -> list[KeyCandidate]:
+def key_candidates(table: InferredTable) -> list[KeyCandidate]:
     """The columns that could be the key of a table, the likeliest first."""
     found = [
         KeyCandidate(table, column, hashes)
@@ -147,13 +147,13 @@ def key_candidates(table: Table) -> list[KeyCandidate]:
 class References:
     """What the columns of one table refer to."""
 
-    table: Table
+    table: InferredTable
     found: list[Reference]
     row_hashes: dict[int | str, list[Hashes]] = field(default_factory=dict)
     """Of every row, by column, for up to `PAIRED_ROWS_MAX` rows."""
 
     @classmethod
-    def of(cls, table: Table, keys: Sequence[KeyCandidate]) -> References:
+    def of(cls, table: InferredTable, keys: Sequence[KeyCandidate]) -> References:
         """Compare all values of likely columns with the keys they may refer to."""
         likely = [
             Reference(column, key)
@@ -189,17 +189,17 @@ class References:
             hashes = hashes_of(texts.dictionary, are_numbers=False)
             self.row_hashes[cells.key].append(hashes[indices])
 
-    def are_distinct(self, first: Column, second: Column) -> bool | None:
+    def are_distinct(self, first: InferredColumn, second: InferredColumn) -> bool | None:
         """Whether no pair of values occurs twice; None if that is not known."""
         if self.table.rows > PAIRED_ROWS_MAX:
             return None
         return sorted_hashes(self._pairs(first, second)) is not None
 
-    def _pairs(self, first: Column, second: Column) -> Hashes:
+    def _pairs(self, first: InferredColumn, second: InferredColumn) -> Hashes:
         one, other = (np.concatenate(self.row_hashes[each.key]) for each in (first, second))
         return _combined(one, other)
 
-    def third(self, first: Column, second: Column) -> Column | None:
+    def third(self, first: InferredColumn, second: InferredColumn) -> InferredColumn | None:
         """The first column with which no pair of values occurs twice; reads the table again."""
         others = [
             column
@@ -230,7 +230,7 @@ def _combined(one: Hashes, other: Hashes) -> Hashes:
     return one * np.int64(0x1E3779B97F4A7C15) + other
 
 
-def _may_be_third(column: Column, rows: int) -> bool:
+def _may_be_third(column: InferredColumn, rows: int) -> bool:
     """Whether a property of an edge may be a part of its key, by its type and without nulls."""
     type = column.type
     if type is None or column.left_out is not None or not type.is_plain_scalar:
@@ -238,7 +238,7 @@ def _may_be_third(column: Column, rows: int) -> bool:
     return type.scalar in THIRD_SCALARS and not column.nulls(rows) and not column.empty
 
 
-def _is_likely(column: Column, key: KeyCandidate) -> bool:
+def _is_likely(column: InferredColumn, key: KeyCandidate) -> bool:
     """Whether types, names and the first values allow a reference."""
     if column.type is None or column.left_out is not None or not column.sample:
         return False
@@ -252,7 +252,7 @@ def _is_likely(column: Column, key: KeyCandidate) -> bool:
     return bool(is_key.mean() >= 1 - _MISSES_MAX)
 
 
-def _are_comparable(column: Column, key: Column) -> bool:
+def _are_comparable(column: InferredColumn, key: InferredColumn) -> bool:
     assert column.type is not None and key.type is not None
     if column.type.is_list or column.type.is_vector:
         return False

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from omnigraph.inference.columns import Column
+from omnigraph.inference.columns import InferredColumn
 from omnigraph.inference.keys import (
     SOURCE_WORDS,
     TARGET_WORDS,
@@ -16,7 +16,7 @@ from omnigraph.inference.keys import (
     key_candidates,
     names_agree,
 )
-from omnigraph.inference.tables import Table, words_of
+from omnigraph.inference.tables import InferredTable, words_of
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.types import VIRTUAL_COLUMNS, ValueType
@@ -79,14 +79,14 @@ class InferredType:
 class _Candidate:
     """A table, with the possible keys and references among its columns."""
 
-    table: Table
+    table: InferredTable
     keys: list[KeyCandidate]
     references: References
     key: KeyCandidate | None = None
     ends: tuple[Reference, Reference] | None = None
 
 
-def propose(tables: Sequence[Table]) -> list[InferredType]:
+def propose(tables: Sequence[InferredTable]) -> list[InferredType]:
     """The types for some tables, nodes before edges; every value has been looked at."""
     for table in tables:
         table.profile()
@@ -355,7 +355,7 @@ def _edge_name(reference: Reference, owner: str) -> str:
     return owner + (name or reference.key.table.type_name)
 
 
-def _property(column: Column, name: str, rows: int, *, is_key: bool) -> InferredProperty:
+def _property(column: InferredColumn, name: str, rows: int, *, is_key: bool) -> InferredProperty:
     notes: list[str] = []
     type = column.final_type(rows)
     values = None if is_key else column.enum_values()

@@ -19,7 +19,7 @@ from omnigraph.effects.uri import Root
 from omnigraph.errors import AlreadyInitialized, InputError, NotFound
 from omnigraph.graph import Graph, init, open_graph
 from omnigraph.inference.proposal import InferredProperty, InferredType, counted, propose, quoted
-from omnigraph.inference.tables import Source, Table, tables_of
+from omnigraph.inference.tables import InferredTable, Source, tables_of
 from omnigraph.model.load_options import CsvOptions, checked_options
 from omnigraph.model.receipts import LoadReceipt
 from omnigraph.schema.compile import compile_schema
@@ -113,7 +113,9 @@ def infer_schema(
 # --- the load -------------------------------------------------------------------------------------
 
 
-def _load_arguments(types: Sequence[InferredType], tables: Mapping[str, Table]) -> dict[str, Any]:
+def _load_arguments(
+    types: Sequence[InferredType], tables: Mapping[str, InferredTable]
+) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     for type in types:
         table = tables[type.table]
@@ -132,7 +134,7 @@ def _load_arguments(types: Sequence[InferredType], tables: Mapping[str, Table]) 
 
 
 def _by_type(
-    types: Sequence[InferredType], tables: Mapping[str, Table], option: str
+    types: Sequence[InferredType], tables: Mapping[str, InferredTable], option: str
 ) -> str | dict[str, str] | None:
     """An option of CSV files: one text for all of them, or by type."""
     found: dict[str, str | None] = {
@@ -144,7 +146,7 @@ def _by_type(
     return given or None
 
 
-def _not_empty(type: InferredType, table: Table) -> Iterator[tuple[str, None]]:
+def _not_empty(type: InferredType, table: InferredTable) -> Iterator[tuple[str, None]]:
     """Conditions for rows that have both ends of an edge."""
     names = Counter(column.name for column in table.columns.values())
     for end in type.ends or ():
@@ -153,7 +155,7 @@ def _not_empty(type: InferredType, table: Table) -> Iterator[tuple[str, None]]:
             yield f"{text}!", None
 
 
-def _mapped(type: InferredType, table: Table) -> Iterator[tuple[str, str | None]]:
+def _mapped(type: InferredType, table: InferredTable) -> Iterator[tuple[str, str | None]]:
     """The columns that are not called as what they fill, and those that fill nothing."""
     targets: dict[int | str, str] = {each.key: each.name for each in type.properties}
     if type.ends is not None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InputError
-from omnigraph.inference.columns import Column, Values
+from omnigraph.inference.columns import InferredColumn, Values
 from omnigraph.loading.files import COMPRESSED, S3, Files
 from omnigraph.loading.formats.arrow_tables import arrow_table
 from omnigraph.loading.formats.csv_rows import csv_rows
@@ -57,7 +57,7 @@ Chunk = tuple[int, list[Cells]]
 
 
 @dataclass(slots=True)
-class Table:
+class InferredTable:
     """Rows of one type."""
 
     type_name: str
@@ -69,7 +69,7 @@ class Table:
     mapping: TableMapping = PLAIN
     """How cells of a CSV file are separated."""
     rows: int = 0
-    columns: dict[int | str, Column] = field(default_factory=dict)
+    columns: dict[int | str, InferredColumn] = field(default_factory=dict)
     _lists: frozenset[int | str] | None = None
 
     def profile(self) -> None:
@@ -90,10 +90,10 @@ class Table:
                 details={"file": self.shown},
             )
 
-    def _column(self, cells: Cells) -> Column:
+    def _column(self, cells: Cells) -> InferredColumn:
         known = self.columns.get(cells.key)
         if known is None:
-            known = self.columns[cells.key] = Column(
+            known = self.columns[cells.key] = InferredColumn(
                 cells.name, cells.key, len(self.columns), cells.is_text
             )
         return known
@@ -221,7 +221,7 @@ def _folder_cells(found: FoundFile, rows: int, cells: Sequence[Cells]) -> Iterat
 
 def tables_of(
     sources: Source | Sequence[Source] | Mapping[str, Any], csv: CsvOptions | None = None
-) -> list[Table]:
+) -> list[InferredTable]:
     """The tables that a caller names; raises `InputError` if two would be the same type.
 
     A text `Type=path` names the type of a path, as a mapping does; otherwise its name does.
@@ -238,7 +238,7 @@ def tables_of(
         tables = [_table(each) for each in several]
     if not tables:
         raise InputError("there is nothing to infer from", hint="name at least one file")
-    seen: dict[str, Table] = {}
+    seen: dict[str, InferredTable] = {}
     for table in tables:
         # Edge types may not differ in case alone.
         first = seen.setdefault(table.type_name.lower(), table)
@@ -257,22 +257,22 @@ def tables_of(
     return tables
 
 
-def _named(name: object, given: Any) -> Table:
+def _named(name: object, given: Any) -> InferredTable:
     if not isinstance(name, str) or not TYPE_NAME.fullmatch(name):
         raise InputError(
             f"{name!r} is no name of a type", hint="such as 'Airport': a capital letter first"
         )
     if isinstance(given, str | os.PathLike):
         path = os.fspath(given)
-        return Table(name, path, path)
+        return InferredTable(name, path, path)
     if hasattr(given, "toArrow"):
         raise InputError(
             f"the frame for '{name}' is one of Spark", hint="give `frame.toArrow()`, or a sample"
         )
-    return Table(name, f"<frame {name}>", None, arrow_table(given, name))
+    return InferredTable(name, f"<frame {name}>", None, arrow_table(given, name))
 
 
-def _table(given: Any) -> Table:
+def _table(given: Any) -> InferredTable:
     if not isinstance(given, str | os.PathLike):
         raise InputError(
             f"{type(given).__name__} is no path",
@@ -281,8 +281,8 @@ def _table(given: Any) -> Table:
     path = os.fspath(given)
     name, mark, rest = path.partition("=")
     if mark and rest and TYPE_NAME.fullmatch(name) and not os.path.lexists(path):
-        return Table(name, rest, rest)
-    return Table(type_name(path), path, path)
+        return InferredTable(name, rest, rest)
+    return InferredTable(type_name(path), path, path)
 
 
 def type_name(path: str) -> str:

@@ -42,8 +42,8 @@ from omnigraph.loading.records.framing import RecordSource, read_chunks
 from omnigraph.loading.records.ids import minted_by
 from omnigraph.loading.records.problems import (
     Findings,
-    Place,
     Problem,
+    RecordPlace,
     problem_of,
     problems_of,
 )
@@ -283,7 +283,7 @@ class _Planned:
     refused: Sequence[pa.Array] = ()
     """Ids of the records in ``missing``."""
     ids: pa.ChunkedArray | None = None
-    """The ids of a merge, as in `MergedRows`."""
+    """The ids of a merge, as in `MergedRecords`."""
 
 
 def _plan_table(
@@ -301,7 +301,7 @@ def _plan_table(
     return _Planned(change, _count(table, inserted=table.rows.num_rows))
 
 
-def _merged(key: str, table: InputTable, merged: MergedRows) -> _Planned:
+def _merged(key: str, table: InputTable, merged: MergedRecords) -> _Planned:
     count = _count(
         table,
         inserted=merged.inserted,
@@ -337,7 +337,7 @@ def checked_plan(
     for _, problem in plan.missing:
         findings.note(problem)
 
-    def place_of(table_key: str, holder: Holder, *, own: bool) -> Place | None:
+    def place_of(table_key: str, holder: Holder, *, own: bool) -> RecordPlace | None:
         table = loaded.tables.get(table_key)
         if table is None or holder.is_kept:
             return None
@@ -363,12 +363,12 @@ def bad_records(
     catalog = loaded.catalog
     pieces = {name: piece for piece, name in enumerate(names)}
 
-    def record_of(place: Place) -> Record:
+    def record_of(place: RecordPlace) -> Record:
         return pieces[place.source], place.number
 
     rows_by_id: dict[str, dict[str, int]] = {}
 
-    def place_of(table_key: str, holder: Holder, *, own: bool = False) -> Place | None:
+    def place_of(table_key: str, holder: Holder, *, own: bool = False) -> RecordPlace | None:
         table = loaded.tables.get(table_key)
         if table is None or holder.is_kept:
             return None
@@ -402,7 +402,7 @@ def bad_records(
 
 
 @dataclass(frozen=True, slots=True)
-class MergedRows:
+class MergedRecords:
     """The complete rows to write, and the counts for the receipt."""
 
     rows: pa.Table
@@ -442,7 +442,7 @@ class Merging:
         self._blobs = [prop.name for prop in type.properties.values() if prop.type.is_blob]
         self._columns = [name for name in rows.schema.names if name not in self._blobs]
 
-    def result(self, view: SnapshotReader, limits: WriteLimits | None) -> MergedRows:
+    def result(self, view: SnapshotReader, limits: WriteLimits | None) -> MergedRecords:
         """Raises `LimitExceeded` if blobs that are kept exceed ``limits``."""
         if self._matched_by != (ID,):
             self._adopt_ids(view)
@@ -467,7 +467,7 @@ class Merging:
             if is_stored.any():
                 written = self._with_stored_blobs(written, name, is_stored, view, limits)
         known, unchanged = int(is_known.sum()), int(is_same.sum())
-        return MergedRows(
+        return MergedRecords(
             written,
             rows[ID],
             inserted=rows.num_rows - known,

@@ -17,7 +17,7 @@ from omnigraph.loading.edge_identity import check_edge_ids, match_columns, match
 from omnigraph.loading.mapping import TableMapping
 from omnigraph.loading.records.framing import CHUNK_BYTES, Chunk, RecordSource, read_chunks
 from omnigraph.loading.records.ids import MintIds, Renamed, renames_of, with_renames
-from omnigraph.loading.records.problems import Grammar, Place, Problem, Unit, unit_of
+from omnigraph.loading.records.problems import Grammar, Problem, RecordPlace, Unit, unit_of
 from omnigraph.loading.records.rows import RowBuilder, TypedRows, typed_chunks, without_bad
 from omnigraph.loading.skipping import count_bad, type_key_of
 from omnigraph.model.arrow import ID
@@ -52,15 +52,15 @@ class InputTable:
         """How many records there were of this type."""
         return int(self.raw_rows.num_rows)
 
-    def place_of_row(self, row: int) -> Place:
+    def place_of_row(self, row: int) -> RecordPlace:
         """Where ``rows[row]`` was read."""
         return self.place_of(row if self.positions is None else self.positions[row].as_py())
 
-    def place_of(self, row: int) -> Place:
+    def place_of(self, row: int) -> RecordPlace:
         """Where ``raw_rows[row]`` was read."""
         for part in self.parts:
             if row < len(part.numbers):
-                return Place(part.source, part.numbers[row].as_py(), self.unit)
+                return RecordPlace(part.source, part.numbers[row].as_py(), self.unit)
             row -= len(part.numbers)
         raise IndexError(row)
 

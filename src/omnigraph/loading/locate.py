@@ -43,8 +43,8 @@ from omnigraph.loading.records.absence import missing_value
 from omnigraph.loading.records.problems import (
     Findings,
     Grammar,
-    Place,
     Problem,
+    RecordPlace,
     Unit,
     problem_of,
     problems_of,
@@ -118,12 +118,12 @@ class RecordPlaces:
         """How many records of its file come before a piece."""
         return self.firsts.get(piece, 0)
 
-    def place(self, piece: int, number: int) -> Place:
+    def place(self, piece: int, number: int) -> RecordPlace:
         """The place of a record of a piece."""
         name, unit = self._pieces[piece]
-        return Place(name, self.first(piece) + number, unit)
+        return RecordPlace(name, self.first(piece) + number, unit)
 
-    def of_holder(self, table_key: str, holder: Holder, *, own: bool) -> Place | None:
+    def of_holder(self, table_key: str, holder: Holder, *, own: bool) -> RecordPlace | None:
         """The place of the record to show; None for a committed row."""
         piece, number = holder.record if own else holder.entity_record or holder.record
         if piece < 0:

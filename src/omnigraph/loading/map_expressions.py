@@ -58,7 +58,7 @@ _TEXT = ValueType(Scalar.STRING, nullable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnRef:
     """A column by its name, or by its position from 1."""
 
     name: str
@@ -69,28 +69,28 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class MapConstant:
     """The same value for all rows."""
 
     value: str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class MapCall:
     """A function of other expressions."""
 
     function: str
     arguments: tuple[Expression, ...]
 
 
-Expression: TypeAlias = Column | Constant | Call
+Expression: TypeAlias = ColumnRef | MapConstant | MapCall
 
 
-def columns_of(expression: Expression) -> Iterator[Column]:
+def columns_of(expression: Expression) -> Iterator[ColumnRef]:
     """The columns an expression reads."""
-    if isinstance(expression, Column):
+    if isinstance(expression, ColumnRef):
         yield expression
-    elif isinstance(expression, Call):
+    elif isinstance(expression, MapCall):
         for argument in expression.arguments:
             yield from columns_of(argument)
 
@@ -127,14 +127,14 @@ def parse_expression(text: str) -> Expression:
     """
     text = text.strip()
     if found := _POSITION.fullmatch(text):
-        return Column(text, int(found[1]))
+        return ColumnRef(text, int(found[1]))
     if found := _QUOTED.fullmatch(text):
-        return Column(found[1] or found[2])
+        return ColumnRef(found[1] or found[2])
     if (found := _CALL.fullmatch(text)) and found[1] in FUNCTIONS:
         return _Parser(text).whole()
     if not text:
         raise InputError("a mapping has no column", hint='write it as "Full Name=name"')
-    return Column(text)
+    return ColumnRef(text)
 
 
 class _Parser:
@@ -153,14 +153,14 @@ class _Parser:
         found = self._next()
         match found.lastgroup:
             case "text":
-                return Constant(self._unescaped(found["text"]))
+                return MapConstant(self._unescaped(found["text"]))
             case "number":
                 number = found["number"]
-                return Constant(float(number) if "." in number else int(number))
+                return MapConstant(float(number) if "." in number else int(number))
             case "name":
-                return Column(found["name"])
+                return ColumnRef(found["name"])
             case "position":
-                return Column(f"#{found['position']}", int(found["position"]))
+                return ColumnRef(f"#{found['position']}", int(found["position"]))
             case "word":
                 return self._word(found["word"])
             case _:
@@ -169,7 +169,7 @@ class _Parser:
     def _word(self, word: str) -> Expression:
         rest = self._text[self._at :].lstrip()
         if not rest.startswith("("):
-            return Constant(_WORDS[word]) if word in _WORDS else Column(word)
+            return MapConstant(_WORDS[word]) if word in _WORDS else ColumnRef(word)
         if word not in FUNCTIONS:
             raise InputError(
                 f"the mapping '{self._text}' has no function '{word}'",
@@ -193,21 +193,21 @@ class _Parser:
             raise self._wrong(f"'{function}' is written {written}")
         for position in _CONSTANT_ARGUMENTS.get(function, ()):
             given = arguments[position]
-            is_fitting = isinstance(given, Constant) and (
+            is_fitting = isinstance(given, MapConstant) and (
                 function == "const" or isinstance(given.value, str)
             )
             if not is_fitting:
                 raise self._wrong(f"'{function}' takes a constant there: {written}")
-        if function in ("split", "replace") and arguments[1] == Constant(""):
+        if function in ("split", "replace") and arguments[1] == MapConstant(""):
             raise self._wrong(f"'{function}' looks for a text that is not empty: {written}")
         if function in ("date", "datetime"):
             self._check_format(arguments[1])
         if function == "const":
             return arguments[0]
-        return Call(function, arguments)
+        return MapCall(function, arguments)
 
     def _check_format(self, given: Expression) -> None:
-        assert isinstance(given, Constant)
+        assert isinstance(given, MapConstant)
         format = str(given.value)
         for directive in re.findall(r"%(.?)", format):
             if directive not in _DIRECTIVES or not directive:
@@ -247,10 +247,10 @@ class WrongColumnType(Exception):
 
 
 @dataclass(slots=True)
-class Evaluation:
+class MapEvaluation:
     """Evaluates expressions over the columns of some rows."""
 
-    column: Callable[[Column], pa.Array]
+    column: Callable[[ColumnRef], pa.Array]
     rows: int
     refuse: Callable[[int, str, str], None]
     """Called with a row, a message and a hint for a value that a function cannot take."""
@@ -264,20 +264,20 @@ class Evaluation:
 
     def _value(self, expression: Expression) -> Any:
         match expression:
-            case Column():
+            case ColumnRef():
                 column, bad = sound_texts(self.column(expression))
                 for row in bad:
                     self.refuse(
                         row, f"column '{expression}' is not UTF-8", "save the texts as UTF-8"
                     )
                 return column
-            case Constant():
+            case MapConstant():
                 return pa.scalar(expression.value)
-            case Call():
+            case MapCall():
                 return self._call(expression.function, expression.arguments)
 
     def _call(self, function: str, arguments: Sequence[Expression]) -> Any:
-        constants = [each.value for each in arguments if isinstance(each, Constant)]
+        constants = [each.value for each in arguments if isinstance(each, MapConstant)]
         match function:
             case "lower" | "upper":
                 return call(function, [self._text(arguments[0], function)], _TEXT)
@@ -285,7 +285,7 @@ class Evaluation:
                 return pc.utf8_trim_whitespace(self._text(arguments[0], function))
             case "replace":
                 pattern, replacement = arguments[1:]
-                assert isinstance(pattern, Constant) and isinstance(replacement, Constant)
+                assert isinstance(pattern, MapConstant) and isinstance(replacement, MapConstant)
                 return pc.replace_substring(
                     self._text(arguments[0], function),
                     pattern=pattern.value,

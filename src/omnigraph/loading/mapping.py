@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from omnigraph.errors import InputError
 from omnigraph.loading.formats.table_columns import refused_column, target_of
 from omnigraph.loading.map_expressions import (
-    Column,
-    Evaluation,
+    ColumnRef,
     Expression,
+    MapEvaluation,
     WrongColumnType,
     columns_of,
     split_texts,
@@ -47,16 +47,16 @@ class MappedColumn:
     """A property, `id`, `from` or `to`; None leaves out the column."""
 
     @property
-    def renamed(self) -> Column | None:
+    def renamed(self) -> ColumnRef | None:
         """The column that is renamed or left out; None for an expression."""
-        return self.expression if isinstance(self.expression, Column) else None
+        return self.expression if isinstance(self.expression, ColumnRef) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     """One `column=value`: only rows with this value count; with `column!=value`, only others."""
 
-    column: Column
+    column: ColumnRef
     value: str | None
     """As the text of a cell; None for null."""
     is_negated: bool = False
@@ -185,11 +185,11 @@ class TableMapping:
         def refuse(row: int, message: str, hint: str) -> None:
             refused.append(RefusedValue(numbers[row], member, message, hint))
 
-        def column(wanted: Column) -> pa.Array:
+        def column(wanted: ColumnRef) -> pa.Array:
             return batch.column(columns.index(wanted))
 
         try:
-            return Evaluation(column, batch.num_rows, refuse).values(each.expression)
+            return MapEvaluation(column, batch.num_rows, refuse).values(each.expression)
         except WrongColumnType as error:
             source, hint = columns.source, "map another column"
             raise refused_column(source, columns.type, each.text, str(error), hint) from error
@@ -249,7 +249,7 @@ class TableMapping:
         return fields, arrays, {column.name for column in fields} if are_texts else set()
 
     @property
-    def _read(self) -> Iterable[Column]:
+    def _read(self) -> Iterable[ColumnRef]:
         """Columns that expressions and conditions read."""
         for each in self.columns:
             if each.renamed is None:
@@ -361,7 +361,7 @@ def _computed(
     def refuse(row: int, message: str, hint: str) -> None:
         refused.append(RefusedValue(numbers[chosen[row]], member, message, hint))
 
-    def column(wanted: Column) -> pa.Array:
+    def column(wanted: ColumnRef) -> pa.Array:
         cells: list[Any] = []
         for row, at in enumerate(chosen):
             value = objects[at].get(wanted.name)
@@ -371,7 +371,7 @@ def _computed(
             cells.append(value)
         return _member_column(cells)
 
-    values = Evaluation(column, len(chosen), refuse).values(each.expression)
+    values = MapEvaluation(column, len(chosen), refuse).values(each.expression)
     prop = type.properties.get(each.target)
     wanted = _TEXT if prop is None else prop.type
     is_text = _holds_texts(values.type)
@@ -427,7 +427,7 @@ class _Columns:
     type: TableType
     source: str
 
-    def index(self, column: Column) -> int:
+    def index(self, column: ColumnRef) -> int:
         if column.position is not None:
             if column.position > len(self.names):
                 raise self.refused(column, f"is not there: it has {len(self.names)} columns")
@@ -443,6 +443,8 @@ class _Columns:
             )
         return found[0]
 
-    def refused(self, column: Column, reason: str, hint: str = "map another column") -> InputError:
+    def refused(
+        self, column: ColumnRef, reason: str, hint: str = "map another column"
+    ) -> InputError:
         message = f"the mapped column '{column}' {reason}"
         return refused_column(self.source, self.type, str(column), message, hint)

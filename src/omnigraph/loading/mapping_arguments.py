@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.errors import InputError
-from omnigraph.loading.map_expressions import Column, parse_expression
+from omnigraph.loading.map_expressions import ColumnRef, parse_expression
 from omnigraph.loading.mapping import Condition, MappedColumn, TableMapping, cell_text
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.loading.sources import FileSource
@@ -67,7 +67,7 @@ class Mappings:
             )
         for scope, left, right in self._entries("where", given.where, split_last=False):
             column = parse_expression(left.removesuffix("!"))
-            if not isinstance(column, Column):
+            if not isinstance(column, ColumnRef):
                 raise InputError(
                     f"`where` compares a column, not '{left}'",
                     hint='write it as "type=city", or "type!=city"',

@@ -87,7 +87,7 @@ class Reading:
     """By table key, how the data of graph records is mapped."""
     external: ExternalBlobs = NOT_ON_SPARK
     """Which objects blobs may refer to."""
-    nodes: NodeIds | None = None
+    nodes: LoadedNodeIds | None = None
     """Where to look up the types of nodes that edges refer to by their ids alone; None while not
     all nodes have been read."""
     skips: bool = False
@@ -177,7 +177,7 @@ class PieceReader:
             problems = with_inputs(problems, inputs)
         return without_bad(rows, problems, self.reading.skipped.get(piece.index)), problems
 
-    def _with_ends(self, rows: TypedRows, nodes: NodeIds) -> TypedRows:
+    def _with_ends(self, rows: TypedRows, nodes: LoadedNodeIds) -> TypedRows:
         if not isinstance(rows.type, EdgeType) or not rows.type.end_types:
             return rows
         catalog = self.reading.catalog
@@ -479,7 +479,7 @@ def _schema(found: FoundFile, files: Files) -> pa.Schema | None:
 
 
 @dataclass(slots=True)
-class NodeIds:
+class LoadedNodeIds:
     """The ids of the nodes that a bulk load results in, refused ones included, read on demand."""
 
     parts: Mapping[str, tuple[Part, ...]]
@@ -518,7 +518,7 @@ class EndsJob:
     """Where edges are written, by type key."""
     tasks: tuple[tuple[tuple[str, str], ...], ...]
     """By task, the type keys and fragments of edges."""
-    nodes: NodeIds
+    nodes: LoadedNodeIds
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     buffer: BufferedRows | None = None
     """Rows that are in memory; only within one process."""

@@ -23,7 +23,7 @@ from omnigraph.loading.files import Files
 from omnigraph.loading.load import LoadChanges, LoadExecutor
 from omnigraph.loading.locate import LoadProblems, RecordPlaces
 from omnigraph.loading.pieces import InputPlan, Task, plan_sources
-from omnigraph.loading.reading import EndsJob, NodeIds, Reading, check_headers, resolve_ends
+from omnigraph.loading.reading import EndsJob, LoadedNodeIds, Reading, check_headers, resolve_ends
 from omnigraph.loading.records.ids import Minting, renames_of
 from omnigraph.loading.records.problems import Problem, unit_of
 from omnigraph.loading.replacing import MissingValue
@@ -337,7 +337,7 @@ class TaskLoad(LoadExecutor):
         ]
         if not parts:
             return
-        nodes = NodeIds(
+        nodes = LoadedNodeIds(
             {
                 type.table_key: self._nodes_of(type.table_key)
                 for type in self.catalog.nodes.values()

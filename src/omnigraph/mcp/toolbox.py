@@ -24,7 +24,7 @@ _BELOW = "/*"
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ToolAccess:
     """Which branches may be written to, and whether ad-hoc queries may run.
 
     By default everything is read-only, and only stored queries run.
@@ -49,7 +49,7 @@ class Access:
         rows_max: int = 200,
         actor: str | None = None,
         reviews: bool = False,
-    ) -> Access:
+    ) -> ToolAccess:
         """What the flags of a command line allow; raises `InputError` for a malformed branch."""
         allowed = tuple(write_branches)
         for pattern in allowed:
@@ -188,7 +188,7 @@ class NewVerdict(OfReview):
 Given = TypeVar("Given", bound=Arguments)
 
 
-def tools_of(graph: AnyGraph, stored: Iterable[QueryTool], access: Access) -> list[Tool]:
+def tools_of(graph: AnyGraph, stored: Iterable[QueryTool], access: ToolAccess) -> list[Tool]:
     """Every tool there is for this access, by name.
 
     Raises `InputError` when a stored query has the name of another tool.
@@ -244,7 +244,7 @@ def _reading(graph: AnyGraph) -> list[Tool]:
     ]
 
 
-def _stored(stored: Iterable[QueryTool], access: Access) -> list[Tool]:
+def _stored(stored: Iterable[QueryTool], access: ToolAccess) -> list[Tool]:
     """One tool a stored query; those that write only if something may be written."""
     return [
         Tool(
@@ -259,7 +259,7 @@ def _stored(stored: Iterable[QueryTool], access: Access) -> list[Tool]:
     ]
 
 
-def _invocation(stored: QueryTool, access: Access) -> Callable[[Json], Json]:
+def _invocation(stored: QueryTool, access: ToolAccess) -> Callable[[Json], Json]:
     def run(arguments: Json) -> Json:
         params = dict(arguments)
         branch = params.pop("branch", None)
@@ -277,7 +277,7 @@ def _invocation(stored: QueryTool, access: Access) -> Callable[[Json], Json]:
     return run
 
 
-def _adhoc(graph: AnyGraph, access: Access) -> list[Tool]:
+def _adhoc(graph: AnyGraph, access: ToolAccess) -> list[Tool]:
     return [
         _tool(
             "graph_query",
@@ -290,7 +290,7 @@ def _adhoc(graph: AnyGraph, access: Access) -> list[Tool]:
     ]
 
 
-def _writing(graph: AnyGraph, access: Access) -> list[Tool]:
+def _writing(graph: AnyGraph, access: ToolAccess) -> list[Tool]:
     # A server takes the author from the token.
     actor = access.actor if isinstance(graph, Graph) else None
 
@@ -330,7 +330,7 @@ def _writing(graph: AnyGraph, access: Access) -> list[Tool]:
     return tools
 
 
-def _reviewing(graph: AnyGraph, access: Access) -> list[Tool]:
+def _reviewing(graph: AnyGraph, access: ToolAccess) -> list[Tool]:
     """Change requests; approving and merging only where that is allowed."""
     reviews = graph.reviews
     by: Any = {"actor": access.actor} if isinstance(graph, Graph) else {}
@@ -423,7 +423,7 @@ def _tool(
     return Tool(name, about, schema, checked, writes)
 
 
-def _with_branch(schema: Mapping[str, Any], writable: Access | None) -> Json:
+def _with_branch(schema: Mapping[str, Any], writable: ToolAccess | None) -> Json:
     """A schema with the branch to run on; a write has to name one that it may write to."""
     if "branch" in schema["properties"]:
         return dict(schema)
@@ -439,14 +439,14 @@ def _with_branch(schema: Mapping[str, Any], writable: Access | None) -> Json:
     }
 
 
-def _written_branch(branch: Any, access: Access) -> str:
+def _written_branch(branch: Any, access: ToolAccess) -> str:
     if not isinstance(branch, str):
         raise InputError("a write needs a branch", hint=f"name `branch`: {access.shown()}")
     access.require_writable(branch)
     return branch
 
 
-def _document(found: Result | MutationReceipt, access: Access) -> Json:
+def _document(found: Result | MutationReceipt, access: ToolAccess) -> Json:
     """Rows, as many as fit, or what was changed."""
     if isinstance(found, MutationReceipt):
         return found.to_dict()

@@ -144,7 +144,7 @@ class VectorJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class EmbeddedTasks:
     """The results of tasks."""
 
     texts: int = 0
@@ -153,9 +153,9 @@ class Computed:
     failure: EmbeddingError | None = None
     """The first one; answers that came before it, or to other threads, are in files."""
 
-    def plus(self, other: Computed) -> Computed:
+    def plus(self, other: EmbeddedTasks) -> EmbeddedTasks:
         """Both together."""
-        return Computed(
+        return EmbeddedTasks(
             self.texts + other.texts,
             self.characters + other.characters,
             self.usage.plus(other.usage),
@@ -163,19 +163,19 @@ class Computed:
         )
 
 
-def put_vectors_aside(job: VectorJob, runner: TaskRunner) -> Computed:
+def put_vectors_aside(job: VectorJob, runner: TaskRunner) -> EmbeddedTasks:
     """Compute the vectors of a job; a failure of the provider is in the result."""
     slots = 1 if runner.uses_threads else runner.slots
     tasks = max(1, min(slots, job.limits.concurrency, job.batches))
     threads = max(1, job.limits.concurrency // tasks)
     with _paced(job.limits, runner) as pace:
 
-        def work(number: int) -> Computed:
+        def work(number: int) -> EmbeddedTasks:
             first, end = (job.batches * at // tasks for at in (number, number + 1))
             return _TaskBatches(job, pace).run(first, end, threads)
 
         done = runner.map_tasks("embed", f"{job.source} as {job.vector}", tasks, work)
-    return reduce(Computed.plus, done, Computed())
+    return reduce(EmbeddedTasks.plus, done, EmbeddedTasks())
 
 
 class _TaskBatches:
@@ -186,7 +186,7 @@ class _TaskBatches:
         self._client = EmbeddingClient(job.config, job.retries, pace=pace)
         self._stopped = threading.Event()
 
-    def run(self, first: int, end: int, threads: int) -> Computed:
+    def run(self, first: int, end: int, threads: int) -> EmbeddedTasks:
         """Compute batches ``first`` to ``end``, except those that an earlier attempt put aside."""
         job, size = self._job, self._job.limits.batch_texts
         there = {name: path for path, name in job.files.below(job.folder)}
@@ -195,18 +195,18 @@ class _TaskBatches:
         columns = list(dict.fromkeys([ID, *job.identity, job.source]))
         rows = rows_by_place(dataset, mine.row_ids, mine.addresses, columns)
 
-        def one(batch: int) -> Computed:
+        def one(batch: int) -> EmbeddedTasks:
             name = f"{batch:08}.arrow"
             if name in there:
                 return _recorded(job.files, there[name])
             if self._stopped.is_set():
-                return Computed()
+                return EmbeddedTasks()
             return self._compute(rows.slice((batch - first) * size, size), name)
 
         with ThreadPoolExecutor(threads) as pool:
-            return reduce(Computed.plus, pool.map(one, range(first, end)), Computed())
+            return reduce(EmbeddedTasks.plus, pool.map(one, range(first, end)), EmbeddedTasks())
 
-    def _compute(self, rows: pa.Table, name: str) -> Computed:
+    def _compute(self, rows: pa.Table, name: str) -> EmbeddedTasks:
         """Ask for the vectors of a batch, and put aside what is answered."""
         used: list[Usage] = []
         texts = rows[self._job.source].to_pylist()
@@ -216,12 +216,12 @@ class _TaskBatches:
         except EmbeddingError as error:
             # The provider is down, or would refuse the next batch too.
             self._stopped.set()
-            return Computed(usage=_total(used), failure=error)
+            return EmbeddedTasks(usage=_total(used), failure=error)
         kept = [at for at, vector in enumerate(vectors) if not isinstance(vector, EmbeddingError)]
         for at, vector in enumerate(vectors):
             if isinstance(vector, EmbeddingError):
                 failure = failure or _refusal(vector, rows[ID][at].as_py())
-        done = Computed(len(kept), sum(len(texts[at]) for at in kept), _total(used))
+        done = EmbeddedTasks(len(kept), sum(len(texts[at]) for at in kept), _total(used))
         if kept:
             self._write(rows.take(kept), [vectors[at] for at in kept], name, done)
         return replace(done, failure=failure)
@@ -241,7 +241,7 @@ class _TaskBatches:
         half = len(texts) // 2
         return [*self._answers(texts[:half], used), *self._answers(texts[half:], used)]
 
-    def _write(self, rows: pa.Table, vectors: list[Any], name: str, done: Computed) -> None:
+    def _write(self, rows: pa.Table, vectors: list[Any], name: str, done: EmbeddedTasks) -> None:
         job = self._job
         columns = {each: rows[each] for each in job.identity if each != ID}
         ids = {NODE: rows[ID]} if columns else {NODE: rows[ID], ID: rows[ID]}
@@ -296,11 +296,11 @@ def about_file(path: str, files: Files) -> dict[str, Any]:
         return found
 
 
-def _recorded(files: Files, path: str) -> Computed:
+def _recorded(files: Files, path: str) -> EmbeddedTasks:
     """What the attempt did that wrote a file."""
     counts = about_file(path, files)["counts"]
     usage = Usage(counts["requests"], counts["retries"], counts["tokens"])
-    return Computed(counts["texts"], counts["characters"], usage)
+    return EmbeddedTasks(counts["texts"], counts["characters"], usage)
 
 
 # --- one rate for all tasks -----------------------------------------------------------------------

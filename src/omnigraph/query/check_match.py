@@ -8,7 +8,7 @@ from typing import assert_never
 
 from omnigraph.query import expressions as ex
 from omnigraph.query.check_return import check_block
-from omnigraph.query.lower import Block, retype
+from omnigraph.query.lower import CheckedBlock, retype
 from omnigraph.query.operands import (
     BoundAs,
     CheckBlock,
@@ -35,7 +35,7 @@ from omnigraph.syntax.tokens import Span
 class CheckedMatch:
     """The checked clauses of a match, and the variables that are bound after it."""
 
-    block: Block
+    block: CheckedBlock
     scope: VariableScope
     check_block: CheckBlock
     """Checks a block that what follows the match reads."""
@@ -90,9 +90,9 @@ class _BlockChecker:
         self._scope = scope
         self._fresh = fresh
         self._operands = Operands(context, scope, block=self.check_block)
-        self._block = Block()
+        self._block = CheckedBlock()
 
-    def check(self, clauses: tuple[ast.Clause, ...]) -> Block:
+    def check(self, clauses: tuple[ast.Clause, ...]) -> CheckedBlock:
         for clause in clauses:
             match clause:
                 case ast.Binding():
@@ -128,7 +128,7 @@ class _BlockChecker:
                     assert_never(clause)
         return self._block
 
-    def _inner(self, clauses: tuple[ast.Clause, ...]) -> tuple[Block, VariableScope]:
+    def _inner(self, clauses: tuple[ast.Clause, ...]) -> tuple[CheckedBlock, VariableScope]:
         scope = VariableScope(outer=self._scope)
         return _BlockChecker(self._context, scope, self._fresh).check(clauses), scope
 

@@ -12,7 +12,7 @@ from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.functions import is_fraction
-from omnigraph.query.lower import Block, ComputedBlock
+from omnigraph.query.lower import CheckedBlock, ComputedBlock
 from omnigraph.query.operands import (
     CheckBlock,
     Context,
@@ -534,7 +534,7 @@ _NO_PATTERN = plan.Pattern(())
 
 
 def check_block(
-    node: ast.BlockValue, number: int, block: Block, operands: Operands
+    node: ast.BlockValue, number: int, block: CheckedBlock, operands: Operands
 ) -> tuple[ComputedBlock, ex.BoundValue | ex.RecordList]:
     """A block whose clauses are checked, and the expression that reads its value.
 

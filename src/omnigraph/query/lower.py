@@ -40,7 +40,7 @@ class ComputedBlock:
     """A checked block whose matches give a value: a `Compute` without its pattern."""
 
     step: Compute
-    block: Block
+    block: CheckedBlock
 
     @property
     def outer(self) -> frozenset[str]:
@@ -64,7 +64,7 @@ class ComputedBlock:
 
 
 @dataclass(slots=True)
-class Block:
+class CheckedBlock:
     """The checked clauses of one block, in no particular order."""
 
     nodes: dict[str, str] = field(default_factory=dict)
@@ -72,9 +72,9 @@ class Block:
     hops: list[Expand] = field(default_factory=list)
     """Each starts at its left variable."""
     predicates: list[ex.Expression] = field(default_factory=list)
-    exclusions: list[Block] = field(default_factory=list)
-    disjunctions: list[tuple[Block, ...]] = field(default_factory=list)
-    optionals: list[tuple[Block, tuple[str, ...]]] = field(default_factory=list)
+    exclusions: list[CheckedBlock] = field(default_factory=list)
+    disjunctions: list[tuple[CheckedBlock, ...]] = field(default_factory=list)
+    optionals: list[tuple[CheckedBlock, tuple[str, ...]]] = field(default_factory=list)
     computed: list[ComputedBlock] = field(default_factory=list)
     unnests: list[Unnest] = field(default_factory=list)
     stage: Stage | None = None
@@ -109,24 +109,24 @@ class Block:
         return frozenset(name for name in every if name is not None)
 
     @property
-    def tested_blocks(self) -> Iterator[Block]:
+    def tested_blocks(self) -> Iterator[CheckedBlock]:
         """Negations and alternatives."""
         yield from self.exclusions
         yield from chain.from_iterable(self.disjunctions)
 
     @property
-    def local_blocks(self) -> Iterator[Block]:
+    def local_blocks(self) -> Iterator[CheckedBlock]:
         """All blocks whose variables are not seen outside of them."""
         yield from self.tested_blocks
         yield from (each.block for each in self.computed)
 
     @property
-    def optional_blocks(self) -> Iterator[Block]:
+    def optional_blocks(self) -> Iterator[CheckedBlock]:
         """The blocks of `optional`, whose variables belong to this block too."""
         return (inner for inner, _ in self.optionals)
 
 
-def keep_locals_apart(block: Block) -> None:
+def keep_locals_apart(block: CheckedBlock) -> None:
     """Rename local variables that share a name with a variable of an enclosing block.
 
     Names resolve from top to bottom, so in `not { $a wrote $b }  $b: Book` the first `$b` is local
@@ -136,7 +136,7 @@ def keep_locals_apart(block: Block) -> None:
     _keep_apart(block, block.introduces, count(1))
 
 
-def _keep_apart(block: Block, visible: frozenset[str], numbers: Iterator[int]) -> None:
+def _keep_apart(block: CheckedBlock, visible: frozenset[str], numbers: Iterator[int]) -> None:
     for inner in block.optional_blocks:
         _keep_apart(inner, visible | inner.introduces, numbers)
     for inner in block.local_blocks:
@@ -150,7 +150,7 @@ def _keep_apart(block: Block, visible: frozenset[str], numbers: Iterator[int]) -
                     _rename_shown(each, clashing)
 
 
-def _rename(block: Block, names: dict[str, str]) -> None:
+def _rename(block: CheckedBlock, names: dict[str, str]) -> None:
     def new(name: str) -> str:
         return names.get(name, name)
 
@@ -183,7 +183,7 @@ def _rename_shown(computed: ComputedBlock, names: dict[str, str]) -> None:
     computed.step = replace(computed.step, ties=ties)
 
 
-def retype(block: Block, name: str, type_name: str) -> None:
+def retype(block: CheckedBlock, name: str, type_name: str) -> None:
     """Give a variable of a block another type, everywhere it is read so far."""
     if name in block.nodes:
         block.nodes[name] = type_name
@@ -218,7 +218,7 @@ def _hop_with_type(hop: Expand, name: str, type_name: str) -> Expand:
 # --- order of the steps ---------------------------------------------------------------------------
 
 
-def lower_block(block: Block, catalog: Catalog) -> Pattern:
+def lower_block(block: CheckedBlock, catalog: Catalog) -> Pattern:
     """The steps of the block of a whole match."""
     return _Ordering(block, catalog).pattern()
 
@@ -284,7 +284,9 @@ class _Tests(Generic[Test]):
 class _Ordering:
     """Orders the clauses of one block, which runs inside of ``outer``."""
 
-    def __init__(self, block: Block, catalog: Catalog, outer: _Ordering | None = None) -> None:
+    def __init__(
+        self, block: CheckedBlock, catalog: Catalog, outer: _Ordering | None = None
+    ) -> None:
         self._block = block
         self._catalog = catalog
         self._outer = outer
@@ -355,7 +357,7 @@ class _Ordering:
             self._unnests.bind(name)
             self._hops.bind(name)
 
-    def _inner(self, block: Block) -> Pattern:
+    def _inner(self, block: CheckedBlock) -> Pattern:
         return _Ordering(block, self._catalog, self).pattern()
 
     def _badness(self, name: str) -> tuple[bool, int]:

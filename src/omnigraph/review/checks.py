@@ -90,7 +90,7 @@ def _literal(text: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DeclaredCheck:
     """A query and what it must return."""
 
     name: str
@@ -122,9 +122,9 @@ def checks_files(paths: Iterable[Path]) -> list[Path]:
     return list(found)
 
 
-def stored_checks(paths: Iterable[Path]) -> tuple[Check, ...]:
+def stored_checks(paths: Iterable[Path]) -> tuple[DeclaredCheck, ...]:
     """The checks that lie beside stored queries; raises `InputError` for two of one name."""
-    found: dict[str, Check] = {}
+    found: dict[str, DeclaredCheck] = {}
     for file in checks_files(paths):
         for check in load_checks(file):
             if check.name in found:
@@ -133,7 +133,7 @@ def stored_checks(paths: Iterable[Path]) -> tuple[Check, ...]:
     return tuple(found.values())
 
 
-def load_checks(source: Path | str) -> tuple[Check, ...]:
+def load_checks(source: Path | str) -> tuple[DeclaredCheck, ...]:
     """The checks of a file, or of a pipeline; raises `InputError` with the place of a mistake.
 
     A text is read as well; the files that its checks name are then those of the working directory.
@@ -149,7 +149,7 @@ def load_checks(source: Path | str) -> tuple[Check, ...]:
             return ()
     else:
         fields = document.fields(required=("checks",), optional=("version",))
-    checks: dict[str, Check] = {}
+    checks: dict[str, DeclaredCheck] = {}
     nodes = fields["checks"].items()
     if len(nodes) > CHECKS_MAX:
         fields["checks"].fail(f"there are {len(nodes)} checks, at most {CHECKS_MAX} are run")
@@ -161,7 +161,7 @@ def load_checks(source: Path | str) -> tuple[Check, ...]:
     return tuple(checks.values())
 
 
-def _check(node: Node, path: Path, required: tuple[str, ...]) -> Check:
+def _check(node: Node, path: Path, required: tuple[str, ...]) -> DeclaredCheck:
     fields = node.fields(
         required=("name", *required),
         optional=("query", "file", "expect", "params", "timeout_seconds"),
@@ -181,7 +181,7 @@ def _check(node: Node, path: Path, required: tuple[str, ...]) -> Check:
         seconds = float(given)
     query = fields["query"].text() if "query" in fields else None
     file = path.parent / fields["file"].text() if "file" in fields else None
-    return Check(name, query, params, expected, seconds, file)
+    return DeclaredCheck(name, query, params, expected, seconds, file)
 
 
 def _expected(node: Node) -> Expected:

@@ -70,7 +70,7 @@ VERSIONS_KEPT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class EventAuthor:
     """Who acts, and the caller's name for the request: repeating it adds no second event."""
 
     actor_id: str | None = None
@@ -91,7 +91,7 @@ class Events:
         self,
         kind: ReviewEventKind,
         request_id: str | None,
-        caller: Caller,
+        caller: EventAuthor,
         body: dict[str, Any],
         after: str = "",
     ) -> ReviewEvent:
@@ -152,7 +152,7 @@ class Events:
         wanted = ", ".join(map(_quoted, request_ids))
         return self._read(f"request_id IN ({wanted})") if wanted else []
 
-    def of_caller(self, caller: Caller) -> ReviewEvent | None:
+    def of_caller(self, caller: EventAuthor) -> ReviewEvent | None:
         """The first event that an actor has named so; None without a name."""
         if caller.operation_id is None:
             return None

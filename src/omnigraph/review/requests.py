@@ -51,7 +51,7 @@ from omnigraph.model.reviews import (
     ReviewSummary,
     no_review,
 )
-from omnigraph.review.events import Caller, Events, Outline, Request, fold
+from omnigraph.review.events import EventAuthor, Events, Outline, Request, fold
 from omnigraph.review.requirements import Requirements, RequirementsOf, blocks, lacking_commits
 from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
@@ -449,7 +449,7 @@ class Requests:
         target: str,
         title: str,
         description: str,
-        caller: Caller,
+        caller: EventAuthor,
     ) -> Request:
         """Ask for a merge; raises `NotFound` for a branch, `InputError` if nothing is to merge."""
         for name in (source, target):
@@ -484,7 +484,7 @@ class Requests:
         self,
         request: Request,
         kind: ReviewEventKind,
-        caller: Caller,
+        caller: EventAuthor,
         body: dict[str, Any],
     ) -> Request:
         """The request with one more event; a repeated one adds nothing."""
@@ -493,7 +493,7 @@ class Requests:
         self.events.append(kind, request.id, caller, body, after=request.last_event)
         return self.find(request.id)
 
-    def record_bypass(self, caller: Caller, facts: dict[str, Any]) -> None:
+    def record_bypass(self, caller: EventAuthor, facts: dict[str, Any]) -> None:
         """Keep that an actor is about to write where only change requests are merged."""
         self.events.append("bypassed", BYPASSES, caller, facts)
 
@@ -523,7 +523,7 @@ class Requests:
         self,
         request: Request,
         rules: ConflictRules,
-        caller: Caller,
+        caller: EventAuthor,
         required: RequirementsOf,
         choose: Choose | None = None,
         *,
@@ -540,7 +540,7 @@ class Requests:
         )
         standing = self.standing(request)
         done = standing.merge_commit
-        if done is not None and caller == Caller(done.actor_id, done.operation_id or ""):
+        if done is not None and caller == EventAuthor(done.actor_id, done.operation_id or ""):
             mark = (done.receipt or {}).get("change_request", {})
             receipt = merges.merge(self._kernel, spec, choose)
             return ReviewMerged(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from omnigraph.errors import SchemaContractError, UnsupportedSchemaChange
+from omnigraph.model.ids import TableKey
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import Annotation, Range, TypeKind, annotation_key
 from omnigraph.schema.compile import CompiledSchema, compile_schema
@@ -106,7 +107,7 @@ class MigrationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedChange:
+class PlannedMigration:
     """A desired schema, compiled against the accepted one, and the way to it."""
 
     compiled: CompiledSchema
@@ -115,14 +116,14 @@ class PlannedChange:
 
 def plan_change(
     accepted: SchemaIR, origin: str | bytes | Path | Source, *, allow_data_loss: bool = False
-) -> PlannedChange:
+) -> PlannedMigration:
     """Compile a schema text against the accepted IR and plan the migration to it.
 
     Raises a `CompileError` when the text is not admissible; an admissible text always gets a plan.
     """
     compiled = compile_schema(origin, accepted=accepted)
     plan = plan_migration(accepted, compiled.ir, allow_data_loss=allow_data_loss)
-    return PlannedChange(compiled, plan)
+    return PlannedMigration(compiled, plan)
 
 
 def plan_migration(
@@ -227,7 +228,7 @@ class _Planner:
         if isinstance(old, EdgeShape) and isinstance(new, EdgeShape):
             self._plan_edge_header(old, new)
             self._plan_metadata(kind, old, new)
-        views = TypeView(self._accepted, kind, old), TypeView(self._desired, kind, new)
+        views = TypeParts(self._accepted, kind, old), TypeParts(self._desired, kind, new)
         _PropertyPlanner(*views, self.out).plan(self._mode)
 
     def _plan_implements(self, old: NodeShape, new: NodeShape) -> None:
@@ -235,12 +236,12 @@ class _Planner:
         after = {self._desired.ids.types["interface", name] for name in new.implements}
         if before != after:
             self.out.refuse(
-                f"node:{new.name}",
+                TableKey.node(new.name),
                 f"changing implemented interfaces of node '{new.name}' is not supported",
             )
 
     def _plan_edge_header(self, old: EdgeShape, new: EdgeShape) -> None:
-        entity = f"edge:{new.name}"
+        entity = TableKey.edge(new.name)
         before = [_end_id(self._accepted, name) for name in (old.source, old.target)]
         after = [_end_id(self._desired, name) for name in (new.source, new.target)]
         if before != after:
@@ -278,7 +279,7 @@ ConstraintKey = tuple[str, frozenset[int | str], tuple[Any, ...]]
 """A constraint without names: its kind, the ids of its columns, and its other arguments."""
 
 
-class TypeView:
+class TypeParts:
     """One type of one schema with its parts by id, to compare two versions across renames."""
 
     def __init__(self, ir: SchemaIR, kind: TypeKind, shape: TypeShape) -> None:
@@ -352,7 +353,7 @@ class TypeView:
 
 
 class _PropertyPlanner:
-    def __init__(self, old: TypeView, new: TypeView, out: StepWriter) -> None:
+    def __init__(self, old: TypeParts, new: TypeParts, out: StepWriter) -> None:
         self._old = old
         self._new = new
         self._out = out

@@ -22,7 +22,13 @@ from omnigraph.graph.opened import for_access
 from omnigraph.graph.reading import query_files
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.policy import Policy, load_policy
-from omnigraph.review.checks import SUFFIXES, Check, checks_files, load_checks, stored_checks
+from omnigraph.review.checks import (
+    SUFFIXES,
+    DeclaredCheck,
+    checks_files,
+    load_checks,
+    stored_checks,
+)
 from omnigraph.server.auth import (
     RuntimeState,
     ServerGate,
@@ -134,7 +140,7 @@ class Served:
     queries: StoredQueries
     handle_key: tuple[object, ...]
     """What the handle was opened with; while it is the same, the next generation keeps it."""
-    checks: tuple[Check, ...] = ()
+    checks: tuple[DeclaredCheck, ...] = ()
     """The checks of change requests: of files beside the stored queries, and of pipelines."""
 
     def graph_for(self, access: Access) -> Graph:

@@ -58,8 +58,8 @@ class EnginePool:
         writers: int = WRITE_THREADS,
         reads_running_max: int = READS_RUNNING_MAX,
     ) -> None:
-        self._readers = Workers("engine-read", readers, reads_running_max)
-        self._writers = Workers("engine-write", writers)
+        self._readers = BoundedThreads("engine-read", readers, reads_running_max)
+        self._writers = BoundedThreads("engine-write", writers)
 
     @property
     def reads_waiting(self) -> int:
@@ -92,7 +92,7 @@ class _Calls:
 
 
 class FairQueue:
-    """Calls that wait, taken in turns by actor. Not safe to share: `Workers` guards it."""
+    """Calls that wait, taken in turns by actor. Not safe to share: `BoundedThreads` guards it."""
 
     def __init__(self, running_max: int, waiting_max: int, total_max: int) -> None:
         self._running_max = running_max
@@ -156,7 +156,7 @@ class FairQueue:
             del self._actors[actor]
 
 
-class Workers:
+class BoundedThreads:
     """At most so many threads, started when they are needed.
 
     One thread at work takes the next call itself; another is woken only when it is stuck. Python

@@ -22,7 +22,7 @@ from omnigraph.graph.reviews import Reviews, run_check
 from omnigraph.model.governor import Governor
 from omnigraph.model.result import Result
 from omnigraph.model.reviews import Review, ReviewEvent
-from omnigraph.review.checks import Check
+from omnigraph.review.checks import DeclaredCheck
 from omnigraph.review.requests import Standing
 from omnigraph.server.call import Services
 from omnigraph.server.generation import Generation, Served
@@ -50,7 +50,7 @@ class _Followed:
     open: dict[str, Standing] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     """Events behind `since` that were posted."""
-    checked: dict[str, tuple[str, tuple[Check, ...]]] = field(default_factory=dict)
+    checked: dict[str, tuple[str, tuple[DeclaredCheck, ...]]] = field(default_factory=dict)
     """The head of each open request whose checks have run, or wait to, and these checks."""
 
 
@@ -159,7 +159,7 @@ class ReviewWatch:
     def _check(self, served: Served, id: str) -> Review:
         return served.graph.reviews.check_head(id, served.checks, partial(self._run, served))
 
-    def _run(self, served: Served, check: Check, head: str) -> Result:
+    def _run(self, served: Served, check: DeclaredCheck, head: str) -> Result:
         governor = self._services.queries.of_check(check.timeout_seconds)
         self._running.add(governor)
         if self._is_stopped:
@@ -170,7 +170,7 @@ class ReviewWatch:
             self._running.discard(governor)
 
 
-def stored_check(served: Served, check: Check, head: str, governor: Governor) -> Result:
+def stored_check(served: Served, check: DeclaredCheck, head: str, governor: Governor) -> Result:
     """What the stored query of a check returns on a commit, within limits that end with it."""
     if check.file is not None:
         return run_check(served.graph, check, check.file, head, governor)

@@ -85,7 +85,7 @@ class GraphList(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class Session(JsonObject):
+class SessionToken(JsonObject):
     """A token for as long as the server runs."""
 
     token: str

@@ -229,7 +229,7 @@ OPEN_SESSION = Operation(
     "openSession",
     "POST /session",
     "A token for the one-time code that `omnigraph studio` printed",
-    answers.Session,
+    answers.SessionToken,
     requests.SessionRequest,
     refusals=(400, 401, 413, 415),
     is_public=True,

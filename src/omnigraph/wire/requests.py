@@ -371,7 +371,7 @@ class CreateTagRequest(Body):
     )
 
 
-class PlanPage(Body):
+class PlanPageRequest(Body):
     """Which of the entities that a plan would change are listed."""
 
     page_token: str | None = Field(
@@ -398,7 +398,7 @@ class MergeRules(Body):
     )
 
 
-class MergePlanRequest(MergeRules, PlanPage):
+class MergePlanRequest(MergeRules, PlanPageRequest):
     """The merge whose plan is wanted, and which page of it."""
 
 
@@ -423,7 +423,7 @@ class ReplayRequest(ReplayTarget):
     message: Message = None
 
 
-class ReplayPlanRequest(ReplayTarget, PlanPage):
+class ReplayPlanRequest(ReplayTarget, PlanPageRequest):
     """The replay whose plan is wanted, and which page of it."""
 
 

@@ -38,7 +38,7 @@ from omnigraph.errors import Conflict, RecoveryRequired, SchemaParseError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.contract import AcceptedSchema, build_contract
-from omnigraph.schema.migration import PlannedChange, plan_change
+from omnigraph.schema.migration import PlannedMigration, plan_change
 from omnigraph.storage.datasets import Handle, StagedTransaction, latest_version
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestBranch, ManifestState
@@ -205,7 +205,7 @@ class _Apply:
         self,
         kernel: Kernel,
         accepted: AcceptedSchema,
-        planned: PlannedChange,
+        planned: PlannedMigration,
         lease: Lease,
         intent: Intent,
         *,

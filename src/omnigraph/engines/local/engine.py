@@ -46,6 +46,7 @@ from omnigraph.engines.local.tables import GraphMemory, Session, TraversalSettin
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
+from omnigraph.model.ids import TableKey
 from omnigraph.model.result_json import ResultColumns
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
@@ -102,7 +103,7 @@ class LocalEngine:
             return known
         # Tables grow: an order is chosen again when one has twice as many rows.
         table = run.reader.snapshot.table
-        sizes = (table(f"edge:{name}").row_count for name in known.edge_types)
+        sizes = (table(TableKey.edge(name)).row_count for name in known.edge_types)
         key = (id(compiled), tuple(size.bit_length() for size in sizes))
         chosen = self._ordered.get(key)
         if chosen is None:
@@ -121,9 +122,9 @@ def _in_order(prepared: PreparedRead, run: Execution) -> PreparedRead:
 
     def nodes(type_name: str) -> int:
         names = [name for name, _ in members[type_name]] if type_name in members else [type_name]
-        return sum(table(f"node:{name}").row_count for name in names)
+        return sum(table(TableKey.node(name)).row_count for name in names)
 
-    sizes = Sizes(nodes, lambda name: table(f"edge:{name}").row_count)
+    sizes = Sizes(nodes, lambda name: table(TableKey.edge(name)).row_count)
     return prepare(prepared.compiled, sizes)
 
 

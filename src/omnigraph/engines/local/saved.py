@@ -25,6 +25,7 @@ from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.nodes import EDITS_MAX, CachedNodes
 from omnigraph.engines.local.rows import MemoryBudget, RowView, Sized, taken
 from omnigraph.model.arrow import arrow_type
+from omnigraph.model.ids import TableKey
 from omnigraph.query.compile import interface_nodes, referenced_types
 from omnigraph.schema.catalog import Catalog, EdgeType
 from omnigraph.storage.reader import SnapshotReader
@@ -375,7 +376,7 @@ class _Saving:
         rows = {}
         for name in dict.fromkeys([*self._members[0], *self._members[1]]):
             nodes = self._tables.cached_nodes(name)
-            location = self._reader.snapshot.table(f"node:{name}").location
+            location = self._reader.snapshot.table(TableKey.node(name)).location
             ids = len(in_order_of_ids(nodes.slots))
             rows[name] = SavedRows.of(location, nodes.view.fragments, 1, ids)
         source, target = (self._tables.space(end) for end in self._ends)

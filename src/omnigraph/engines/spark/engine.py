@@ -22,7 +22,7 @@ from omnigraph.engines.local.prepared import PreparedRead
 from omnigraph.engines.spark.jobs import Jobs
 from omnigraph.engines.spark.match import PatternMatcher
 from omnigraph.engines.spark.tables import Tables
-from omnigraph.engines.spark.tail import Answer, answer
+from omnigraph.engines.spark.tail import AnswerFrame, answer
 from omnigraph.engines.spark.types import from_carried
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import current
@@ -67,7 +67,7 @@ class SparkEngine:
 
     def _answer(
         self, run: Execution, prepared: PreparedRead, jobs: Jobs, *, is_stage: bool = False
-    ) -> Answer:
+    ) -> AnswerFrame:
         """The rows of a plan, or those that a stage of it hands on."""
         tables = Tables(run, prepared, jobs, self._storage_options)
         tables.arguments.check(prepared.searches)
@@ -83,7 +83,7 @@ class SparkEngine:
 class SparkRows:
     """The rows of a query as a DataFrame, and in this process once they are collected."""
 
-    answer: Answer
+    answer: AnswerFrame
     jobs: Jobs
     _collected: ResultColumns | None = None
 

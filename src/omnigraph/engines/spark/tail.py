@@ -46,14 +46,16 @@ def refused(name: str) -> InputError:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerFrame:
     """The rows of a query as a frame: a column for each item, by position, values carried."""
 
     frame: DataFrame
     columns: tuple[plan.Column, ...]
 
 
-def answer(tables: Tables, jobs: Jobs, bindings: Bindings, *, is_stage: bool = False) -> Answer:
+def answer(
+    tables: Tables, jobs: Jobs, bindings: Bindings, *, is_stage: bool = False
+) -> AnswerFrame:
     """The rows a query returns, or that a stage of it hands on."""
     tail = _Tail(tables, jobs, tables.prepared, tables.run, is_stage)
     if tables.prepared.group_by is not None:
@@ -72,7 +74,7 @@ class _Tail:
 
     # --- rows -------------------------------------------------------------------------------------
 
-    def by_row(self, bindings: Bindings) -> Answer:
+    def by_row(self, bindings: Bindings) -> AnswerFrame:
         """The answer of a query that does not group."""
         compiled = self.prepared.compiled
         start, stop = self._cut()
@@ -170,7 +172,7 @@ class _Tail:
         order: list[Column],
         start: int,
         stop: int | None,
-    ) -> Answer:
+    ) -> AnswerFrame:
         """Each row once; of rows that a rank has ordered, the best one."""
         columns = self.prepared.columns
         names = {column.name: self.tables.names.new() for column in columns}
@@ -275,7 +277,7 @@ class _Tail:
 
     # --- groups -----------------------------------------------------------------------------------
 
-    def grouped(self, bindings: Bindings, by: plan.GroupBy) -> Answer:
+    def grouped(self, bindings: Bindings, by: plan.GroupBy) -> AnswerFrame:
         """The answer of a query that groups."""
         compiled = self.prepared.compiled
         start, stop = self._cut()
@@ -399,9 +401,9 @@ class _Tail:
         name = self.tables.names.new()
         return frame.withColumn(name, column), F.col(name)
 
-    def _projected(self, frame: DataFrame, columns: Sequence[Column]) -> Answer:
+    def _projected(self, frame: DataFrame, columns: Sequence[Column]) -> AnswerFrame:
         named = [column.alias(f"r{at}") for at, column in enumerate(columns)]
-        return Answer(frame.select(*named), self.prepared.columns)
+        return AnswerFrame(frame.select(*named), self.prepared.columns)
 
 
 def _leaf_by_name(names: Mapping[str, str]) -> Leaf:

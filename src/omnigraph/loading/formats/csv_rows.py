@@ -26,7 +26,7 @@ from omnigraph.loading.formats.csv_quotes import (
 )
 from omnigraph.loading.pieces import Piece, blocks_of
 from omnigraph.loading.records.exact_json import BOM
-from omnigraph.loading.records.problems import Place, Problem
+from omnigraph.loading.records.problems import Problem, RecordPlace
 from omnigraph.loading.sources import FoundFile, delimiter_of
 
 BLOCK_BYTES = 4 << 20
@@ -177,7 +177,7 @@ class _CsvReader:
         return Problem(
             "bad_record",
             reason.message,
-            Place(self._shown, number, "record"),
+            RecordPlace(self._shown, number, "record"),
             hint=reason.hint,
             input=reason.row,
             ends_reading=reason.ends_reading,

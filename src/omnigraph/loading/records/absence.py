@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.errors import InternalError, ValueConversionError
-from omnigraph.loading.records.problems import Place, Problem
+from omnigraph.loading.records.problems import Problem, RecordPlace
 from omnigraph.model.values import property_value
 from omnigraph.schema.catalog import NodeType, Property, TableType
 
@@ -70,7 +70,7 @@ def value_needed(type: TableType) -> str:
     return f"every {type.name} has one: give it a value"
 
 
-def missing_value(type: TableType, name: str, place: Place | None) -> Problem:
+def missing_value(type: TableType, name: str, place: RecordPlace | None) -> Problem:
     """The problem of a record that would be new and lacks a required property."""
     try:
         property_value(None, type.properties[name].type, name, strict=True)

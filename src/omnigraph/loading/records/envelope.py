@@ -14,9 +14,9 @@ from typing import Any
 from omnigraph.loading.records.framing import Chunk
 from omnigraph.loading.records.problems import (
     Grammar,
-    Place,
     Problem,
     ProblemKind,
+    RecordPlace,
     name_hint,
     unit_of,
 )
@@ -90,7 +90,7 @@ class EnvelopeReader:
             try:
                 self._add(number, value)
             except _Refused as it:
-                place = Place(source, number, self._unit)
+                place = RecordPlace(source, number, self._unit)
                 problems.append(
                     Problem(it.kind, it.message, place, it.type_name, it.member, it.hint)
                 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from omnigraph.errors import LimitExceeded
 from omnigraph.loading.records.exact_json import Refusal, decode_all, decode_plain
-from omnigraph.loading.records.problems import Grammar, Place, Problem, Unit, unit_of
+from omnigraph.loading.records.problems import Grammar, Problem, RecordPlace, Unit, unit_of
 
 CHUNK_BYTES = 1 << 20
 """Bytes decoded at a time. Larger chunks are slower: CPU caches, garbage collection."""
@@ -360,7 +360,7 @@ def _json_problem(
 ) -> Problem:
     strict = grammar == "strict"
     unit = source.unit or unit_of(grammar)
-    place = Place(source.name, number, unit)
+    place = RecordPlace(source.name, number, unit)
     line = None if text is None else text.decode(errors="replace").strip()
     if refusal.duplicate is not None:
         hint = "name each member of an object once"

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from omnigraph.effects.clock import APART_CHARACTERS
 from omnigraph.errors import ValueConversionError
-from omnigraph.loading.records.problems import Place, Problem, Unit, ambiguous_id
+from omnigraph.loading.records.problems import Problem, RecordPlace, Unit, ambiguous_id
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.references import UNRESOLVED
 from omnigraph.model.types import ValueType
@@ -164,7 +164,7 @@ def renames_of(parts: Iterable[Renamed], unit: Unit) -> tuple[Renames, list[tupl
         for old, (new, number) in part.ids.items():
             first = known.setdefault(old, new)
             if first != new:
-                place = Place(part.source, number, unit)
+                place = RecordPlace(part.source, number, unit)
                 problems.append((part.piece, ambiguous_id(old, first, new, part.type_name, place)))
     return renames, problems
 
@@ -184,7 +184,10 @@ def with_renames(rows: TypedRows, renames: Renames, unit: Unit) -> tuple[TypedRo
     problems = []
     for i in pc.indices_nonzero(taken).to_pylist():
         # An older spelling of one node can be the canonical id of another.
-        old, place = rows.rows[ID][i].as_py(), Place(rows.source, rows.numbers[i].as_py(), unit)
+        old, place = (
+            rows.rows[ID][i].as_py(),
+            RecordPlace(rows.source, rows.numbers[i].as_py(), unit),
+        )
         problems.append(ambiguous_id(old, canonical[old], old, rows.type.name, place))
     return rows, problems
 

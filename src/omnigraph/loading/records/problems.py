@@ -25,7 +25,7 @@ from omnigraph.errors import (
     OmnigraphError,
     ValueConversionError,
 )
-from omnigraph.model.ids import EntityKind
+from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def unit_of(grammar: Grammar) -> Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordPlace:
     """A record of an input: its line under the strict grammar, else its count."""
 
     source: str | None
@@ -96,13 +96,15 @@ class Problem:
 
     kind: ProblemKind
     message: str
-    place: Place | None
+    place: RecordPlace | None
     """None if no single record is the cause."""
     type_name: str | None = None
     property_name: str | None = None
     hint: str | None = None
     entity_id: str | None = None
     """The entity concerned; used by `KeyConflict`."""
+    entity_kind: EntityKind = "node"
+    """The kind of that entity."""
     input: object = None
     """The record as it was read, in JSON values; only where bad records are skipped."""
     ends_reading: bool = False
@@ -145,8 +147,7 @@ class Problem:
         return error(message, hint=self.hint)
 
     def _key_conflict(self, **options: str | None) -> KeyConflict:
-        kind: EntityKind = "edge" if self.message.startswith("edge ") else "node"
-        return KeyConflict(kind, self.type_name or "", self.entity_id or "", **options)
+        return KeyConflict(self.entity_kind, self.type_name or "", self.entity_id or "", **options)
 
 
 _LISTED_MAX = 10
@@ -396,7 +397,7 @@ def plain(value: object) -> object:
 class PlaceOf(Protocol):
     """Finds the record to show for a row that breaks a constraint."""
 
-    def __call__(self, table_key: str, holder: Holder, *, own: bool) -> Place | None:
+    def __call__(self, table_key: str, holder: Holder, *, own: bool) -> RecordPlace | None:
         """The place of the row's ``own`` record, or else of the first record of its entity."""
 
 
@@ -432,6 +433,7 @@ def problem_of(violation: Violation, place_of: PlaceOf) -> Problem:
         violation.property_name,
         hint,
         violation.entity_id,
+        TableKey(key).kind,
     )
 
 
@@ -477,7 +479,7 @@ class RecordProblems:
         self, number: int, kind: ProblemKind, message: str, member: str | None, hint: str
     ) -> None:
         """Add a problem of the record with this number."""
-        place = Place(self.source, number, self.unit)
+        place = RecordPlace(self.source, number, self.unit)
         self.problems.append(Problem(kind, message, place, self._type.name, member, hint))
 
     def refuse(self, values: Sequence[RefusedValue]) -> None:
@@ -496,11 +498,11 @@ class RecordProblems:
         """Map ``old`` to ``canonical``; a problem if it already maps to another node."""
         known, _ = renamed.setdefault(old, (canonical, number))
         if known != canonical:
-            place = Place(self.source, number, self.unit)
+            place = RecordPlace(self.source, number, self.unit)
             self.problems.append(ambiguous_id(old, known, canonical, self._type.name, place))
 
 
-def ambiguous_id(old: str, first: str, second: str, type_name: str, place: Place) -> Problem:
+def ambiguous_id(old: str, first: str, second: str, type_name: str, place: RecordPlace) -> Problem:
     """The problem of an id in an older spelling that means two nodes."""
     message = f"id '{old}' means both '{first}' and '{second}': ambiguous edge endpoint remap"
     return Problem(

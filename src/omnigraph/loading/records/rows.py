@@ -31,9 +31,9 @@ from omnigraph.loading.records.framing import Chunk
 from omnigraph.loading.records.ids import MintIds, names_key
 from omnigraph.loading.records.problems import (
     Grammar,
-    Place,
     Problem,
     ProblemKind,
+    RecordPlace,
     RecordProblems,
     RefusedValue,
     Unit,
@@ -622,7 +622,7 @@ def value_problems(rows: TypedRows, unit: Unit) -> list[Problem]:
         Problem(
             "constraint",
             each.message,
-            Place(rows.source, rows.numbers[each.row].as_py(), unit),
+            RecordPlace(rows.source, rows.numbers[each.row].as_py(), unit),
             rows.type.name,
             each.property,
             entity_id=rows.rows[ID][each.row].as_py(),

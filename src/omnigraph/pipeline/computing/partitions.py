@@ -39,7 +39,7 @@ Message: TypeAlias = tuple[int, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class FragmentScan:
     """Some fragments of one table, for a task to read."""
 
     options: Mapping[str, str] = field(repr=False)
@@ -65,7 +65,7 @@ class Scan:
             yield [batch.column(name) for name in names]
 
 
-def scans(root: Root, reader: SnapshotReader, selection: Selection) -> list[Scan]:
+def scans(root: Root, reader: SnapshotReader, selection: Selection) -> list[FragmentScan]:
     """The tasks that read the tables of a selection."""
     found = []
     for name in selection.nodes:
@@ -77,13 +77,15 @@ def scans(root: Root, reader: SnapshotReader, selection: Selection) -> list[Scan
     return found
 
 
-def _scans_of(root: Root, reader: SnapshotReader, key: TableKey, **about: Any) -> list[Scan]:
+def _scans_of(
+    root: Root, reader: SnapshotReader, key: TableKey, **about: Any
+) -> list[FragmentScan]:
     if reader.is_empty(key):
         return []
     entry = reader.snapshot.table(key)
     address = reader.where(entry).address
     return [
-        Scan(root.storage_options(), address, entry.version, group, **about)
+        FragmentScan(root.storage_options(), address, entry.version, group, **about)
         for group, _ in fragment_groups(reader.handle(key), TASK_ROWS)
     ]
 
@@ -107,7 +109,7 @@ class Edges:
     weights: Floats | None
 
 
-def read_nodes(scan: Scan, blocks: int, attempt: int) -> Iterator[Message]:
+def read_nodes(scan: FragmentScan, blocks: int, attempt: int) -> Iterator[Message]:
     """The nodes of a scan, for the blocks that own them."""
     for (ids,) in scan.columns([ID]):
         keys = node_keys(scan.nodes, ids, attempt)
@@ -115,7 +117,7 @@ def read_nodes(scan: Scan, blocks: int, attempt: int) -> Iterator[Message]:
             yield block, _Nodes(scan.nodes, keys[chosen], ids.take(pa.array(chosen)))
 
 
-def read_edges(scan: Scan, attempt: int) -> Iterator[Edges]:
+def read_edges(scan: FragmentScan, attempt: int) -> Iterator[Edges]:
     """The edges of a scan as they are stored."""
     type_name, source, target = scan.edges
     weighed = [] if scan.weight is None else [scan.weight]
@@ -195,7 +197,7 @@ def _number(numbered: tuple[int, Any]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class BlockNodes:
     """The nodes of a block: keys, types and ids, in the order of the block."""
 
     keys: Keys
@@ -206,7 +208,7 @@ class Names:
 class _Proto:
     """A block that has not yet asked other blocks for the values of its ghosts."""
 
-    names: Names
+    names: BlockNodes
     block: Block
     has_repeats: bool
 
@@ -216,7 +218,7 @@ class BlockedGraph:
     """A graph in blocks; ``release`` gives back the memory that Spark keeps them in."""
 
     blocks: RDD[Block | None]
-    names: RDD[Names | None]
+    names: RDD[BlockNodes | None]
     count: int
     """How many blocks there are."""
     nodes: int
@@ -236,8 +238,8 @@ def blocks_for(edges: int, slots: int) -> int:
 
 
 def named_nodes(
-    context: SparkContext, tasks: Sequence[Scan], blocks: int
-) -> tuple[RDD[Names | None], int, int]:
+    context: SparkContext, tasks: Sequence[FragmentScan], blocks: int
+) -> tuple[RDD[BlockNodes | None], int, int]:
     """The nodes of each block, how many there are, and the attempt that gave them their keys."""
     from pyspark import StorageLevel
 
@@ -255,14 +257,14 @@ def named_nodes(
         attempt += 1
 
 
-def _named(blocks: int) -> Callable[[int, Iterable[list[Any]]], Iterator[Names | None]]:
-    def build(number: int, parts: Iterable[list[Any]]) -> Iterator[Names | None]:
+def _named(blocks: int) -> Callable[[int, Iterable[list[Any]]], Iterator[BlockNodes | None]]:
+    def build(number: int, parts: Iterable[list[Any]]) -> Iterator[BlockNodes | None]:
         yield None if number == blocks else _names(next(iter(parts)))
 
     return build
 
 
-def _name_count(names: Names | None) -> tuple[int, bool]:
+def _name_count(names: BlockNodes | None) -> tuple[int, bool]:
     return (0, False) if names is None else (len(names.keys), _has_repeats(names.keys))
 
 
@@ -271,7 +273,7 @@ def _has_repeats(keys: Keys) -> bool:
     return bool((keys[1:] == keys[:-1]).any())
 
 
-def _names(parts: Sequence[_Nodes]) -> Names:
+def _names(parts: Sequence[_Nodes]) -> BlockNodes:
     keys = _concatenated([part.keys for part in parts], np.uint64)
     order = np.argsort(keys)
     types = [pa.repeat(pa.scalar(part.type_name), len(part.keys)) for part in parts]
@@ -281,11 +283,11 @@ def _names(parts: Sequence[_Nodes]) -> Names:
             "id": pa.chunked_array([part.ids for part in parts], pa.string()),
         }
     )
-    return Names(keys[order], rows.take(pa.array(order)).combine_chunks())
+    return BlockNodes(keys[order], rows.take(pa.array(order)).combine_chunks())
 
 
 def blocked(
-    context: SparkContext, tasks: Sequence[Scan], selection: Selection, blocks: int
+    context: SparkContext, tasks: Sequence[FragmentScan], selection: Selection, blocks: int
 ) -> BlockedGraph:
     """The graph of a selection in blocks that Spark keeps in memory, or on disk beyond it."""
     attempt = 0
@@ -298,7 +300,7 @@ def blocked(
 
 def _attempted(
     context: SparkContext,
-    tasks: Sequence[Scan],
+    tasks: Sequence[FragmentScan],
     selection: Selection,
     blocks: int,
     attempt: int,
@@ -306,7 +308,7 @@ def _attempted(
     """The same with the keys of one attempt; None if two nodes have the same key."""
     from pyspark import StorageLevel
 
-    def read(scan: Scan) -> Iterator[Message]:
+    def read(scan: FragmentScan) -> Iterator[Message]:
         if scan.nodes:
             yield from read_nodes(scan, blocks, attempt)
             return
@@ -345,7 +347,7 @@ def _size(proto: _Proto | None) -> tuple[int, int, bool]:
     return proto.block.nodes, len(proto.block.sources), proto.has_repeats
 
 
-def _names_of(proto: _Proto | None) -> Names | None:
+def _names_of(proto: _Proto | None) -> BlockNodes | None:
     return None if proto is None else proto.names
 
 

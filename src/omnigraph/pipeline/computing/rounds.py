@@ -20,9 +20,9 @@ from omnigraph.computing.algorithms import Algorithm, Received, Report
 from omnigraph.computing.blocks import Block, Counts, Keys, group_names, owner_of
 from omnigraph.pipeline.computing.partitions import (
     BlockedGraph,
+    BlockNodes,
+    FragmentScan,
     Message,
-    Names,
-    Scan,
     exchanged,
     read_edges,
     reports,
@@ -170,8 +170,8 @@ def _state(inbox: Iterable[Any]) -> Any:
 
 
 def component_labels(
-    tasks: Sequence[Scan],
-    names: RDD[Names | None],
+    tasks: Sequence[FragmentScan],
+    names: RDD[BlockNodes | None],
     attempt: int,
     run: RunJob,
     on_round: Callable[[int, float], None] | None = None,
@@ -185,7 +185,7 @@ def component_labels(
     context, blocks = names.context, names.getNumPartitions() - 1
     scans = [task for task in tasks if not task.nodes]
 
-    def read(scan: Scan) -> Iterator[Message]:
+    def read(scan: FragmentScan) -> Iterator[Message]:
         for edges in read_edges(scan, attempt):
             apart = edges.begin != edges.end
             low = np.minimum(edges.begin[apart], edges.end[apart])
@@ -208,7 +208,7 @@ def component_labels(
             break
         before = after
 
-    def labels(pair: tuple[Names | None, list[Any]]) -> dict[str, Any] | None:
+    def labels(pair: tuple[BlockNodes | None, list[Any]]) -> dict[str, Any] | None:
         owned, links = pair
         if owned is None:
             return None
@@ -298,7 +298,7 @@ def _small_star(blocks: int) -> Callable[[int, Iterable[list[Any]]], Iterator[Me
 
 def named(
     values: RDD[dict[str, Any] | None],
-    names: RDD[Names | None],
+    names: RDD[BlockNodes | None],
     label: str | None,
     *,
     with_type: bool,
@@ -311,7 +311,7 @@ def named(
 
     blocks = names.getNumPartitions() - 1
 
-    def plain(pair: tuple[dict[str, Any] | None, Names | None]) -> Iterator[pa.Table]:
+    def plain(pair: tuple[dict[str, Any] | None, BlockNodes | None]) -> Iterator[pa.Table]:
         columns, owned = pair
         if columns is not None and owned is not None:
             yield _table(owned, columns)
@@ -328,7 +328,7 @@ def named(
         for owner in np.unique(owners).tolist():
             yield owner, (number, wanted[owners == owner])
 
-    def answer(pair: tuple[Names | None, list[Any]]) -> Iterator[Message]:
+    def answer(pair: tuple[BlockNodes | None, list[Any]]) -> Iterator[Message]:
         owned, asked = pair
         if owned is None:
             return
@@ -337,7 +337,7 @@ def named(
             yield number, (wanted, rows)
 
     def name(
-        pair: tuple[tuple[dict[str, Any] | None, Names | None], list[Any]],
+        pair: tuple[tuple[dict[str, Any] | None, BlockNodes | None], list[Any]],
     ) -> Iterator[pa.Table]:
         (columns, owned), answers = pair
         if columns is None or owned is None:
@@ -359,5 +359,5 @@ def _turned_round(pair: tuple[Any, int]) -> tuple[int, Any]:
     return pair[1], pair[0]
 
 
-def _table(owned: Names, columns: dict[str, Any]) -> pa.Table:
+def _table(owned: BlockNodes, columns: dict[str, Any]) -> pa.Table:
     return pa.table({"type": owned.rows["type"], "id": owned.rows["id"], **columns})

@@ -52,7 +52,7 @@ def schema_branch(kernel: Kernel, branch: str, from_: str | None) -> str:
     return from_ if is_missing and from_ is not None else branch
 
 
-class TypedRows:
+class FrameRows:
     """The rows of a frame as a load of one type takes them, checked by their columns."""
 
     def __init__(
@@ -103,7 +103,7 @@ class FrameWriter(SentToProcesses, DataSourceArrowWriter):
 
     def __init__(self, options: SourceOptions, schema: StructType, *, overwrite: bool) -> None:
         self._key = checked_key(options.idempotency_key, "idempotency_key")
-        self._rows = TypedRows(options, schema, overwrite=overwrite)
+        self._rows = FrameRows(options, schema, overwrite=overwrite)
         # Created here, not by tasks: a task that outlives an aborted write then fails.
         self._rows.files.make_folder(self._rows.folder)
 

@@ -11,7 +11,7 @@ from omnigraph.model.embeddings import EmbedResult
 from omnigraph.pipeline.files.document import PipelineProblem
 from omnigraph.pipeline.files.pipeline import Pipeline, read_pipeline
 from omnigraph.pipeline.files.receipts import (
-    CheckResult,
+    PipelineCheckResult,
     PipelinePlan,
     PipelineReceipt,
     PipelineReport,
@@ -21,9 +21,9 @@ from omnigraph.pipeline.files.receipts import (
 )
 
 __all__ = [
-    "CheckResult",
     "EmbedResult",
     "Pipeline",
+    "PipelineCheckResult",
     "PipelinePlan",
     "PipelineProblem",
     "PipelineReceipt",

@@ -17,7 +17,7 @@ from omnigraph.loading.formats.table_columns import (
 )
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import DST, ID, SRC
-from omnigraph.pipeline.files.document import Document, Mapped, PipelineProblem
+from omnigraph.pipeline.files.document import Mapped, PipelineDocument, PipelineProblem
 from omnigraph.pipeline.files.frames import Frames
 from omnigraph.schema.catalog import Catalog, EdgeType, TableType
 from omnigraph.schema.compile import compile_schema
@@ -49,7 +49,9 @@ def type_named(mapped: Mapped, catalog: Catalog) -> TableType | None:
     return catalog.edges.get(mapped.type_name)
 
 
-def graph_problems(document: Document, graph: Graph, catalog: Catalog) -> Iterator[PipelineProblem]:
+def graph_problems(
+    document: PipelineDocument, graph: Graph, catalog: Catalog
+) -> Iterator[PipelineProblem]:
     """What does not fit the graph, as far as that is known without Spark."""
     branches = graph.list_branches()
     for key, name in (("from", document.base), ("merge_into", document.merge_into)):
@@ -67,7 +69,7 @@ def graph_problems(document: Document, graph: Graph, catalog: Catalog) -> Iterat
     yield from _embed_problems(document, catalog)
 
 
-def _different_columns(document: Document) -> Iterator[PipelineProblem]:
+def _different_columns(document: PipelineDocument) -> Iterator[PipelineProblem]:
     """Several mappings of one type go into one table, so they must have the same columns."""
     first: dict[tuple[str, str], set[str] | None] = {}
     for mapped in document.mappings:
@@ -82,7 +84,7 @@ def _different_columns(document: Document) -> Iterator[PipelineProblem]:
             )
 
 
-def _check_problems(document: Document, graph: Graph) -> Iterator[PipelineProblem]:
+def _check_problems(document: PipelineDocument, graph: Graph) -> Iterator[PipelineProblem]:
     for at, check in enumerate(document.keys.checks):
         path = Path(document.resolved(check.file))
         try:
@@ -118,7 +120,7 @@ def _check_problems(document: Document, graph: Graph) -> Iterator[PipelineProble
                     yield document.problem(("checks", at, "params", name), message, known)
 
 
-def _embed_problems(document: Document, catalog: Catalog) -> Iterator[PipelineProblem]:
+def _embed_problems(document: PipelineDocument, catalog: Catalog) -> Iterator[PipelineProblem]:
     for at, embed in enumerate(document.keys.embed):
         node = catalog.nodes.get(embed.type)
         if node is None:
@@ -155,7 +157,7 @@ def _embed_problems(document: Document, catalog: Catalog) -> Iterator[PipelinePr
 
 
 def frame_problems(
-    document: Document, frames: Frames, catalog: Catalog
+    document: PipelineDocument, frames: Frames, catalog: Catalog
 ) -> Iterator[PipelineProblem]:
     """What Spark's analyzer and the schema of the graph say about sources and mappings."""
     # Spark's complaints about sources and transforms come first, as they stand in the file.
@@ -175,7 +177,7 @@ def frame_problems(
 
 
 def _column_problems(
-    document: Document,
+    document: PipelineDocument,
     mapped: Mapped,
     type: TableType,
     found: Mapping[str, Any],
@@ -209,7 +211,7 @@ def _column_problems(
 
 
 def _missing_columns(
-    document: Document, mapped: Mapped, type: TableType, given: Collection[str | None]
+    document: PipelineDocument, mapped: Mapped, type: TableType, given: Collection[str | None]
 ) -> Iterator[PipelineProblem]:
     """What rows of the type must have, and these have not."""
     keeps = document.keys.mode == "merge" and document.keys.absent == "keep"

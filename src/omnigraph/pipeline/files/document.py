@@ -65,7 +65,7 @@ class _Keys(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
 
 
-class Target(_Keys):
+class PipelineTarget(_Keys):
     """Where the rows go, and by which way."""
 
     branch: str | None = Field(
@@ -181,7 +181,7 @@ class PipelineKeys(_Keys):
     graph: str | None = Field(
         None, description="where the graph lies, relative to this file; `--store` overrides it"
     )
-    target: Target | None = Field(
+    target: PipelineTarget | None = Field(
         None, description="the branches; by default a branch of its own that is merged into main"
     )
     mode: LoadMode = Field("merge", description="`merge`, `append` or `overwrite`, as of a load")
@@ -270,7 +270,7 @@ def invalid(name: str, problems: list[PipelineProblem]) -> PipelineInvalid:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class PipelineDocument:
     """A pipeline file that was read, and follows the grammar."""
 
     path: Path
@@ -361,7 +361,7 @@ class Document:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_file(path: Path) -> Document:
+def read_file(path: Path) -> PipelineDocument:
     """Read a pipeline file; raises `PipelineInvalid` with all problems that need no graph."""
     root = read_document(path, PipelineInvalid)
     try:
@@ -369,7 +369,7 @@ def read_file(path: Path) -> Document:
     except ValidationError as error:
         problems = [_problem(root, each) for each in error.errors()]
         raise invalid(path.name, problems) from None
-    document = Document(path, keys, root)
+    document = PipelineDocument(path, keys, root)
     found = list(_static_problems(document))
     if found:
         raise invalid(path.name, found)
@@ -482,7 +482,7 @@ def _document_path(root: Node, location: tuple[str | int, ...]) -> tuple[str | i
 
 
 _MODELS: Mapping[str, type[_Keys]] = {
-    "target": Target,
+    "target": PipelineTarget,
     "sources": SourceKeys,
     "transforms": TransformKeys,
     "nodes": NodeKeys,
@@ -498,7 +498,7 @@ def _known_keys(path: tuple[str | int, ...]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _static_problems(document: Document) -> Iterator[PipelineProblem]:
+def _static_problems(document: PipelineDocument) -> Iterator[PipelineProblem]:
     """What is wrong whatever the graph and the data are."""
     keys = document.keys
     steps = [*keys.sources, *keys.transforms]
@@ -547,7 +547,9 @@ def _static_problems(document: Document) -> Iterator[PipelineProblem]:
             yield document.problem(("checks", at, "name"), f"there are two checks called `{name}`")
 
 
-def _source_problems(document: Document, name: str, keys: SourceKeys) -> Iterator[PipelineProblem]:
+def _source_problems(
+    document: PipelineDocument, name: str, keys: SourceKeys
+) -> Iterator[PipelineProblem]:
     path = ("sources", name)
     if (keys.table is not None) != (keys.format == "table"):
         yield document.problem(path, "`format: table` and `table` belong together")

@@ -18,13 +18,13 @@ from omnigraph.loading.files import Files
 from omnigraph.model.arrow import DST, SRC
 from omnigraph.pipeline.data_source.source import register
 from omnigraph.pipeline.files.document import (
-    Document,
     EdgeKeys,
     Mapped,
+    PipelineDocument,
     PipelineProblem,
     SourceKeys,
 )
-from omnigraph.pipeline.files.inputs import Group, SourceInput
+from omnigraph.pipeline.files.inputs import PathFiles, SourceInput
 from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Frames:
 
     def __init__(
         self,
-        document: Document,
+        document: PipelineDocument,
         session: SparkSession,
         inputs: Mapping[str, SourceInput],
         *,
@@ -107,7 +107,7 @@ class Frames:
             whole = whole.unionByName(frame)
         return whole
 
-    def _group(self, keys: SourceKeys, group: Group) -> DataFrame:
+    def _group(self, keys: SourceKeys, group: PathFiles) -> DataFrame:
         if self._samples and self._infers(keys):
             return self._sampled(keys, group)
         reader = self._reader(keys, {"basePath": group.base})
@@ -136,7 +136,7 @@ class Frames:
         is_asked = _text(keys.options.get("inferSchema", "false")).lower() == "true"
         return keys.format == "json" or (keys.format == "csv" and is_asked)
 
-    def _sampled(self, keys: SourceKeys, group: Group) -> DataFrame:
+    def _sampled(self, keys: SourceKeys, group: PathFiles) -> DataFrame:
         path = group.files[0]
         if _text(keys.options.get("multiLine", "false")).lower() == "true":
             return self._reader(keys, {"basePath": group.base}).load(path)

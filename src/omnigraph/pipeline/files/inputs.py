@@ -20,7 +20,7 @@ from omnigraph.errors import InputError, OmnigraphError, SourceChanged
 from omnigraph.graph import Graph, open_graph
 from omnigraph.loading.files import Files, Stamp, pattern_base
 from omnigraph.model.receipts import CommitInfo
-from omnigraph.pipeline.files.document import Document, PipelineProblem, SourceKeys
+from omnigraph.pipeline.files.document import PipelineDocument, PipelineProblem, SourceKeys
 
 WHOLE = "*"
 """The unit of a source that is not incremental."""
@@ -76,7 +76,7 @@ def history_of(name: str, commits: Iterable[CommitInfo]) -> History:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PathFiles:
     """The files of one path of a source."""
 
     base: str
@@ -90,9 +90,9 @@ class SourceInput:
 
     name: str
     keys: SourceKeys
-    groups: tuple[Group, ...] = ()
+    groups: tuple[PathFiles, ...] = ()
     """The files to read; empty for a source without files, and if no unit is new."""
-    example: Group | None = None
+    example: PathFiles | None = None
     """A file that shows the columns when there is nothing to read."""
     snapshot: str | None = None
     """The commit that a graph is read at."""
@@ -150,7 +150,7 @@ class Survey:
 
 
 def survey(
-    document: Document, history: History, *, full: bool = False, contents: bool = True
+    document: PipelineDocument, history: History, *, full: bool = False, contents: bool = True
 ) -> Survey:
     """Look at all sources; ``full`` reads everything, whatever was loaded before.
 
@@ -168,7 +168,7 @@ def survey(
 
 
 def _surveyed(
-    document: Document,
+    document: PipelineDocument,
     name: str,
     keys: SourceKeys,
     known: Mapping[str, Sequence[str]],
@@ -194,12 +194,12 @@ def _surveyed(
         if new <= UNITS_MAX:
             chosen[unit] = state
     read = {path: stamp for unit in chosen for path, stamp in units[unit].items()}
-    remaining = [Group(each.base, tuple(f for f in each.files if f in read)) for each in groups]
+    remaining = [PathFiles(each.base, tuple(f for f in each.files if f in read)) for each in groups]
     return SourceInput(
         name,
         keys,
         tuple(each for each in remaining if each.files),
-        Group(groups[0].base, groups[0].files[:1]),
+        PathFiles(groups[0].base, groups[0].files[:1]),
         units=chosen,
         changed=tuple(changed),
         left=max(0, new - UNITS_MAX),
@@ -207,7 +207,7 @@ def _surveyed(
     )
 
 
-def _graph_input(document: Document, name: str, keys: SourceKeys) -> SourceInput:
+def _graph_input(document: PipelineDocument, name: str, keys: SourceKeys) -> SourceInput:
     """A graph is read at the head that its branch has now."""
     if not keys.path:
         raise InputError("names no graph", hint="say where it lies")
@@ -218,7 +218,7 @@ def _graph_input(document: Document, name: str, keys: SourceKeys) -> SourceInput
     return SourceInput(name, keys, snapshot=commit, units={WHOLE: (commit, commit)})
 
 
-def _group(path: str, source: str) -> Group:
+def _group(path: str, source: str) -> PathFiles:
     files = Files()
     if files.is_pattern(path):
         base = pattern_base(path)
@@ -233,7 +233,7 @@ def _group(path: str, source: str) -> Group:
             hint="paths are relative to the folder of the pipeline file",
             details={"source": source, "file": path},
         )
-    return Group(base, tuple(sorted(dict.fromkeys(shown))))
+    return PathFiles(base, tuple(sorted(dict.fromkeys(shown))))
 
 
 def _below(files: Files, path: str) -> Iterator[str]:
@@ -250,7 +250,7 @@ def _is_hidden(path: str, base: str) -> bool:
 
 
 def _units_of(
-    document: Document, keys: SourceKeys, groups: Sequence[Group]
+    document: PipelineDocument, keys: SourceKeys, groups: Sequence[PathFiles]
 ) -> dict[str, dict[str, Stamp]]:
     """By unit, the stamps of its files."""
     files = Files()

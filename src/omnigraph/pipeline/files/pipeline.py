@@ -16,7 +16,7 @@ from omnigraph.loading.records.absence import is_needed
 from omnigraph.model.arrow import DST, SRC
 from omnigraph.model.receipts import LoadMode
 from omnigraph.pipeline.files.checking import catalog_of, type_named
-from omnigraph.pipeline.files.document import Document, invalid, read_file
+from omnigraph.pipeline.files.document import PipelineDocument, invalid, read_file
 from omnigraph.pipeline.files.frames import Frames
 from omnigraph.pipeline.files.inputs import History, is_unchanged, receipt_of, run_key, survey
 from omnigraph.pipeline.files.receipts import (
@@ -54,7 +54,7 @@ def read_pipeline(path: str | os.PathLike[str], *, graph: Graph | str | None = N
 class Pipeline:
     """A pipeline file, ready to be checked and run; made by `read_pipeline`."""
 
-    def __init__(self, document: Document, graph: Graph | str | None = None) -> None:
+    def __init__(self, document: PipelineDocument, graph: Graph | str | None = None) -> None:
         self._document = document
         self._given = graph
 

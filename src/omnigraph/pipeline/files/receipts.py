@@ -44,7 +44,7 @@ class PipelineSource(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckResult(JsonObject):
+class PipelineCheckResult(JsonObject):
     """How a check ended."""
 
     name: str
@@ -120,7 +120,7 @@ class PipelineReceipt(JsonObject):
     nodes: tuple[LoadedType, ...]
     edges: tuple[LoadedType, ...]
     embedded: tuple[EmbedResult, ...]
-    checks: tuple[CheckResult, ...]
+    checks: tuple[PipelineCheckResult, ...]
     load_commit_id: str | None
     """The commit on the branch."""
     commit: CommitInfo | None

@@ -36,8 +36,8 @@ from omnigraph.model.embeddings import EmbedResult
 from omnigraph.model.receipts import CommitInfo, LoadedType, LoadMode, LoadReceipt, MergeReceipt
 from omnigraph.pipeline.files.checking import catalog_of, frame_problems, graph_problems
 from omnigraph.pipeline.files.document import (
-    Document,
     EmbedKeys,
+    PipelineDocument,
     PipelineKeys,
     PipelineProblem,
     invalid,
@@ -55,7 +55,7 @@ from omnigraph.pipeline.files.inputs import (
     survey,
 )
 from omnigraph.pipeline.files.receipts import (
-    CheckResult,
+    PipelineCheckResult,
     PipelineReceipt,
     PipelineSource,
     PipelineStage,
@@ -83,7 +83,7 @@ class PipelineRun:
 
     def __init__(
         self,
-        document: Document,
+        document: PipelineDocument,
         graph: Graph,
         spark: SparkOptions | None,
         on_stage: OnStage | None = None,
@@ -249,7 +249,7 @@ class PipelineRun:
         nodes: tuple[LoadedType, ...] = (),
         edges: tuple[LoadedType, ...] = (),
         embedded: tuple[EmbedResult, ...] = (),
-        checks: tuple[CheckResult, ...] = (),
+        checks: tuple[PipelineCheckResult, ...] = (),
         merge: MergeReceipt | None = None,
     ) -> PipelineReceipt:
         return PipelineReceipt(
@@ -468,7 +468,7 @@ class PipelineRun:
 
     # --- checks ---
 
-    def _check(self) -> tuple[CheckResult, ...]:
+    def _check(self) -> tuple[PipelineCheckResult, ...]:
         results = []
         for check in self.keys.checks:
             with self._stage(f"check {check.name}") as stage:
@@ -481,7 +481,9 @@ class PipelineRun:
                 rows: list[dict[str, Any]] = answer.to_dict()["rows"]
                 passed = check.meets(rows)
                 sample = () if passed else tuple(rows[:FAILED_ROWS_SHOWN])
-                results.append(CheckResult(check.name, check.expect, passed, len(rows), sample))
+                results.append(
+                    PipelineCheckResult(check.name, check.expect, passed, len(rows), sample)
+                )
                 stage.rows = len(rows)
                 stage.detail = "passed" if passed else f"failed: {len(rows)} rows"
         failed = [each for each in results if not each.passed]
@@ -489,7 +491,7 @@ class PipelineRun:
             raise self._checks_failed(failed, self._open_review(results))
         return tuple(results)
 
-    def _open_review(self, results: Sequence[CheckResult]) -> str | None:
+    def _open_review(self, results: Sequence[PipelineCheckResult]) -> str | None:
         """A change request of the branch with the results of its checks, if the file asks for one.
 
         Another attempt at this run finds the same one, and reports anew if the head has moved.
@@ -521,7 +523,9 @@ class PipelineRun:
             )
         return review.id
 
-    def _checks_failed(self, failed: list[CheckResult], review_id: str | None) -> ChecksFailed:
+    def _checks_failed(
+        self, failed: list[PipelineCheckResult], review_id: str | None
+    ) -> ChecksFailed:
         document = self.document
         lines = []
         for each in failed:

@@ -26,7 +26,7 @@ from omnigraph.pipeline.data_source.options import (
     error_share,
     whole_number,
 )
-from omnigraph.pipeline.data_source.writing import TypedRows
+from omnigraph.pipeline.data_source.writing import FrameRows
 from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, Quarantine, StreamTarget
 from omnigraph.storage.layout import MAIN
 
@@ -77,7 +77,7 @@ class SinkOptions:
             error_share(given.get("max_error_share")),
         )
 
-    def target(self, rows: TypedRows) -> StreamTarget:
+    def target(self, rows: FrameRows) -> StreamTarget:
         """Where batches go; raises `InputError` for options that exclude each other."""
         return StreamTarget(
             rows.options.branch,
@@ -106,7 +106,7 @@ class StreamWriter(SentToProcesses, DataSourceStreamArrowWriter):
     """Writes the rows of each micro-batch as one commit."""
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
-        self._rows = TypedRows(options.rows, schema, overwrite=overwrite, from_=options.from_)
+        self._rows = FrameRows(options.rows, schema, overwrite=overwrite, from_=options.from_)
         self._target = options.target(self._rows)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

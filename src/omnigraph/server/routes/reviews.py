@@ -15,7 +15,7 @@ from omnigraph.graph.history import readable_commit
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.result import Result
 from omnigraph.model.reviews import Review, ReviewSummary
-from omnigraph.review.checks import Check
+from omnigraph.review.checks import DeclaredCheck
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.responses import json_response
@@ -29,7 +29,7 @@ from omnigraph.wire.requests import (
     MergePlanRequest,
     MergeReviewRequest,
     OpenReviewRequest,
-    PlanPage,
+    PlanPageRequest,
     ReplayPlanRequest,
     ReplayRequest,
     ReportCheckRequest,
@@ -113,8 +113,8 @@ async def plan_merge(call: Call) -> Response:
     return json_response(plan)
 
 
-def _page(asked: PlanPage) -> dict[str, Any]:
-    return {name: getattr(asked, name) for name in PlanPage.model_fields}
+def _page(asked: PlanPageRequest) -> dict[str, Any]:
+    return {name: getattr(asked, name) for name in PlanPageRequest.model_fields}
 
 
 async def revert(call: Call) -> Response:
@@ -286,7 +286,7 @@ async def check_review(call: Call) -> Response:
     review = await _readable(call)
     limits = call.services.queries.of_check
 
-    def run(check: Check, head: str) -> Result:
+    def run(check: DeclaredCheck, head: str) -> Result:
         return stored_check(call.served, check, head, limits(check.timeout_seconds))
 
     checks = call.served.checks

@@ -32,7 +32,7 @@ from omnigraph.wire.answers import (
     Ready,
     ServedBlock,
     ServedGraph,
-    Session,
+    SessionToken,
 )
 from omnigraph.wire.openapi import openapi
 from omnigraph.wire.operations import Operation
@@ -107,7 +107,7 @@ async def open_session(call: Call) -> Response:
             "this code opens nothing: it was used before, or belongs to another server",
             hint="start `omnigraph studio` again for a new one",
         )
-    return json_response(Session(token, owner.actor))
+    return json_response(SessionToken(token, owner.actor))
 
 
 METRICS = Operation("metrics", "GET /metrics", "Numbers for Prometheus")

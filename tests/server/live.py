@@ -137,6 +137,7 @@ class Live:
     loop: asyncio.AbstractEventLoop
     events: list[str]
     """What was logged of requests, one JSON text each."""
+    thread: threading.Thread
     clients: list[httpx.Client] = field(default_factory=list)
 
     @property
@@ -208,7 +209,7 @@ def serving(
     thread = threading.Thread(target=lambda: asyncio.run(main()), name="server")
     thread.start()
     assert listening.wait(PATIENCE_SECONDS)
-    live = Live(server, found[0], events)
+    live = Live(server, found[0], events, thread)
     try:
         yield live
     finally:

@@ -319,9 +319,8 @@ def test_stopping_ends_within_its_timeout_whatever_clients_do(
     with ExitStack() as stack:
         with serving(spec, shutdown_seconds=0.3, client_seconds=3_600.0, waits=False) as live:
             unread(live, stack, more)
-            thread = next(each for each in threading.enumerate() if each.name == "server")
-        thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive()
+        live.thread.join(PATIENCE_SECONDS)
+        assert not live.thread.is_alive()
 
 
 # --- connections without a request ----------------------------------------------------------------

@@ -141,12 +141,12 @@ class ListAggregate:
 
 
 def fitting_sums(totals: pa.Array) -> pa.Array:
-    """Sums of integers as I64; raises `InputError` for one that does not fit."""
+    """Sums of integers as I64; one that does not fit fails with the `InputError` of `sum`."""
     try:
         return totals.cast(pa.int64())
     except pa.ArrowInvalid:
         extreme = max(pc.min_max(totals).as_py().values(), key=abs)
-        raise sum_overflow(float(extreme)) from None
+        raise _WorkerFailure(sum_overflow(float(extreme))) from None
 
 
 # --- search ---------------------------------------------------------------------------------------

@@ -258,6 +258,24 @@ def test_every_package_has_a_docstring_and_content():
         assert others or len(tree.body) > 1, f"{folder.name}/ is empty"
 
 
+COUNTERPARTS = {
+    *("ForEach", "LimitPer", "ListItem", "TextQuery", "Unnest"),  # of the syntax, and of the plan
+    "PatternMatcher",  # of both engines
+}
+"""Names of classes that stand for one thing in two forms."""
+
+
+def test_one_name_stands_for_one_public_class():
+    found: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(path.relative_to(PACKAGE).as_posix())
+    shared = {name: places for name, places in found.items() if len(places) > 1}
+    assert {name: places for name, places in shared.items() if name not in COUNTERPARTS} == {}
+    assert shared.keys() == COUNTERPARTS
+
+
 def test_import_omnigraph_loads_no_heavy_library():
     code = "import sys, omnigraph; print(*sys.modules, sep='\\n')"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

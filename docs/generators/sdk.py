@@ -20,7 +20,7 @@ from typing import Any
 
 import omnigraph as og
 from docs.generators.text import cell
-from omnigraph.graph.computing import Compute
+from omnigraph.graph.computing import Algorithms
 from omnigraph.model.computations import ComputeOptions
 
 PYTHON_INTRODUCTION = """\
@@ -102,9 +102,9 @@ def python_page() -> str:
     parts.append(f"\n## AsyncRemoteGraph\n\n{docstring(og.AsyncRemoteGraph)}\n\n")
     verbs = ", ".join(f"`{name}`" for name in public_names(og.AsyncRemoteGraph))
     parts.append(f"The verbs are those of `RemoteGraph`, to be awaited: {verbs}.\n")
-    parts.append(f"\n## Graph.compute\n\n{docstring(Compute)}\n")
-    for name in public_names(Compute):
-        parts += _callable(f"Graph.compute.{name}", inspect.getattr_static(Compute, name), 3)
+    parts.append(f"\n## Graph.compute\n\n{docstring(Algorithms)}\n")
+    for name in public_names(Algorithms):
+        parts += _callable(f"Graph.compute.{name}", inspect.getattr_static(Algorithms, name), 3)
     parts += _beside("omnigraph.model.computations.ComputeOptions", ComputeOptions)
     parts.append("\n## Limits of a query\n")
     parts += _beside("og.Governor", og.Governor)
@@ -149,7 +149,7 @@ def returned_values() -> list[type]:
     found: dict[str, type] = {}
     waiting = [
         kind
-        for graph in (og.Graph, og.RemoteGraph, Compute)
+        for graph in (og.Graph, og.RemoteGraph, Algorithms)
         for name in public_names(graph)
         for kind in classes_in(function_of(graph, name))
     ]

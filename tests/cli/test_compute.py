@@ -12,7 +12,7 @@ import pytest
 
 import omnigraph
 from omnigraph.cli.compute import ALGORITHMS
-from omnigraph.graph.computing import Compute
+from omnigraph.graph.computing import Algorithms
 from tests.cli.conftest import Run
 from tests.computing.graphs import linked
 
@@ -23,7 +23,7 @@ def people(tmp_path: Path) -> str:
 
 
 def test_the_command_has_every_algorithm_of_the_graph() -> None:
-    verbs = [name for name, _ in inspect.getmembers(Compute, inspect.isfunction)]
+    verbs = [name for name, _ in inspect.getmembers(Algorithms, inspect.isfunction)]
     assert sorted(ALGORITHMS) == [name for name in verbs if not name.startswith("_")]
 
 

@@ -17,8 +17,8 @@ from omnigraph.commit.validation.constraints import (
     ConstraintKind,
     Degree,
     Endpoint,
+    EntityIdentity,
     Holder,
-    Identity,
     KeyConstraint,
     Report,
     Unique,
@@ -88,10 +88,10 @@ def counts(**of_roles: int) -> pa.RecordBatch:
 
 
 BROKEN = [
-    (Identity("node:N"), {"written": 2}, True),
-    (Identity("node:N"), {"written": 1, "record": 2}, True),
-    (Identity("node:N"), {"written": 1, "committed": 1}, False),
-    (Identity("node:N", refuses_existing=True), {"written": 1, "committed": 1}, True),
+    (EntityIdentity("node:N"), {"written": 2}, True),
+    (EntityIdentity("node:N"), {"written": 1, "record": 2}, True),
+    (EntityIdentity("node:N"), {"written": 1, "committed": 1}, False),
+    (EntityIdentity("node:N", refuses_existing=True), {"written": 1, "committed": 1}, True),
     (Unique("node:N", ("a",)), {"written": 1, "committed": 1}, True),
     (Unique("node:N", ("a",)), {"committed": 2}, False),
     (Unique("node:N", ("a",)), {"record": 2}, True),
@@ -116,9 +116,9 @@ def test_every_constraint_on_keys_reports_what_it_finds():
     reports = {
         violation.report
         for constraint, holders in (
-            (Identity("node:N", ("k",)), [Holder("record", "a"), Holder("record", "a")]),
-            (Identity("node:N"), [Holder("record", "a"), Holder("record", "a")]),
-            (Identity("node:N", refuses_existing=True), [written, Holder("committed", "b")]),
+            (EntityIdentity("node:N", ("k",)), [Holder("record", "a"), Holder("record", "a")]),
+            (EntityIdentity("node:N"), [Holder("record", "a"), Holder("record", "a")]),
+            (EntityIdentity("node:N", refuses_existing=True), [written, Holder("committed", "b")]),
             (Unique("node:N", ("a",)), [written, Holder("committed", "c")]),
             (Endpoint("node:N"), [Holder("endpoint", "b", member="E.src")]),
             (Degree("edge:E", Cardinality(2, None)), [written]),

@@ -275,7 +275,7 @@ def test_steps_in_the_order_of_any_sizes_give_the_same_rows(
     read = plan_of(query.text())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "GAIN_MIN", choices.choice([0.0, 0.5, 2.0]))
-        pattern = order.ordered(read.pattern, order.Sizes(size, size))
+        pattern = order.ordered(read.pattern, order.TableSizes(size, size))
     note(str(pattern))
     assert_answers(query, tables, json_rows(Reference(tables).run(replace(read, pattern=pattern))))
 

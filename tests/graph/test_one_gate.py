@@ -14,7 +14,7 @@ import omnigraph as og
 from omnigraph.audit import AuditSettings
 from omnigraph.errors import NotFound, OmnigraphError, PolicyDenied
 from omnigraph.graph import Graph, open_graph
-from omnigraph.graph.computing import Compute
+from omnigraph.graph.computing import Algorithms
 from omnigraph.graph.opened import NO_ACCESS
 from omnigraph.graph.reviews import Reviews
 from omnigraph.model.ids import MAIN_BRANCH
@@ -168,7 +168,7 @@ def test_c_acc_008_every_verb_of_reviews_is_decided(
     assert not any(each["decision"] == "allow" for each in decisions(lines))
 
 
-@pytest.mark.parametrize("name", sorted(verbs_of(Compute)))
+@pytest.mark.parametrize("name", sorted(verbs_of(Algorithms)))
 def test_c_acc_008_every_computation_is_decided(
     name: str, denied: tuple[Graph, Path], tmp_path: Path
 ):
@@ -198,7 +198,7 @@ def test_c_acc_008_no_engine_is_a_way_around(engine: Any, denied: tuple[Graph, P
 def test_c_acc_008_what_is_no_access_is_listed_with_its_reason():
     public = {name for cls in (Graph, Reviews) for name in dir(cls) if not name.startswith("_")}
     assert set(NO_ACCESS) <= public
-    for cls in (Graph, Reviews, Compute):
+    for cls in (Graph, Reviews, Algorithms):
         for name in verbs_of(cls):
             verb = inspect.getattr_static(cls, name)
             inner = verb.fget if isinstance(verb, property) else verb

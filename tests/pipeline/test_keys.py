@@ -8,7 +8,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from omnigraph.commit.validation.constraints import Endpoint, Identity, Unique
+from omnigraph.commit.validation.constraints import Endpoint, EntityIdentity, Unique
 from omnigraph.commit.validation.evaluation import KeyColumns, are_distinct, in_one_width
 from omnigraph.loading.check_plan import CheckJob, CheckPlan, KeyRule, RuleColumns, WrittenPart
 from omnigraph.loading.checks import (
@@ -26,7 +26,7 @@ TEXT = (ValueType(Scalar.STRING),)
 NODES, EDGES = "node:Place", "edge:Trip"
 PLAN = CheckPlan(
     (
-        KeyRule(0, NODES, Identity(NODES, refuses_existing=True), Endpoint(NODES)),
+        KeyRule(0, NODES, EntityIdentity(NODES, refuses_existing=True), Endpoint(NODES)),
         KeyRule(1, NODES, Unique(NODES, ("code",))),
     ),
     {

@@ -313,7 +313,7 @@ class TypeSides:
         self, theirs: Candidates, ours: Candidates, rules: ConflictRules, spill: Spill
     ) -> MergedRows:
         """The same, for entities among some candidates of the source and of the target."""
-        merge = _Merge(self, rules, spill)
+        merge = _MergedRows(self, rules, spill)
         candidates = [theirs.left, theirs.right, ours.left, ours.right]
         for ids in id_ranges(candidates, spill.part_bytes):
             merge.add(theirs.within(ids).changes, ours.within(ids))
@@ -332,7 +332,7 @@ def _agree(source: TableRows, target: TableRows, both: Contested) -> Mask:
     return agree
 
 
-class _Merge:
+class _MergedRows:
     """The parts of a result, as they are collected range by range."""
 
     def __init__(self, sides: TypeSides, rules: ConflictRules, spill: Spill) -> None:

@@ -261,7 +261,7 @@ def _seen(
 
 
 @dataclass(frozen=True, slots=True)
-class _Bundle:
+class _NamedBundle:
     """One bundle that can be asked."""
 
     name: str
@@ -280,14 +280,14 @@ class _Bundle:
         return load_policy(self.source, graph=graphs[0], kind=self.kind)
 
 
-def _bundles(ctx: typer.Context, file: Path | None) -> list[_Bundle]:
+def _bundles(ctx: typer.Context, file: Path | None) -> list[_NamedBundle]:
     """The bundle of a file, or all that were applied to the addressed cluster."""
     if file is not None:
         given = Given.of(ctx)
         for name in ("cluster", "graph", "profile"):
             exclusive("`--file` is one bundle already", file=file, **{name: getattr(given, name)})
         require_file(file)
-        return [_Bundle(str(file), file)]
+        return [_NamedBundle(str(file), file)]
     place = cluster_of(ctx)
     if place is None:
         raise UsageError(
@@ -301,11 +301,11 @@ def _bundles(ctx: typer.Context, file: Path | None) -> list[_Bundle]:
     for name, policy in ledger.policies().items():
         scopes = tuple(policy.applies_to or ())
         kind: PolicyKind = "server" if scopes == ("cluster",) else "graph"
-        found.append(_Bundle(name, texts[name], kind, scopes))
+        found.append(_NamedBundle(name, texts[name], kind, scopes))
     return found
 
 
-def _deciding(ctx: typer.Context, found: list[_Bundle], action: Action) -> _Bundle:
+def _deciding(ctx: typer.Context, found: list[_NamedBundle], action: Action) -> _NamedBundle:
     """The bundle that decides about an action."""
     if len(found) == 1 and found[0].kind is None:
         return found[0]
@@ -322,7 +322,7 @@ def _deciding(ctx: typer.Context, found: list[_Bundle], action: Action) -> _Bund
     raise UsageError(f"several bundles decide about `{action}`: {listed}", hint="pass `--graph ID`")
 
 
-def _of_graph(found: list[_Bundle], graph: str) -> _Bundle:
+def _of_graph(found: list[_NamedBundle], graph: str) -> _NamedBundle:
     for each in found:
         if f"graph.{graph}" in each.applies_to:
             return replace(each, applies_to=(f"graph.{graph}",))

@@ -134,7 +134,7 @@ class ClusterConfig:
         return self.directory / declared
 
 
-class _Problem(InputError):
+class _ConfigProblem(InputError):
     """A mistake of a file, with its place."""
 
     code = InputError.code
@@ -178,11 +178,11 @@ def _document(directory: Path, findings: ClusterFindings) -> Node | None:
         return None
     file = directory / FILE_NAME
     try:
-        return read_document(file, _Problem)
+        return read_document(file, _ConfigProblem)
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
         findings.error("cluster_config_read_error", FILE_NAME, f"{file} cannot be read: {reason}")
-    except _Problem as problem:
+    except _ConfigProblem as problem:
         is_duplicate = "duplicate_key" in problem.details
         code = "duplicate_yaml_key" if is_duplicate else "invalid_cluster_yaml"
         findings.error(code, str(problem.details.get("path") or FILE_NAME), problem.message)
@@ -562,7 +562,7 @@ class _Noting:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if not isinstance(error, _Problem):
+        if not isinstance(error, _ConfigProblem):
             return False
         path = str(error.details.get("path") or FILE_NAME)
         hint = f"; {error.hint}" if error.hint else ""

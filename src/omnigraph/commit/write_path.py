@@ -81,7 +81,7 @@ Prepare = Callable[[Capture, Catalog], Prepared[T]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _WriteRequest:
     """What stays the same over the attempts of one write."""
 
     branch: str
@@ -140,7 +140,7 @@ class WritePath:
         commit of ``operation_id`` by the same actor.
         """
         retries = 0 if expected_head is not None else self._kernel.settings.retries
-        request = _Request(
+        request = _WriteRequest(
             branch,
             kind,
             accepted,
@@ -173,7 +173,7 @@ class WritePath:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _first(
-        self, request: _Request, prepare: Prepare[T], captured: list[Capture]
+        self, request: _WriteRequest, prepare: Prepare[T], captured: list[Capture]
     ) -> WriteOutcome[T]:
         """The first attempt: in a group if others write to the branch, or may soon."""
         if not request.may_share:
@@ -199,7 +199,7 @@ class WritePath:
     def _after_others(
         self,
         group: WriterGroup[MemberWrite],
-        request: _Request,
+        request: _WriteRequest,
         prepare: Prepare[T],
         captured: list[Capture],
     ) -> WriteOutcome[T]:
@@ -228,7 +228,7 @@ class WritePath:
         return self._as_owner(request, prepare, captured)
 
     def _handed_over(
-        self, request: _Request, write: MemberWrite, answer: Answer
+        self, request: _WriteRequest, write: MemberWrite, answer: Answer
     ) -> CommitRow | None:
         """The commit of a write that another process took; None if nothing will land of it.
 
@@ -257,7 +257,7 @@ class WritePath:
     def _with_others(
         self,
         group: WriterGroup[MemberWrite],
-        request: _Request,
+        request: _WriteRequest,
         prepare: Prepare[T],
         captured: list[Capture],
     ) -> WriteOutcome[T]:
@@ -278,7 +278,7 @@ class WritePath:
         return self._as_owner(request, prepare, captured)
 
     def _prepared_member(
-        self, request: _Request, prepare: Prepare[T]
+        self, request: _WriteRequest, prepare: Prepare[T]
     ) -> tuple[Prepared[T], Member] | None:
         """A staged member of a group; None if the write has to go alone.
 
@@ -306,7 +306,9 @@ class WritePath:
         write = MemberWrite.of(attempt, kernel.ids.ulid())
         return None if write is None else (prepared, WaitingWriter(write))
 
-    def _lead(self, group: WriterGroup[MemberWrite], request: _Request, member: Member) -> bool:
+    def _lead(
+        self, group: WriterGroup[MemberWrite], request: _WriteRequest, member: Member
+    ) -> bool:
         """Own the branch and commit the members that wait; whether upkeep was interrupted."""
         kernel = self._kernel
         manifest = self._recoverer.barrier(request.branch, request.kind)
@@ -344,7 +346,7 @@ class WritePath:
             raise
 
     def _as_owner(
-        self, request: _Request, prepare: Prepare[T], captured: list[Capture]
+        self, request: _WriteRequest, prepare: Prepare[T], captured: list[Capture]
     ) -> WriteOutcome[T]:
         """Own the branch first, and then prepare."""
         manifest = self._recoverer.barrier(request.branch, request.kind)
@@ -353,7 +355,7 @@ class WritePath:
             return self._owned(lease, request, prepare, captured)
 
     def _beside_others(
-        self, request: _Request, prepare: Prepare[T], captured: list[Capture]
+        self, request: _WriteRequest, prepare: Prepare[T], captured: list[Capture]
     ) -> WriteOutcome[T]:
         """Prepare without owning anything: most writes meet no other."""
         with ExitStack() as until_owned:
@@ -387,7 +389,7 @@ class WritePath:
     def _owned(
         self,
         lease: Lease,
-        request: _Request,
+        request: _WriteRequest,
         prepare: Prepare[T],
         captured: list[Capture],
         earlier: WriteAttempt | None = None,
@@ -415,7 +417,7 @@ class WritePath:
     def _prepare(
         self,
         manifest: ManifestBranch,
-        request: _Request,
+        request: _WriteRequest,
         prepare: Prepare[T],
         captured: list[Capture],
     ) -> tuple[Capture, Prepared[T]]:
@@ -447,7 +449,7 @@ class WritePath:
         head = captured[-1].branch.refresh().head.commit_id
         return None if head == before else ReadSetChanged("graph_head", before, head)
 
-    def _may_repeat(self, request: _Request, captured: list[Capture]) -> bool:
+    def _may_repeat(self, request: _WriteRequest, captured: list[Capture]) -> bool:
         """Whether a write whose branch moved means the same on the newer head.
 
         It does if it only inserts, or if everything since promises unchanged content.

@@ -248,7 +248,7 @@ class LabelPropagation:
 
 
 @dataclass(frozen=True, slots=True)
-class ShortestPaths:
+class LandmarkDistances:
     """The distance of every node that can be reached from each landmark.
 
     It is the number of edges, or the sum of their weights, which must not be negative.

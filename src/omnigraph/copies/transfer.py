@@ -136,7 +136,7 @@ def _nothing_in_common(branch: str) -> Conflict:
     )
 
 
-class _Step(NamedTuple):
+class _PendingCommit(NamedTuple):
     """A commit that is to be made at the destination."""
 
     commit: CommitRow
@@ -208,7 +208,7 @@ class _Transfer:
 
     # --- making commits again ---------------------------------------------------------------------
 
-    def _steps(self, line: list[CommitRow]) -> Iterator[_Step]:
+    def _steps(self, line: list[CommitRow]) -> Iterator[_PendingCommit]:
         """What is read of each commit: it and its parent, whose common files are not compared."""
         self._require_schema(line)
         state = self.theirs
@@ -219,7 +219,7 @@ class _Transfer:
             schema = self.source.required_schema(state.branch, moment.commit.schema_hash)
             after = moment.reader(schema.catalog)
             if moment.commit is not parent:
-                yield _Step(moment.commit, before, after)
+                yield _PendingCommit(moment.commit, before, after)
             before = after
 
     def _require_schema(self, line: list[CommitRow]) -> None:
@@ -238,7 +238,7 @@ class _Transfer:
             details={"branch": self.request.branch, "graph_commit_id": commit.commit_id},
         )
 
-    def _made_again(self, step: _Step, last: str) -> list[str]:
+    def _made_again(self, step: _PendingCommit, last: str) -> list[str]:
         """One commit of the source as the next one of the destination.
 
         Where the source continued the head of the destination, what changed is found at the source.
@@ -259,7 +259,7 @@ class _Transfer:
                 raise
             return []
 
-    def _made(self, step: _Step, before: SnapshotReader | None) -> CommitRow:
+    def _made(self, step: _PendingCommit, before: SnapshotReader | None) -> CommitRow:
         commit, target = step.commit, self._captured()
         head = target.snapshot.commit_id
         base = before or target.reader

@@ -17,8 +17,8 @@ from omnigraph.computing.algorithms import (
     Degrees,
     KCore,
     LabelPropagation,
+    LandmarkDistances,
     PageRank,
-    ShortestPaths,
     TriangleCount,
 )
 from omnigraph.computing.blocks import distance_rows, group_names
@@ -53,7 +53,7 @@ _LABELS = {
 
 
 @audited
-class Compute:
+class Algorithms:
     """The algorithms, on a graph: each returns a `Computation`.
 
     All take the options of `ComputeOptions`: ``nodes`` and ``edges`` choose types, ``branch`` or
@@ -216,7 +216,7 @@ class Compute:
         `distance`, and only nodes that can be reached.
         """
         return self._run(
-            ShortestPaths(),
+            LandmarkDistances(),
             "distance",
             options,
             direction=direction,
@@ -316,7 +316,9 @@ class Compute:
         if landmarks is not None:
             places = [topology.place_of(*landmark) for landmark in landmarks]
             _require_found(landmarks, places)
-            algorithm = ShortestPaths(tuple(int(place) for place in places if place is not None))
+            algorithm = LandmarkDistances(
+                tuple(int(place) for place in places if place is not None)
+            )
         if isinstance(algorithm, WholeGraphAlgorithm):
             done = algorithm.run(topology)
         else:

@@ -25,7 +25,7 @@ from omnigraph.schema.shape import SchemaIR
 from omnigraph.storage.layout import MAIN
 
 if TYPE_CHECKING:
-    from omnigraph.graph.computing import Compute
+    from omnigraph.graph.computing import Algorithms
 
 
 @audited
@@ -101,11 +101,11 @@ class Graph(Handle):
     to_igraph = tables.to_igraph
 
     @property
-    def compute(self) -> Compute:
+    def compute(self) -> Algorithms:
         """Graph algorithms: `graph.compute.pagerank()`, `.connected_components()` and others."""
-        from omnigraph.graph.computing import Compute
+        from omnigraph.graph.computing import Algorithms
 
-        return Compute(self)
+        return Algorithms(self)
 
     # --- writing ----------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def show_commit(self: Handle, commit_id: str) -> CommitInfo:
 
 
 def _shown(self: Handle, found: CommitInfo, branch: str) -> CommitInfo:
-    """A commit, without the numbers of entities that it changed for who may not see them all."""
+    """A commit, without counts of changed entities for an actor that may not see all of them."""
     opened = self._opened
     if opened.policy is None or not opened.policy.has_views:
         return found
@@ -55,7 +55,7 @@ def _shown(self: Handle, found: CommitInfo, branch: str) -> CommitInfo:
 
 
 def readable_commit(self: Handle, verb: str, revision: str, branch: str) -> str:
-    """The id of a commit that a caller may read, for who asks before the verb does."""
+    """The id of a commit that a caller may read; a server asks before it calls the verb."""
     return self._read_known_commit(verb, revision, branch)
 
 

@@ -472,7 +472,7 @@ class Handle:
 
     @property
     def _sees(self) -> Sees | None:
-        """What a verb that reads sees of branches; None if everybody sees everything."""
+        """What a verb that reads sees of branches; None if no view limits it."""
         return self._sees_by(Action.READ)
 
     def _sees_by(self, action: Action) -> Sees | None:
@@ -490,7 +490,7 @@ class Handle:
         return opened.unfinished_of(self._access)
 
     def _require_everything(self, verb: str, *branches: str, action: Action = Action.READ) -> None:
-        """Refuse a verb that shows all of a branch to who sees a part of it."""
+        """Refuse a verb that shows all of a branch to an actor that sees a part of it."""
         opened = self._opened
         for branch in branches:
             catalog = opened.accepted(branch).catalog
@@ -641,7 +641,7 @@ OneHandle = TypeVar("OneHandle", bound=Handle)
 
 
 def gate_of(graph: Handle) -> Gate:
-    """What decides about a graph, for who asks before a verb does."""
+    """The gate of a graph, for a server that asks before it calls the verb."""
     return graph._opened.gate
 
 

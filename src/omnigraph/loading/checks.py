@@ -198,7 +198,7 @@ def shares_of(job: CheckJob, slots: int) -> list[Share]:
             work.append((_PER_KEY_COUNTED * keys[rule.number], KeyTask(rule.number)))
         for end, rows in _ends_at(job, rule.number):
             work.append((rows, KeyTask(rule.number, (end,))))
-    workers = [_Worker() for _ in range(slots)]
+    workers = [_WorkerTasks() for _ in range(slots)]
     # Greedy, the largest first.
     for weight, task in sorted(work, key=itemgetter(0), reverse=True):
         key_cost = _PER_KEY_HELD * keys[task.rule]
@@ -208,7 +208,7 @@ def shares_of(job: CheckJob, slots: int) -> list[Share]:
 
 
 @dataclass(slots=True)
-class _Worker:
+class _WorkerTasks:
     """The tasks assigned to one worker so far."""
 
     weight: float = 0.0

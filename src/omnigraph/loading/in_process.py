@@ -241,7 +241,7 @@ def plan_load(
         if key not in plans:
             type = type_of(key, loaded.catalog)
             change = TableChange(key, "replace", table_schema(type).empty_table())
-            plans[key] = _Planned(change, LoadedType(type.name, 0, 0, 0, 0))
+            plans[key] = _PlannedType(change, LoadedType(type.name, 0, 0, 0, 0))
     changes = {key: plan.change for key, plan in sorted(plans.items()) if plan.change is not None}
     given = {
         key: InputRows(
@@ -274,7 +274,7 @@ def plan_load(
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class _PlannedType:
     """What becomes of one type."""
 
     change: TableChange | None
@@ -292,16 +292,16 @@ def _plan_table(
     loaded: ReadRecords,
     view: SnapshotReader,
     limits: WriteLimits | None,
-) -> _Planned:
+) -> _PlannedType:
     if loaded.mode == "merge":
         merging = Merging(table.type, table.rows, table.absent, table.given_ids, table.matched_by)
         return _merged(key, table, merging.result(view, limits))
     kind: ChangeKind = "append" if loaded.mode == "append" else "replace"
     change = TableChange(key, kind, table.rows)
-    return _Planned(change, _count(table, inserted=table.rows.num_rows))
+    return _PlannedType(change, _count(table, inserted=table.rows.num_rows))
 
 
-def _merged(key: str, table: InputTable, merged: MergedRecords) -> _Planned:
+def _merged(key: str, table: InputTable, merged: MergedRecords) -> _PlannedType:
     count = _count(
         table,
         inserted=merged.inserted,
@@ -313,7 +313,7 @@ def _merged(key: str, table: InputTable, merged: MergedRecords) -> _Planned:
         missing_value(table.type, name, table.place_of_row(row)) for row, name in merged.missing
     ]
     change = TableChange(key, "upsert", merged.rows) if merged.rows.num_rows else None
-    return _Planned(change, count, missing, merged.refused_ids.chunks, merged.ids)
+    return _PlannedType(change, count, missing, merged.refused_ids.chunks, merged.ids)
 
 
 def _count(

@@ -77,7 +77,7 @@ class BranchTask:
 Branched = TypeVar("Branched", bound=BranchVerbs)
 
 
-class _Scope(Generic[Branched]):
+class _BranchBlock(Generic[Branched]):
     receipt: MergeReceipt | None
     """How the merge ended; None until the block has succeeded."""
 
@@ -87,7 +87,7 @@ class _Scope(Generic[Branched]):
         self.task = task
 
 
-class BranchScope(_Scope[Branched]):
+class BranchScope(_BranchBlock[Branched]):
     """A branch for the work of one `with` block.
 
     Entering forks the branch and gives a graph whose verbs use it. Leaving merges it, unless the
@@ -114,7 +114,7 @@ class BranchScope(_Scope[Branched]):
             raise
 
 
-class AsyncBranchScope(_Scope[Branched]):
+class AsyncBranchScope(_BranchBlock[Branched]):
     """The same for `async with`, on a graph whose verbs are awaited."""
 
     async def __aenter__(self) -> Branched:

@@ -97,7 +97,7 @@ class BranchRequirements:
 
     approvals: int = 0
     from_group: str | None = None
-    """The group whose approvals count; None for those of everybody."""
+    """The group whose approvals count; None for those of any actor."""
     checks: tuple[str, ...] = ()
     resolved_comments: bool = False
     up_to_date: bool = False

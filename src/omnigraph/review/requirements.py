@@ -14,7 +14,7 @@ class Requirements:
 
     approvals: int = 0
     reviewers: frozenset[str] | None = None
-    """Whose approvals count; None for everybody's."""
+    """Whose approvals count; None for any actor's."""
     group: str | None = None
     """What the policy calls them."""
     checks: tuple[str, ...] = ()

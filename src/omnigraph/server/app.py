@@ -170,10 +170,10 @@ class OperationRoute(Route):
         super().__init__(operation.path, endpoint, name=operation.id)
         # Set here, because Starlette would answer `HEAD` wherever there is a `GET`.
         self.methods = {operation.method}
-        self.param_convertors = dict.fromkeys(self.param_convertors, Segment())
+        self.param_convertors = dict.fromkeys(self.param_convertors, SegmentConvertor())
 
 
-class Segment(StringConvertor):
+class SegmentConvertor(StringConvertor):
     """A parameter of the path; raises `InputError` if it is not UTF-8."""
 
     def convert(self, value: str) -> str:

@@ -44,7 +44,7 @@ def _key(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).digest()
 
 
-class _Table:
+class _SharedEntries:
     """Entries of one size in shared memory, each with a key in front.
 
     A key lies anywhere in the window that begins at its place, so entries can be given up in any
@@ -104,9 +104,9 @@ class SharedState:
         if os.fstat(fd).st_size < size:
             os.ftruncate(fd, size)
         self.memory = mmap.mmap(fd, size)
-        self.actors = _Table(self.memory, 0, entries[0], payloads[0])
-        self.addresses = _Table(self.memory, self.actors.end, entries[1], payloads[1])
-        self.accepted = _Table(self.memory, self.addresses.end, entries[2], payloads[2])
+        self.actors = _SharedEntries(self.memory, 0, entries[0], payloads[0])
+        self.addresses = _SharedEntries(self.memory, self.actors.end, entries[1], payloads[1])
+        self.accepted = _SharedEntries(self.memory, self.addresses.end, entries[2], payloads[2])
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -151,12 +151,12 @@ class SharedState:
 
     # --- moments ---------------------------------------------------------------------------------
 
-    def moment(self, table: _Table, key: bytes) -> float | None:
+    def moment(self, table: _SharedEntries, key: bytes) -> float | None:
         """The moment that is kept for a key; read without the lock, since it only grows."""
         at = table.find(key)
         return None if at is None else float(_MOMENT.unpack_from(self.memory, at)[0])
 
-    def keep_moment(self, table: _Table, key: bytes, moment: float) -> None:
+    def keep_moment(self, table: _SharedEntries, key: bytes, moment: float) -> None:
         """Keep it, in the place of the oldest one if the window is full; under the lock."""
         at = table.find(key)
         if at is None:

@@ -247,7 +247,7 @@ class Webhooks:
                 self._drop(receiver, queue.get_nowait(), "the server stops")
 
     def put(self, delivery: Delivery) -> None:
-        """Post an event to everybody who asked for its kind; never waits."""
+        """Post an event to every subscriber of its kind; never waits."""
         for receiver, queue in self._queues.items():
             if delivery.event not in receiver.events:
                 continue

@@ -112,7 +112,7 @@ def scrub(
 
 
 @dataclass(slots=True)
-class _Result:
+class _FileResult:
     """What reading one file showed."""
 
     name: str
@@ -191,9 +191,9 @@ class _Scrub:
             stack.enter_context(checked)
             left = [name for name in names if name not in checked]
             total = sum(census.sizes[name] for name in left)
-            pace = _Pace(bytes_per_second, progress, total)
+            pace = _ReadRate(bytes_per_second, progress, total)
 
-            def look(name: str) -> _Result:
+            def look(name: str) -> _FileResult:
                 recorded = known.get(name)
                 digest = None if recorded is None else recorded.digest
                 result = self._look(name, digest, pace)
@@ -216,36 +216,38 @@ class _Scrub:
             tuple(_once(findings)),
         )
 
-    def _look(self, name: str, recorded: FileDigest | None, pace: _Pace) -> _Result:
+    def _look(self, name: str, recorded: FileDigest | None, pace: _ReadRate) -> _FileResult:
         try:
             if recorded is not None and recorded.digest.startswith(ETAG):
                 return self._look_at_tag(name, recorded)
             digest = digest_chunks(pace.through(self._store.chunks(name)))
         except StorageFailure as failure:
             if failure.failure_class is FailureClass.NOT_FOUND:
-                return _Result(name, 0, "missing", "it is missing")
-            return _Result(name, 0, "damaged", failure.message)
+                return _FileResult(name, 0, "missing", "it is missing")
+            return _FileResult(name, 0, "damaged", failure.message)
         if recorded is None:
             path = self._kernel.root.path
             problem = None if path is None else problem_of(path / name)
-            return _Result(name, digest.size, None if problem is None else "damaged", problem or "")
+            return _FileResult(
+                name, digest.size, None if problem is None else "damaged", problem or ""
+            )
         if digest == recorded:
-            return _Result(name, digest.size)
+            return _FileResult(name, digest.size)
         problem = "its content is not what was written"
         if digest.size != recorded.size:
             problem = f"it has {digest.size} bytes, and {recorded.size} were written"
-        return _Result(name, digest.size, "damaged", problem)
+        return _FileResult(name, digest.size, "damaged", problem)
 
-    def _look_at_tag(self, name: str, recorded: FileDigest) -> _Result:
+    def _look_at_tag(self, name: str, recorded: FileDigest) -> _FileResult:
         """A large object: the store itself says whether it is still the one that was written."""
         found = self._store.attributes(name)
         if found is None:
-            return _Result(name, 0, "missing", "it is missing")
+            return _FileResult(name, 0, "missing", "it is missing")
         if found.size == recorded.size and f"{ETAG}{found.tag}" == recorded.digest:
-            return _Result(name, 0)
-        return _Result(name, 0, "damaged", "the store holds another object under its name")
+            return _FileResult(name, 0)
+        return _FileResult(name, 0, "damaged", "the store holds another object under its name")
 
-    def _findings(self, census: Census, results: list[_Result]) -> Iterator[ScrubFinding]:
+    def _findings(self, census: Census, results: list[_FileResult]) -> Iterator[ScrubFinding]:
         gone = {name for name in census.needed if name not in census.sizes}
         if self.since is not None:
             gone = {name for name in gone if (r := census.recorded.get(name)) and r.is_since}
@@ -355,7 +357,7 @@ class _Scrub:
             except DamagedFile:
                 known = {}
         kept = {file: each for file, each in known.items() if file in census.sizes}
-        pace = _Pace(None, None, 0)
+        pace = _ReadRate(None, None, 0)
         added = 0
         for file in self._undigested:
             if self._look(file, None, pace).kind is None:
@@ -391,7 +393,7 @@ def _once(findings: list[ScrubFinding]) -> Iterator[ScrubFinding]:
             yield each
 
 
-class _Pace:
+class _ReadRate:
     """Counts what is read, and holds it back to a number of bytes a second."""
 
     def __init__(self, bytes_per_second: int | None, progress: Progress | None, total: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.engines.local.order import Sizes, expected_rows, is_open, ordered
+from omnigraph.engines.local.order import TableSizes, expected_rows, is_open, ordered
 from omnigraph.query import plan
 from omnigraph.query.compile import compile_query
 from omnigraph.query.explain import explain_step
@@ -32,7 +32,7 @@ ROWS = {
     "HasCreator": 100_000,
     "HasTag": 300_000,
 }
-SIZES = Sizes(ROWS.__getitem__, ROWS.__getitem__)
+SIZES = TableSizes(ROWS.__getitem__, ROWS.__getitem__)
 
 
 def pattern_of(match: str) -> plan.Pattern:
@@ -61,7 +61,7 @@ def test_the_end_with_fewer_rows_is_followed_first():
         "Check $near <-$m:HasMember- $forum: Forum where $m.since > 3",
     ]
     # With as few members as creators the order of the compiler is as good.
-    few = Sizes(ROWS.__getitem__, (ROWS | {"HasMember": 10_000}).__getitem__)
+    few = TableSizes(ROWS.__getitem__, (ROWS | {"HasMember": 10_000}).__getitem__)
     assert ordered(pattern, few) is pattern
 
 
@@ -74,12 +74,12 @@ def test_a_negation_waits_until_fewer_rows_are_left():
         """
     )
     assert [type(step) for step in pattern.steps[:3]] == [plan.Scan, plan.Expand, plan.Exclude]
-    sizes = Sizes(ROWS.__getitem__, (ROWS | {"HasCreator": 5_000}).__getitem__)
+    sizes = TableSizes(ROWS.__getitem__, (ROWS | {"HasCreator": 5_000}).__getitem__)
     steps = ordered(pattern, sizes).steps
     assert isinstance(steps[-1], plan.Exclude)
     assert len(steps) == len(pattern.steps)
     # Where every later step makes more rows, it stays where it was.
-    more = Sizes(ROWS.__getitem__, (ROWS | {"HasCreator": 10**8, "HasTag": 10**8}).__getitem__)
+    more = TableSizes(ROWS.__getitem__, (ROWS | {"HasCreator": 10**8, "HasTag": 10**8}).__getitem__)
     assert [type(step) for step in ordered(pattern, more).steps[:3]] == [
         plan.Scan,
         plan.Expand,

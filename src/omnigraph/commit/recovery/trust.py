@@ -29,7 +29,7 @@ from omnigraph.storage.manifest_rows import CommitRow, TableRow
 
 def require_matches_branch(plan: CommitPlan, state: ManifestState) -> None:
     """Check a plan against its branch, as its owner read it."""
-    _Check(plan, state).run()
+    _PlanCheck(plan, state).run()
 
 
 def refusal(plan: CommitPlan, problem: str) -> UnreadableSidecar:
@@ -102,7 +102,7 @@ def require_own_bytes(plan: CommitPlan, kernel: Kernel) -> None:
                 raise refusal(plan, "was changed after its transactions were committed")
 
 
-class _Check:
+class _PlanCheck:
     def __init__(self, plan: CommitPlan, state: ManifestState) -> None:
         self._plan = plan
         self._state = state

@@ -359,7 +359,7 @@ class KeyConstraint(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity(KeyConstraint):
+class EntityIdentity(KeyConstraint):
     """Ids: no two records have one, and an append brings new ones only."""
 
     kind: ClassVar[ConstraintKind] = "identity"
@@ -655,7 +655,17 @@ class Degree(KeyConstraint):
 
 KINDS: dict[ConstraintKind, type[ValueConstraint] | type[KeyConstraint]] = {
     each.kind: each
-    for each in (Required, OneOf, Finite, Within, PatternCheck, Identity, Unique, Endpoint, Degree)
+    for each in (
+        Required,
+        OneOf,
+        Finite,
+        Within,
+        PatternCheck,
+        EntityIdentity,
+        Unique,
+        Endpoint,
+        Degree,
+    )
 }
 
 
@@ -681,10 +691,10 @@ def unsettled_ends(edge: EdgeType, column: str) -> Endpoint:
     return Endpoint(f"interface:{name}", types=types or (("", ""),))
 
 
-def identity(type: TableType, *, refuses_existing: bool) -> Identity:
+def identity(type: TableType, *, refuses_existing: bool) -> EntityIdentity:
     """The identity of a type."""
     key = tuple(type.key) if isinstance(type, NodeType) else ()
-    return Identity(type.table_key, key, refuses_existing)
+    return EntityIdentity(type.table_key, key, refuses_existing)
 
 
 def degree(type: EdgeType) -> Degree | None:

@@ -126,7 +126,7 @@ def cheapest_paths(
     The sources are distinct. With a minimum of 1 the path from a node to itself is an edge.
     """
     found = [
-        _Search(weighted, np.full(max(len(space), source + 1), np.inf)).found(
+        _CheapestSearch(weighted, np.full(max(len(space), source + 1), np.inf)).found(
             source, place, minimum, None if wanted is None else wanted[place]
         )
         for place, source in enumerate(sources.tolist())
@@ -158,7 +158,7 @@ _Found = tuple[Keys, Distances, Costs, Keys, Distances, Costs]
 
 
 @dataclass(slots=True)
-class _Search:
+class _CheapestSearch:
     """The search from one source."""
 
     weighted: WeightedEdges

@@ -28,7 +28,7 @@ from omnigraph.engines.local.grouping import Coded, codes_of, first_of_groups, i
 from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.last_hop import groups_of
 from omnigraph.engines.local.match import match
-from omnigraph.engines.local.order import Sizes
+from omnigraph.engines.local.order import TableSizes
 from omnigraph.engines.local.prepare import prepare
 from omnigraph.engines.local.prepared import PreparedRead
 from omnigraph.engines.local.ranking import (
@@ -124,7 +124,7 @@ def _in_order(prepared: PreparedRead, run: Execution) -> PreparedRead:
         names = [name for name, _ in members[type_name]] if type_name in members else [type_name]
         return sum(table(TableKey.node(name)).row_count for name in names)
 
-    sizes = Sizes(nodes, lambda name: table(TableKey.edge(name)).row_count)
+    sizes = TableSizes(nodes, lambda name: table(TableKey.edge(name)).row_count)
     return prepare(prepared.compiled, sizes)
 
 

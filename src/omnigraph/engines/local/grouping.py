@@ -344,7 +344,7 @@ Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartialGroups:
     """Groups of some of the solutions: the values of the items, and partial aggregates."""
 
     count: int
@@ -353,7 +353,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class GroupSizes:
     """How many values there are in each group."""
 
     counts: npt.NDArray[np.int64]
@@ -376,7 +376,7 @@ class GroupValues:
     values: pa.Array
 
 
-Total: TypeAlias = Sizes | Sums | GroupValues
+Total: TypeAlias = GroupSizes | Sums | GroupValues
 
 
 def part_of(
@@ -386,7 +386,7 @@ def part_of(
     times: Times | None = None,
     rows_in_all: int | None = None,
     by_row: Mapping[str, Total] | None = None,
-) -> Part:
+) -> PartialGroups:
     """Group some rows.
 
     ``times`` says how many solutions each row stands for; ``rows_in_all`` how many rows there are
@@ -405,10 +405,10 @@ def part_of(
         else _total(entry.value, values, groups, times)
         for entry in by.aggregates
     }
-    return Part(groups.count, items, totals)
+    return PartialGroups(groups.count, items, totals)
 
 
-def united(parts: Sequence[Part], by: plan.GroupBy) -> tuple[dict[str, pa.Array], int]:
+def united(parts: Sequence[PartialGroups], by: plan.GroupBy) -> tuple[dict[str, pa.Array], int]:
     """The columns of the groups of all parts by name, and how many groups there are."""
     whole = parts[0] if len(parts) == 1 else _merged(parts, by)
     columns = dict(whole.items)
@@ -417,7 +417,7 @@ def united(parts: Sequence[Part], by: plan.GroupBy) -> tuple[dict[str, pa.Array]
     return columns, whole.count
 
 
-def _merged(parts: Sequence[Part], by: plan.GroupBy) -> Part:
+def _merged(parts: Sequence[PartialGroups], by: plan.GroupBy) -> PartialGroups:
     """The groups of several parts, those of equal items as one."""
     items = {name: pa.concat_arrays([part.items[name] for part in parts]) for name, _ in by.items}
     if items:
@@ -431,13 +431,15 @@ def _merged(parts: Sequence[Part], by: plan.GroupBy) -> Part:
         entry.name: _merged_total(entry.value, [part.totals[entry.name] for part in parts], groups)
         for entry in by.aggregates
     }
-    return Part(groups.count, items, totals)
+    return PartialGroups(groups.count, items, totals)
 
 
 def _merged_total(value: ex.AggregateValue, totals: list[Total], groups: Grouping) -> Total:
     match totals[0]:
-        case Sizes():
-            return Sizes(_added([one.counts for one in totals if isinstance(one, Sizes)], groups))
+        case GroupSizes():
+            return GroupSizes(
+                _added([one.counts for one in totals if isinstance(one, GroupSizes)], groups)
+            )
         case Sums():
             several = [one for one in totals if isinstance(one, Sums)]
             sums = _added_floats(
@@ -574,7 +576,9 @@ def _total(
 ) -> Total:
     """The partial aggregate of each group."""
     if value.argument is None:
-        return Sizes(groups.sizes if times is None else _counted(groups.group, times, groups.count))
+        return GroupSizes(
+            groups.sizes if times is None else _counted(groups.group, times, groups.count)
+        )
     group = groups.group
     if value.function in ("sum", "avg") and not value.distinct and not value.sums_integers:
         numbers = values.floats(value.argument)
@@ -592,7 +596,7 @@ def _total(
         group, column, times = group[first], column.take(pa.array(first)), None
     match value.function:
         case "count":
-            return Sizes(_counted(group, times, groups.count))
+            return GroupSizes(_counted(group, times, groups.count))
         case "sum" | "avg":
             given = column.to_numpy(zero_copy_only=False)
             summed = _summed(given.astype(np.float64), group, times, groups)
@@ -671,7 +675,7 @@ def _exact(total: Sums) -> npt.NDArray[np.int64]:
 def _column(value: ex.AggregateValue, total: Total) -> pa.Array:
     """The values of an aggregate, one for each group."""
     match total:
-        case Sizes():
+        case GroupSizes():
             return pa.array(total.counts, arrow_type(value.type))
         case Sums():
             sums, counts = total.sums, total.counts

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph.engines.local import order
-from omnigraph.engines.local.order import Orders, Parts, Sizes, is_equality, share
+from omnigraph.engines.local.order import Orders, Parts, TableSizes, is_equality, share
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 
@@ -38,7 +38,9 @@ class FromInside:
     """What solving the block costs for each row around it."""
 
 
-def from_inside(block: plan.Pattern, around: Mapping[str, str], sizes: Sizes) -> FromInside | None:
+def from_inside(
+    block: plan.Pattern, around: Mapping[str, str], sizes: TableSizes
+) -> FromInside | None:
     """The cheapest way from within, for a block that reads node variables around it.
 
     ``around`` names them with their types.
@@ -76,7 +78,7 @@ class FromOne:
     """What solving the block costs for each row around it."""
 
 
-def from_one(block: plan.Pattern, around: Mapping[str, str], sizes: Sizes) -> list[FromOne]:
+def from_one(block: plan.Pattern, around: Mapping[str, str], sizes: TableSizes) -> list[FromOne]:
     """The ways to solve a block that reads two node variables from one of them.
 
     Rows may bind few different nodes of one and many of the other.
@@ -97,7 +99,7 @@ def from_one(block: plan.Pattern, around: Mapping[str, str], sizes: Sizes) -> li
 
 
 def _solved(
-    parts: Parts, reads: frozenset[str], sizes: Sizes, each_row: float
+    parts: Parts, reads: frozenset[str], sizes: TableSizes, each_row: float
 ) -> FromInside | None:
     orders = Orders(parts, sizes)
     cheapest = orders.cheapest()
@@ -140,7 +142,7 @@ def can_be_driven(pattern: plan.Pattern) -> bool:
     )
 
 
-def driven(pattern: plan.Pattern, sizes: Sizes) -> plan.Pattern | None:
+def driven(pattern: plan.Pattern, sizes: TableSizes) -> plan.Pattern | None:
     """The match as it begins with the nodes that an `any` finds; None if that is not cheaper."""
     parts = _drivable(pattern)
     if parts is None:
@@ -162,7 +164,7 @@ def _drivable(pattern: plan.Pattern) -> Parts | None:
     return None if parts.first.entity_id is not None or parts.first.among else parts
 
 
-def _driven_by(parts: Parts, place: int, sizes: Sizes) -> tuple[float, plan.Pattern] | None:
+def _driven_by(parts: Parts, place: int, sizes: TableSizes) -> tuple[float, plan.Pattern] | None:
     """The match that begins with one of its tests, and its cost."""
     test, reads = parts.tests[place]
     first = parts.first
@@ -198,7 +200,7 @@ def _driven_by(parts: Parts, place: int, sizes: Sizes) -> tuple[float, plan.Patt
     return cost, plan.Pattern(orders.emitted(cheapest[1]))
 
 
-def _cost_of(parts: Parts, sizes: Sizes) -> float:
+def _cost_of(parts: Parts, sizes: TableSizes) -> float:
     """What a match is expected to cost that begins as the compiler has it."""
     orders = Orders(parts, sizes)
     chosen = orders.chosen()
@@ -219,7 +221,7 @@ def _cost_of(parts: Parts, sizes: Sizes) -> float:
 
 
 def _cost_of_test(
-    block: plan.Pattern, around: Mapping[str, str], rows: float, sizes: Sizes
+    block: plan.Pattern, around: Mapping[str, str], rows: float, sizes: TableSizes
 ) -> float:
     """What a block costs that is tested for so many rows, from outside or from inside."""
     parts = Parts.made(None, block.steps, frozenset(around))

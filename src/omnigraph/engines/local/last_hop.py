@@ -18,7 +18,7 @@ from omnigraph.engines.base import StepReport, Trace
 from omnigraph.engines.local.adjacency import Counts, SortedEdges
 from omnigraph.engines.local.bindings import BindingTable, BindingValues, Bound, Floats, Rows
 from omnigraph.engines.local.edges import CachedEdges
-from omnigraph.engines.local.grouping import Part, part_of, united
+from omnigraph.engines.local.grouping import PartialGroups, part_of, united
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.match import PatternMatcher
 from omnigraph.engines.local.order import expected_rows
@@ -57,7 +57,7 @@ class _Hop:
     last: LastHop
     by: plan.GroupBy
 
-    def parts(self, frame: BindingTable) -> list[Part]:
+    def parts(self, frame: BindingTable) -> list[PartialGroups]:
         """The groups of all rows that the last hop extends, in one part or more."""
         adjacency = self._adjacency(frame)
         if adjacency is not None:
@@ -114,7 +114,7 @@ class _Hop:
         both = adjacency.contains(sources[rows], found)
         return degrees - np.bincount(rows[both], minlength=len(sources))
 
-    def _counted(self, frame: BindingTable, times: Counts) -> Part:
+    def _counted(self, frame: BindingTable, times: Counts) -> PartialGroups:
         trace = self.session.run.trace
         if trace is not None:
             rows = int(times.sum())
@@ -135,13 +135,13 @@ class _Hop:
 
     def _in_blocks(
         self, adjacency: SortedEdges, frame: BindingTable, degrees: Counts
-    ) -> list[Part]:
+    ) -> list[PartialGroups]:
         ends = np.cumsum(degrees)
         in_all = int(ends[-1])
         cuts = np.searchsorted(ends, np.arange(BLOCK_ROWS, in_all, BLOCK_ROWS))
         bounds = np.unique(np.concatenate([[0], cuts, [frame.count]]))
         as_runs = not self.last.after.steps and self._all_count(adjacency)
-        parts: list[Part] = []
+        parts: list[PartialGroups] = []
         trace = self.session.run.trace
         mark = 0 if trace is None else len(trace.steps)
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):

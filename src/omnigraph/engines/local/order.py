@@ -46,14 +46,14 @@ Test: TypeAlias = plan.Exclude | plan.Exists
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class TableSizes:
     """How many nodes and edges there are of each type."""
 
     nodes: Callable[[str], int]
     edges: Callable[[str], int]
 
 
-def ordered(pattern: plan.Pattern, sizes: Sizes) -> plan.Pattern:
+def ordered(pattern: plan.Pattern, sizes: TableSizes) -> plan.Pattern:
     """The steps in the order that is expected to cost least; the same pattern if it has it."""
     parts = Parts.of(pattern)
     if parts is None or not parts.is_open:
@@ -230,7 +230,7 @@ class Orders:
     ``rows`` is what there is after the first step, if that is not to be estimated.
     """
 
-    def __init__(self, parts: Parts, sizes: Sizes, rows: float | None = None) -> None:
+    def __init__(self, parts: Parts, sizes: TableSizes, rows: float | None = None) -> None:
         self._parts = parts
         self._sizes = sizes
         self._bound_first = parts.outer | _introduced(parts.first)
@@ -415,7 +415,7 @@ class Orders:
         return placed
 
 
-def _rows_of_first(first: plan.Step | None, sizes: Sizes) -> float:
+def _rows_of_first(first: plan.Step | None, sizes: TableSizes) -> float:
     match first:
         case plan.Scan(entity_id=None):
             size = max(sizes.nodes(first.type_name), 1)
@@ -425,7 +425,7 @@ def _rows_of_first(first: plan.Step | None, sizes: Sizes) -> float:
     return 1.0
 
 
-def reached(sizes: Sizes, hop: plan.Expand) -> float:
+def reached(sizes: TableSizes, hop: plan.Expand) -> float:
     """How many nodes of the type of its target a hop reaches from one of its sources."""
     near, far = hop.declared
     edges = sizes.edges(hop.edge_type) * (2 if hop.direction == "both" else 1)
@@ -452,7 +452,7 @@ def share(predicates: Sequence[ex.Expression], size: int) -> float:
 # --- estimates of steps ---------------------------------------------------------------------------
 
 
-def expected_rows(step: plan.Step, rows: float, sizes: Sizes) -> float:
+def expected_rows(step: plan.Step, rows: float, sizes: TableSizes) -> float:
     """How many rows a step is expected to leave of so many."""
     match step:
         case plan.Stage():
@@ -486,7 +486,7 @@ def expected_rows(step: plan.Step, rows: float, sizes: Sizes) -> float:
             assert_never(step)
 
 
-def _expected_of(pattern: plan.Pattern, rows: float, sizes: Sizes) -> float:
+def _expected_of(pattern: plan.Pattern, rows: float, sizes: TableSizes) -> float:
     for step in pattern.steps:
         rows = expected_rows(step, rows, sizes)
     return rows

@@ -14,7 +14,7 @@ from typing import assert_never
 import pyarrow as pa
 
 from omnigraph.engines.local.inside import can_be_driven, driven, from_inside, from_one
-from omnigraph.engines.local.order import Sizes, is_open, ordered
+from omnigraph.engines.local.order import TableSizes, is_open, ordered
 from omnigraph.engines.local.prepared import (
     Anchor,
     LastHop,
@@ -36,7 +36,7 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 
 
-def prepare(compiled: plan.ReadPlan, sizes: Sizes | None = None) -> PreparedRead:
+def prepare(compiled: plan.ReadPlan, sizes: TableSizes | None = None) -> PreparedRead:
     """The plan with everything that does not depend on data or parameters.
 
     With the sizes of its tables its steps are in the order that is expected to cost least.
@@ -57,7 +57,7 @@ def prepare(compiled: plan.ReadPlan, sizes: Sizes | None = None) -> PreparedRead
 @dataclass(slots=True)
 class _Preparation:
     compiled: plan.ReadPlan
-    sizes: Sizes | None = None
+    sizes: TableSizes | None = None
     has_choice: bool = False
     """Whether a block may be solved from the inside, or a stage be ordered."""
     variables: dict[str, VariableInfo] = field(default_factory=dict)

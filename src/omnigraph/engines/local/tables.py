@@ -22,7 +22,7 @@ from omnigraph.engines.base import Execution
 from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges, slots_of_ends
 from omnigraph.engines.local.ids import AnySpace, IdSpace, TypeIds
 from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable, UnionNodes
-from omnigraph.engines.local.order import Sizes
+from omnigraph.engines.local.order import TableSizes
 from omnigraph.engines.local.paths import PathStore
 from omnigraph.engines.local.prepared import PreparedRead
 from omnigraph.engines.local.rows import Load, MemoryBudget, Positions, RowView, TableVersions
@@ -270,9 +270,9 @@ class SnapshotTables:
         return self._entry("edge", type_name).row_count
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> TableSizes:
         """What the order of steps is chosen by."""
-        return Sizes(self.node_count, self.edge_count)
+        return TableSizes(self.node_count, self.edge_count)
 
     def has_in_memory(self, type_name: str) -> bool:
         """Whether the nodes of a type are cached, or will be."""

@@ -24,9 +24,9 @@ from omnigraph.engines.local.adjacency import BLOCK_ROWS, Adjacency, EdgeOrder, 
 from omnigraph.engines.local.bindings import BindingTable, BindingValues
 from omnigraph.engines.local.edges import CachedEdges
 from omnigraph.engines.local.grouping import (
+    GroupSizes,
     GroupValues,
-    Part,
-    Sizes,
+    PartialGroups,
     Sums,
     Total,
     part_of,
@@ -73,7 +73,7 @@ def tree_groups(
     """The columns of the groups by name, and how many there are; None if rows have to be made."""
     trace = session.run.trace
     mark = 0 if trace is None else len(trace.steps)
-    parts: list[Part] = []
+    parts: list[PartialGroups] = []
     rows = _TreeCount(session, PatternMatcher(session), tree, by).rows()
     while True:
         try:
@@ -635,7 +635,7 @@ class _TreeCount:
         carried, values = self._carried_rows(entry, frame, factors, counts=False)
         match carried.function:
             case "count":
-                return Sizes(values)
+                return GroupSizes(values)
             case "sum" | "avg":
                 wrapped = carried.exact_sums(values, times)
                 if not carried.has_nulls:
@@ -770,8 +770,8 @@ class _Scattered:
 def _filtered(total: Total, rows: Mask) -> Total:
     """The aggregates of some of the rows."""
     match total:
-        case Sizes():
-            return Sizes(total.counts[rows])
+        case GroupSizes():
+            return GroupSizes(total.counts[rows])
         case Sums():
             wrapped = None if total.wrapped is None else total.wrapped[rows]
             return Sums(total.sums[rows], total.counts[rows], wrapped)

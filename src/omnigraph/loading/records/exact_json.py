@@ -35,7 +35,7 @@ class Refusal:
     """Whether the text ended too early."""
 
 
-class _Refused(ValueError):
+class _NotDecoded(ValueError):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.reason)
         self.refusal = refusal
@@ -122,7 +122,7 @@ def decode_exact(text: bytes, *, unique_members: bool) -> object | Refusal:
         value: object = decoder.decode(characters)
         if "\\u" in characters:
             _refuse_lone_surrogates(value)
-    except _Refused as error:
+    except _NotDecoded as error:
         return error.refusal
     except UnicodeDecodeError as error:
         return Refusal("it is not UTF-8", column=error.start + 1)
@@ -147,20 +147,20 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:
-            raise _Refused(Refusal(f"duplicate JSON member '{name}'", duplicate=name))
+            raise _NotDecoded(Refusal(f"duplicate JSON member '{name}'", duplicate=name))
         seen.add(name)
     raise AssertionError("fewer members than pairs without a repeated name")
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise _Refused(Refusal(f"{word} is not a JSON number"))
+    raise _NotDecoded(Refusal(f"{word} is not a JSON number"))
 
 
 def _refuse_lone_surrogates(value: object) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise _Refused(Refusal("a text has a lone surrogate")) from None
+        raise _NotDecoded(Refusal("a text has a lone surrogate")) from None
 
 
 _UNIQUE_MEMBERS = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_no_constant)

@@ -459,7 +459,7 @@ class RowBuilder:
         kinds = set(map(type, values))
         if kinds <= {str}:
             return pa.array(values, pa.string())
-        if kinds <= {_Absent}:
+        if kinds <= {_Missing}:
             return pa.nulls(len(values), pa.string())
         ids: list[str | None] = []
         for i, value in enumerate(values):
@@ -544,11 +544,11 @@ def _int64(numbers: Sequence[int]) -> pa.Int64Array:
     return pa.array(numbers, pa.int64())
 
 
-class _Absent:
+class _Missing:
     """Marks a missing member, as opposed to null."""
 
 
-_ABSENT = _Absent()
+_ABSENT = _Missing()
 
 
 class _Fields:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.computing.algorithms import Algorithm, ConnectedComponents, ShortestPaths
+from omnigraph.computing.algorithms import Algorithm, ConnectedComponents, LandmarkDistances
 from omnigraph.computing.blocks import distance_rows
 from omnigraph.computing.selection import Selection, node_keys
 from omnigraph.effects.uri import Root
@@ -87,7 +87,7 @@ def run_on_spark(
             if not all(present):
                 graph.release()
                 return SparkRun(nodes, edges, 0, False, present, _none, _none)
-            algorithm = ShortestPaths(tuple(keys))
+            algorithm = LandmarkDistances(tuple(keys))
         done = rounds.compute(algorithm, graph, run, on_round)
     with_type = selection.labels_have_types
     tables = rounds.named(done.values, names, label, with_type=with_type)

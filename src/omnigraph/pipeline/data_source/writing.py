@@ -39,7 +39,7 @@ _DIGEST_BITS = 64
 
 
 @dataclass
-class _PutAside(WriterCommitMessage):
+class _WrittenFile(WriterCommitMessage):
     """The file that a task wrote; an empty path if it had no rows."""
 
     path: str
@@ -115,11 +115,11 @@ class FrameWriter(SentToProcesses, DataSourceArrowWriter):
                 file.add(batch)
                 if self._key is not None:
                     digest = _added(digest, rows_digest(batch))
-        return _PutAside(file.path, digest)
+        return _WrittenFile(file.path, digest)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Load the files of the successful tasks."""
-        written = [each for each in messages if isinstance(each, _PutAside)]
+        written = [each for each in messages if isinstance(each, _WrittenFile)]
         rows = self._rows
         kernel = rows.kernel()
         digest = 0

@@ -35,7 +35,7 @@ _DELIMITERS = ",;|\t"
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _SourceFile:
     """A file that becomes a source."""
 
     name: str
@@ -98,7 +98,7 @@ def starter_text(name: str, graph: Graph, folder: Path, files: Sequence[Path]) -
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _table(path: Path, folder: Path) -> _Table:
+def _table(path: Path, folder: Path) -> _SourceFile:
     suffixes = [each for each in path.suffixes if each not in COMPRESSED]
     format = FORMATS.get(suffixes[-1].lower() if suffixes else "")
     if format is None:
@@ -113,8 +113,8 @@ def _table(path: Path, folder: Path) -> _Table:
     try:
         if format == "csv":
             delimiter, columns = _csv_columns(path)
-            return _Table(name, shown, format, dict.fromkeys(columns, True), delimiter)
-        return _Table(name, shown, format, _typed_columns(path, format))
+            return _SourceFile(name, shown, format, dict.fromkeys(columns, True), delimiter)
+        return _SourceFile(name, shown, format, _typed_columns(path, format))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}", details={"file": str(path)}) from error
 
@@ -141,7 +141,7 @@ def _typed_columns(path: Path, format: str) -> dict[str, bool]:
 # --- lines ----------------------------------------------------------------------------------------
 
 
-def _source_lines(table: _Table) -> Iterator[str]:
+def _source_lines(table: _SourceFile) -> Iterator[str]:
     options = ""
     if table.format == "csv":
         delimiter = "" if table.delimiter == "," else f", sep: {json.dumps(table.delimiter)}"
@@ -150,7 +150,7 @@ def _source_lines(table: _Table) -> Iterator[str]:
 
 
 def _type_lines(
-    type: TableType, tables: Sequence[_Table], nodes: Mapping[str, NodeType]
+    type: TableType, tables: Sequence[_SourceFile], nodes: Mapping[str, NodeType]
 ) -> Iterator[str]:
     table = _best(type, tables)
     if table is None:
@@ -181,10 +181,10 @@ def _type_lines(
             yield f"      # {name}: …  # {prop.type}, required"
 
 
-def _best(type: TableType, tables: Sequence[_Table]) -> _Table | None:
+def _best(type: TableType, tables: Sequence[_SourceFile]) -> _SourceFile | None:
     """The file whose name or columns are most like the type."""
 
-    def score(table: _Table) -> float:
+    def score(table: _SourceFile) -> float:
         named = _similarity(type.name, table.name)
         found = [name for name in type.properties if _column(name, table) is not None]
         shared = len(found) / max(1, len(type.properties))
@@ -196,13 +196,13 @@ def _best(type: TableType, tables: Sequence[_Table]) -> _Table | None:
     return best if best is not None and score(best) >= SIMILAR else None
 
 
-def _column(name: str, table: _Table) -> str | None:
+def _column(name: str, table: _SourceFile) -> str | None:
     best = max(table.columns, key=lambda column: _similarity(name, column), default=None)
     return best if best is not None and _similarity(name, best) >= SIMILAR else None
 
 
 def _ends(
-    type: EdgeType, table: _Table, nodes: Mapping[str, NodeType]
+    type: EdgeType, table: _SourceFile, nodes: Mapping[str, NodeType]
 ) -> tuple[str | None, str | None]:
     """Columns that look like the two nodes of an edge."""
     for ends in (("from", "to"), ("src", "dst"), ("source", "target")):
@@ -224,7 +224,7 @@ def _similarity(one: str, other: str) -> float:
     return SequenceMatcher(a=plain, b=column).ratio()
 
 
-def _converted(column: str, prop: Property, table: _Table) -> str:
+def _converted(column: str, prop: Property, table: _SourceFile) -> str:
     """The column as an expression of the type that the property has."""
     expression = _expression(column)
     kind = str(prop.type).rstrip("?")

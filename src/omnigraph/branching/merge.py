@@ -12,7 +12,7 @@ entities since is respected, and what does not go together is a conflict.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -27,6 +27,7 @@ from omnigraph.branching.merge_plan import (
     Sides,
     merge_types,
     plan_types,
+    require_mergeable,
 )
 from omnigraph.branching.moments import Sees, reader_of
 from omnigraph.branching.revisions import find_commit
@@ -54,11 +55,21 @@ from omnigraph.model.changes import ChangeFilter, PageLimits
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK, check_branch_name
 from omnigraph.model.merging import MergePlan
 from omnigraph.model.receipts import MergeOutcome, MergeReceipt, ReplayReceipt
+from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.manifest import ManifestBranch, ManifestState, Snapshot
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, commit_info
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.views import View
+from omnigraph.views import View, WriteRights
+
+Rights = Callable[[Catalog, Collection[str]], WriteRights | None]
+"""What an actor may write to the first of some branches, of what all of them have, and what it sees
+of them; None for everything. They have the types of the catalog."""
+
+
+def everything(catalog: Catalog, branches: Collection[str]) -> WriteRights | None:
+    """The rights of an actor whose rules are not limited to types."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +109,8 @@ class MergeSpec:
     message: str | None = None
     """The caller's reason, kept with the commit."""
     condition: MergeCondition | None = None
+    rights: Rights = everything
+    """What the actor may bring to the target."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -184,7 +197,8 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
 
     Without ``choose``, this process compares, checks and writes the rows.
 
-    Raises `MergeConflicts` when the sides or the merged graph do not go together, `ReadSetChanged`
+    Raises `MergeConflicts` when the sides or the merged graph do not go together, `Denied` when the
+    source has changes that its actor may not make or does not see, `ReadSetChanged`
     when others wrote to the target meanwhile, `NotFound` when they deleted one of the two,
     `Conflict` when their schemas do not go together, and `LimitExceeded` when there is more to
     merge than temporary files may hold; none of them leaves anything behind.
@@ -196,7 +210,7 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
     if (earlier := _earlier_merge(kernel, request, target.state)) is not None:
         return earlier
     source = recoverer.barrier(request.source, "branch merge")
-    captured = _capture(kernel, request.rules, source, target)
+    captured = _capture(kernel, request.rules, source, target, _seen_by(request.rights))
     if request.condition is not None:
         request.condition.require_source(source)
     hit(Failpoint.BRANCH_MERGE_POST_AUTHORITY_CAPTURE)
@@ -212,7 +226,9 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
     )
     if plan.outcome == "already_up_to_date":
         return receipt
-    plan.require_no_conflicts()
+    rights = request.rights(captured.accepted.catalog, (request.target, request.source))
+    with _source_required(kernel, captured.source_branch):
+        require_mergeable(kernel, captured.sides, request.rules, planned, rights)
     stored: dict[str, Any] = {
         **request.identity,
         "outcome": plan.outcome,
@@ -383,6 +399,16 @@ def _capture(
     return _Captured(sides, source, accepted, view)
 
 
+def _seen_by(rights: Rights) -> Sees:
+    """What an actor with some rights sees of branches."""
+
+    def sees(catalog: Catalog, branches: Collection[str]) -> View | None:
+        found = rights(catalog, branches)
+        return None if found is None else found.read
+
+    return sees
+
+
 def _view(sees: Sees | None, accepted: AcceptedSchema, *branches: str) -> View | None:
     """What is shown of some branches in a schema; None for everything."""
     return None if sees is None else sees(accepted.catalog, dict.fromkeys(branches))
@@ -513,6 +539,8 @@ class ReplaySpec:
     """The caller's key: a second replay with it returns the receipt of the first."""
     message: str | None = None
     """The caller's reason, kept with the commit."""
+    rights: Rights = everything
+    """What the actor may write to the branch."""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -530,8 +558,8 @@ def plan_replay(
 ) -> MergePlan:
     """What a replay on the present head would do, as far as ``sees`` shows it; changes nothing."""
     branch = kernel.manifest.refreshed(request.branch)
-    accepted, sides, view = _replay_sides(kernel, request, branch, sees)
-    rules = ConflictRules()
+    accepted, sides, branches = _replay_sides(kernel, request, branch, sees)
+    rules, view = ConflictRules(), _view(sees, accepted, *branches)
     plan = partial(plan_types, kernel, accepted.catalog, sides, rules, view=view)
     return page.cut(kernel, sides, rules, view, plan)
 
@@ -539,19 +567,21 @@ def plan_replay(
 def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
     """Do or undo the changes of a commit on a branch, as one commit; none if nothing is to be done.
 
-    Raises `MergeConflicts` when the entities have changed otherwise since, `NotFound` for a commit
-    there is not or, to revert one, that the branch does not have, `ChangeDiffRefused` for the first
-    commit of a graph, and `ReadSetChanged` when others wrote to the branch meanwhile.
+    Raises `MergeConflicts` when the entities have changed otherwise since, `Denied` for changes
+    that the actor may not make or does not see, `NotFound` for a commit there is not or, to revert
+    one, that the branch does not have, `ChangeDiffRefused` for the first commit of a graph, and
+    `ReadSetChanged` when others wrote to the branch meanwhile.
     """
     branch = Recoverer(kernel).barrier(request.branch, request.verb)
     if (earlier := earlier_replay(request, branch.state)) is not None:
         return earlier
-    accepted, sides, _ = _replay_sides(kernel, request, branch)
-    planned, write = merge_types(kernel, accepted.catalog, sides, ConflictRules())
+    accepted, sides, branches = _replay_sides(kernel, request, branch, _seen_by(request.rights))
+    rules = ConflictRules()
+    planned, write = merge_types(kernel, accepted.catalog, sides, rules)
     plan = planned.plan
-    plan.require_no_conflicts(
-        f"nothing was changed; bring these entities on {request.branch} to what they should be"
-    )
+    hint = f"nothing was changed; bring these entities on {request.branch} to what they should be"
+    rights = request.rights(accepted.catalog, branches)
+    require_mergeable(kernel, sides, rules, planned, rights, hint=hint)
     counts = {
         name: sum(getattr(each, name) for each in plan.types)
         for name in ("inserted", "updated", "deleted")
@@ -599,8 +629,9 @@ def earlier_replay(request: ReplaySpec, state: ManifestState) -> ReplayReceipt |
 
 def _replay_sides(
     kernel: Kernel, request: ReplaySpec, branch: ManifestBranch, sees: Sees | None = None
-) -> tuple[AcceptedSchema, Sides, View | None]:
-    """The schema of the branch, the three snapshots that a replay compares, and what is shown."""
+) -> tuple[AcceptedSchema, Sides, tuple[str, str]]:
+    """The schema of the branch, the three snapshots that a replay compares, and the branches that
+    it shows: the one that is written, and the one that has the commit."""
     state = branch.state
     head = state.head_snapshot()
     accepted = kernel.accepted_at(head)
@@ -618,15 +649,15 @@ def _replay_sides(
             details={"graph_commit_id": request.commit_id},
         )
     authored = source.commit if request.verb == "cherry-pick" else base.commit
-    view = _view(sees, accepted, request.branch, authored.branch or MAIN_BRANCH)
-    ends = _Ends(kernel, base, source, accepted, view=view)
+    branches = request.branch, authored.branch or MAIN_BRANCH
+    ends = _Ends(kernel, base, source, accepted, view=_view(sees, accepted, *branches))
     ends.require_not_newer(request.source_name, request.branch)
     ends.require_nothing_lost(
         request.source_name, request.branch, "nothing was changed; write what is left of it anew"
     )
     readers = ends.base_reader(), ends.source_reader()
     sides = Sides(*readers, capture, request.source_name, request.branch, schema=ends.path.plan)
-    return accepted, sides, view
+    return accepted, sides, branches
 
 
 def _history(kernel: Kernel, request: ReplaySpec, state: ManifestState) -> ManifestState:

@@ -26,7 +26,13 @@ from omnigraph.branching.delta import (
 )
 from omnigraph.branching.diff import ListedChanges, ordered_types, public_type_id
 from omnigraph.branching.spill import Spill
-from omnigraph.branching.table_rows import NARROW_ROWS_PER_READ, TableRows, chunked
+from omnigraph.branching.table_rows import (
+    NARROW_ROWS_PER_READ,
+    RowsAt,
+    TableRows,
+    chunked,
+    same_blobs,
+)
 from omnigraph.branching.three_way import (
     ConflictRules,
     Contested,
@@ -37,6 +43,7 @@ from omnigraph.branching.workers import Choose, InProcess, TypeMerge, Workers
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import ChangeSet, TableChange, WrittenRows
 from omnigraph.effects.requests import concurrently
+from omnigraph.errors import InternalError
 from omnigraph.model.arrow import ID
 from omnigraph.model.changes import Image, image_values
 from omnigraph.model.merging import (
@@ -56,7 +63,7 @@ from omnigraph.storage.fragments import Positions
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.row_places import PLACES
 from omnigraph.storage.written import TablePlace, copy_written
-from omnigraph.views import View, ViewedReader
+from omnigraph.views import View, ViewedReader, WriteRights, denied_property
 
 NO_STEPS = MigrationPlan(())
 
@@ -241,12 +248,72 @@ def plan_types(
     plan has nothing of it but `MergePlan.is_blocked_by_hidden`.
     """
     whole, _ = merge_types(kernel, catalog, sides, rules, choose)
-    if view is None:
-        return whole
+    return whole if view is None else _seen(kernel, whole, sides, rules, view)
+
+
+def _seen(
+    kernel: Kernel, whole: PlannedMerge, sides: Sides, rules: ConflictRules, view: View
+) -> PlannedMerge:
+    """What a view shows of a planned merge."""
     seen, _ = merge_types(kernel, view.catalog, sides.seen_by(view), rules)
     told = set(map(_matter, seen.plan.conflicts))
     is_blocked = any(_matter(each) not in told for each in whole.plan.conflicts)
     return replace(seen, plan=replace(seen.plan, is_blocked_by_hidden=is_blocked))
+
+
+def require_mergeable(
+    kernel: Kernel,
+    sides: Sides,
+    rules: ConflictRules,
+    planned: PlannedMerge,
+    rights: WriteRights | None,
+    *,
+    hint: str | None = None,
+) -> None:
+    """Raise `MergeConflicts`, told as far as they are seen, and `Denied` for what is not granted.
+
+    An actor whose rules are limited to types brings entities that they grant and that it sees, as
+    the target has them and as they become. ``hint`` is for conflicts.
+    """
+    if rights is None or rights.read is None or not planned.plan.conflicts:
+        planned.plan.require_no_conflicts(hint)
+    else:
+        _seen(kernel, planned, sides, rules, rights.read).plan.require_no_conflicts(hint)
+        raise InternalError("a conflict of a merge is neither shown nor told as hidden")
+    if rights is None:
+        return
+    viewed = sides if rights.read is None else sides.seen_by(rights.read)
+    for merge in planned.merges:
+        rights.require_brought_type(merge.target.type)
+    for listed in planned.lists:
+        for places in chunked(np.arange(len(listed.changes)), NARROW_ROWS_PER_READ):
+            _require_brought(listed, listed.changes.at(places), rights, viewed)
+
+
+def _require_brought(
+    listed: PlannedChanges, part: Changes, rights: WriteRights, viewed: Sides
+) -> None:
+    """Hold some entities of one type against the rules of an actor."""
+    rows, type = listed.merge.rows, listed.rows.type
+    source, target, names = listed.merge.sides.source, listed.rows, rights.columns_brought(type)
+    is_mixed = np.zeros(len(part), np.bool_)
+    afters = []
+    if rows.mixed is not None:
+        at = pc.index_in(part.ids, value_set=rows.mixed[ID])
+        is_mixed = at.is_valid().to_numpy(zero_copy_only=False) & (part.ops != DELETE)
+        afters.append(rows.mixed.select(names).take(at.filter(pa.array(is_mixed))))
+    was_there, is_taken = part.ops != INSERT, (part.ops != DELETE) & ~is_mixed
+    afters += source.columns_of(part.after[is_taken], names)
+    nothing = pa.schema(table_schema(type).field(name) for name in names).empty_table()
+    before = pa.concat_tables([nothing, *target.columns_of(part.before[was_there], names)])
+    after = pa.concat_tables([nothing, *afters])
+    rights.require_brought(type, before, after, viewed.target.reader, viewed.source)
+    for name in rights.blobs_brought(type):
+        updates, inserts = part.ops == UPDATE, part.ops == INSERT
+        pairs = RowsAt(target, part.before[updates]), RowsAt(source, part.after[updates])
+        new = RowsAt(source, part.after[inserts]).blobs(name) if inserts.any() else ()
+        if not same_blobs(*pairs, name).all() or any(each is not None for each in new):
+            raise denied_property(type.name)
 
 
 def _matter(conflict: MergeConflict) -> tuple[str, str, str]:

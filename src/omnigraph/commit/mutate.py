@@ -46,6 +46,9 @@ from omnigraph.storage.reader import SnapshotReader
 class WriterRights(Protocol):
     """What a writer sees, and may change, if that is not everything."""
 
+    def catalog(self, whole: Catalog) -> Catalog:
+        """The names that it may use."""
+
     def seen(self, whole: SnapshotReader) -> SnapshotReader:
         """The rows that it selects from."""
 
@@ -56,7 +59,16 @@ class WriterRights(Protocol):
         whole: SnapshotReader,
         validate: Callable[[SnapshotReader], object],
     ) -> None:
-        """Raise for a write that is not granted, or does not fit the schema."""
+        """Raise for a write that is not granted, or that rows do not allow which it does not see.
+
+        The caller has held it against the schema on the rows that are seen; ``validate`` does so
+        on those of any reader.
+        """
+
+
+def everything(catalog: Catalog) -> WriterRights | None:
+    """The rights of a writer whose rules are not limited to types."""
+    return None
 
 
 def mutate(
@@ -73,7 +85,7 @@ def mutate(
     operation_id: str | None = None,
     message: str | None = None,
     external: ExternalBlobs | None = None,
-    rights: Callable[[Catalog], WriterRights | None] = lambda catalog: None,
+    rights: Callable[[Catalog], WriterRights | None] = everything,
 ) -> MutationReceipt:
     """Run a mutation and publish it as one commit; no commit if it changes nothing.
 
@@ -90,20 +102,20 @@ def mutate(
         if catalog is not accepted.catalog:
             plan, parameters = _bound(compile_for, catalog, params)
         limited = rights(catalog)
+        seen = capture.reader if limited is None else limited.seen(capture.reader)
         outcome = run_mutation(
             plan,
             parameters,
             catalog,
-            capture.reader if limited is None else limited.seen(capture.reader),
+            seen,
             now=now,
             mint_id=_again(minted, kernel.ids.ulid),
             limits=limits,
             external=external,
         )
         check = partial(validate, outcome.change_set, catalog)
-        if limited is None:
-            check(capture.reader)
-        else:
+        check(seen)
+        if limited is not None:
             limited.check(outcome.change_set.tables, catalog, capture.reader, check)
         counts = {
             "query_name": plan.name,

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from omnigraph.branching.ancestry import Commits, distances, merge_base, parents
 from omnigraph.branching.branches import create_branch, list_branches
-from omnigraph.branching.merge import carry_out
-from omnigraph.branching.merge_plan import Sides, merge_types
+from omnigraph.branching.merge import Rights, carry_out, everything
+from omnigraph.branching.merge_plan import PlannedMerge, Sides, merge_types, require_mergeable
 from omnigraph.branching.moments import first_parents, moments, reader_of
 from omnigraph.branching.three_way import ConflictRules
 from omnigraph.commit.kernel import Capture, Kernel
@@ -52,6 +52,8 @@ class TransferSpec:
     """Of the merge, if there is one; other commits keep their authors."""
     message: str | None = None
     """Why, kept with the merge."""
+    rights: Rights = everything
+    """What the actor may bring to the destination."""
 
 
 def transfer(source: Kernel, destination: Kernel, request: TransferSpec) -> TransferReceipt:
@@ -274,7 +276,7 @@ class _Transfer:
         )
         catalog = self.destination.accepted_at(target.snapshot).catalog
         planned, write = merge_types(self.destination, catalog, sides, ConflictRules())
-        planned.plan.require_no_conflicts()
+        self._require_mergeable(sides, ConflictRules(), planned)
         merged = commit.merged_parent_commit_id
         if commit.kind == "merge" and commit.parent_commit_id != head:
             # It merged the head of the destination: there, it is the other side that was merged.
@@ -289,6 +291,11 @@ class _Transfer:
             brought=commit,
         )
         return carry_out(self.destination, target, write.change_set(), intent)
+
+    def _require_mergeable(self, sides: Sides, rules: ConflictRules, planned: PlannedMerge) -> None:
+        catalog = self.destination.accepted_at(sides.target.snapshot).catalog
+        rights = self.request.rights(catalog, (self.request.branch,))
+        require_mergeable(self.destination, sides, rules, planned, rights)
 
     def _captured(self) -> Capture:
         head = self.target.refresh().head_snapshot()
@@ -317,7 +324,7 @@ class _Transfer:
             base_there=there or here,
         )
         planned, write = merge_types(self.destination, accepted.catalog, sides, request.rules)
-        planned.plan.require_no_conflicts()
+        self._require_mergeable(sides, request.rules, planned)
         receipt = {
             "source": self.source.root.uri,
             "outcome": "merged",

@@ -31,7 +31,6 @@ from omnigraph.model.receipts import (
     ReplayReceipt,
     TagInfo,
 )
-from omnigraph.policy import Action
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import tag_info
 
@@ -200,7 +199,9 @@ def merge_branch(
     """Merge a branch into main, or ``into`` another, as one commit with two parents.
 
     The merge is three-way and by entity. Where both sides changed one entity and disagree, or
-    the merged graph would break the schema, `MergeConflicts` is raised and nothing has changed.
+    the merged graph would break the schema, `MergeConflicts` is raised and nothing has changed. An
+    actor whose rules are limited to types merges what they grant and it sees, else `Denied` is
+    raised.
     ``on_conflict`` lets `source` or `target` win instead, ``on_conflict_of`` for a type,
     an entity (`Type:id`), a property (`Type.property`) or one property of one entity
     (`Type.property:id`), of which the narrowest decides; rules for properties need ``granularity``
@@ -216,10 +217,10 @@ def merge_branch(
     """
     target, by = self._branch_of(into), self._by(actor)
     self._opened.gate.branch_merge(by, source, target)
-    self._opened.require_whole("branch merge", by, source, Action.BRANCH_MERGE, target)
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
     key, why = checked_key(operation_id), checked_message(message)
-    request = merges.MergeSpec(source, target, rules, by.actor, key, metadata, why)
+    rights = self._opened.rights_to_bring(by, source)
+    request = merges.MergeSpec(source, target, rules, by.actor, key, metadata, why, rights=rights)
     with self._opened.comparing(engine, spark, "merge") as choose:
         receipt = merges.merge(self._kernel, request, choose)
     self._opened.notify_auto_optimizer()
@@ -249,7 +250,6 @@ def revert(
     key, why = checked_key(operation_id), checked_message(message)
     by = self._by(actor)
     self._opened.gate.change("revert", by, self._branch_of(branch))
-    self._opened.require_whole("revert", by, self._branch_of(branch))
     request = merges.ReplaySpec(
         "revert",
         self._commit_of(commit_id, branch, self._opened.gate.readable(by)),
@@ -257,6 +257,7 @@ def revert(
         by.actor,
         key,
         why,
+        self._opened.rights_to_bring(by),
     )
     return _replayed(self, "revert", by, request)
 
@@ -279,7 +280,6 @@ def cherry_pick(
     key, why = checked_key(operation_id), checked_message(message)
     by = self._by(actor)
     self._opened.gate.change("branch cherry-pick", by, self._branch_of(into))
-    self._opened.require_whole("branch cherry-pick", by, self._branch_of(into))
     request = merges.ReplaySpec(
         "cherry-pick",
         self._commit_of(commit_id, into, self._opened.gate.readable(by)),
@@ -287,6 +287,7 @@ def cherry_pick(
         by.actor,
         key,
         why,
+        self._opened.rights_to_bring(by),
     )
     return _replayed(self, "branch cherry-pick", by, request)
 

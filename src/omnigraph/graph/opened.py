@@ -23,6 +23,7 @@ from omnigraph.audit import AuditSettings
 from omnigraph.audit.auditor import AccessLine, Auditor
 from omnigraph.audit.describing import describe, names_in
 from omnigraph.branching.change_pages import Unfinished
+from omnigraph.branching.merge import Rights, everything
 from omnigraph.branching.moments import SchemaHistory, Sees
 from omnigraph.branching.revisions import authored_branch, find_commit, resolve
 from omnigraph.branching.table_rows import Versions
@@ -267,27 +268,42 @@ class OpenGraph:
         read = self.view(by, branch, catalog)
         return None if change is None and read is None else WriteRights(change, read)
 
-    def require_whole(
-        self,
-        verb: str,
-        by: Access,
-        branch: str,
-        action: Action = Action.CHANGE,
-        target_branch: str | None = None,
-    ) -> None:
+    def write_rights_on(self, by: Access, branch: str, seen_branch: str) -> WriteRights | None:
+        """The same for a branch that may yet have to be made, with the types of another."""
+        if self.policy is None or not self.policy.has_views or by.is_system:
+            return None
+        return self.write_rights(by, branch, self.accepted(seen_branch).catalog)
+
+    def rights_to_bring(self, by: Access, source: str | None = None) -> Rights:
+        """What an actor may bring from other branches, as a merge does from its ``source``.
+
+        Without a source, as where one commit is reverted, the rules about changes decide.
+        """
+        policy = self.policy
+        if policy is None or not policy.has_views or by.is_system:
+            return everything
+
+        def rights(catalog: Catalog, branches: Collection[str]) -> WriteRights | None:
+            target = next(iter(branches))
+            if source is None:
+                change = self.view(by, target, catalog, action=Action.CHANGE)
+            else:
+                change = self.view(
+                    by, source, catalog, action=Action.BRANCH_MERGE, target_branch=target
+                )
+            read = self.view_of_all(by, Action.READ, catalog, branches)
+            return None if change is None and read is None else WriteRights(change, read)
+
+        return rights
+
+    def require_unlimited(self, verb: str, by: Access, branch: str) -> None:
         """Before a write whose rows are not held against types; raises `Denied` for an actor
         whose rules are limited to some."""
-        if self.policy is None or not self.policy.has_views or by.is_system:
-            return
-        catalog = self.accepted(MAIN).catalog
-        if (
-            self.view(by, branch, catalog, action=action, target_branch=target_branch) is not None
-            or self.view(by, branch, catalog) is not None
-        ):
+        if self.write_rights_on(by, branch, MAIN) is not None:
             raise Denied(
                 f"`{verb}` is for actors whose rules are not limited to types",
-                hint="write with `mutate`, whose rows are held against the rules, or open a "
-                "change request that an actor who sees everything merges",
+                hint="write with `mutate` or `load` in this process, whose rows are held against "
+                "the rules",
             )
 
     def engine(self, name: str | None, spark: SparkOptions | None = None) -> Engine:

@@ -461,8 +461,6 @@ class Reviews:
         outline = request.outline
         by = self._by(actor)
         self._opened.gate.review_merge(by, outline.source, outline.target)
-        ends = (outline.source, Action.BRANCH_MERGE, outline.target)
-        self._opened.require_whole("review merge", by, *ends)
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
         with self._opened.comparing(engine, spark, "merge") as choose:
             merged = self._requests.merge(
@@ -472,6 +470,7 @@ class Reviews:
                 self._required,
                 choose,
                 message=checked_message(message),
+                rights=self._opened.rights_to_bring(by, outline.source),
             )
         self._opened.notify_auto_optimizer()
         if not delete_branch:

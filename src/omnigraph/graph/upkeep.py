@@ -40,7 +40,6 @@ from omnigraph.model.upkeep import (
     RepairReceipt,
     ScrubReport,
 )
-from omnigraph.policy import Action
 from omnigraph.storage.layout import REVIEWS
 from omnigraph.storage.saved_adjacency import is_worth_saving
 from omnigraph.upkeep.cleanup import cleanup as run_cleanup
@@ -286,14 +285,16 @@ def pull(
     """Bring the commits of a branch here from a graph that this one was cloned from, or a clone.
 
     The same as `push` from the other side: nothing is written to the source. The policy of this
-    handle decides as about a merge into the branch; `push` needs to read it.
+    handle decides as about a merge into the branch; `push` needs to read it. An actor whose rules
+    are limited to types brings commits up to the first that it may not make, or does not see all
+    of: `Denied` is raised there.
     """
     name, by = self._branch_of(branch), self._by(actor)
     self._opened.gate.branch_merge(by, name, name)
-    self._opened.require_whole("pull", by, name, Action.BRANCH_MERGE, name)
     with _opened(source, "read_only") as other:
         rules = ConflictRules(on_conflict, granularity=granularity)
-        request = TransferSpec("pull", name, rules, by.actor, checked_message(message))
+        rights = self._opened.rights_to_bring(by, name)
+        request = TransferSpec("pull", name, rules, by.actor, checked_message(message), rights)
         receipt = transfer(other._kernel, self._kernel, request)
     self._opened.notify_auto_optimizer()
     return receipt

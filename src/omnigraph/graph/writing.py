@@ -15,7 +15,7 @@ from omnigraph.commit.mutate import mutate as run_mutation
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.embedding.config import BulkLimits, EmbeddingConfig
-from omnigraph.errors import InputError, NotFound, OmnigraphError, WrongVerb
+from omnigraph.errors import CompileError, Denied, InputError, NotFound, OmnigraphError, WrongVerb
 from omnigraph.graph.gate import Access
 from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.loading.load import load_with_engine
@@ -87,11 +87,16 @@ def mutate(
 
     def compile_for(catalog: Catalog) -> MutationPlan:
         limited = opened.write_rights(by, target, catalog)
-        if limited is not None:
-            _compiled_mutation(opened, source, name, limited.catalog(catalog))
-        plan = _compiled_mutation(opened, source, name, catalog)
-        if limited is not None:
-            limited.require_settable(plan)
+        if limited is None:
+            plan = _compiled_mutation(opened, source, name, catalog)
+        else:
+            named = _compiled_mutation(opened, source, name, limited.catalog(catalog))
+            limited.require_settable(named)
+            try:
+                plan = _compiled_mutation(opened, source, name, catalog)
+            except CompileError:
+                # An insert would need a property that the actor cannot name.
+                raise limited.denied_insert(named, catalog) from None
         if not plan.is_insert_only:
             opened.gate.select("mutate", by, target)
         return plan
@@ -182,7 +187,6 @@ def load(
     origin = checked_options(origin, LoadOrigin, "origin")
     target, by = self._branch_of(branch), self._by(actor)
     self._opened.gate.load(by, target, from_, partial(list_branches, self._kernel))
-    self._opened.require_whole("load", by, target)
     return run_load(
         self._opened,
         by,
@@ -253,7 +257,7 @@ def embed(
     opened, actor = self._opened, by.actor
     opened.gate.change("embed", by, target)
     opened.gate.select("embed", by, target)
-    opened.require_whole("embed", by, target)
+    opened.require_unlimited("embed", by, target)
     spec = EmbedSpec(
         target,
         None if since is None else self._commit_of(since, branch),
@@ -338,7 +342,7 @@ def stream_into(
 
     def permit() -> None:
         opened.gate.load(by, target.branch, from_, partial(list_branches, self._kernel))
-        opened.require_whole("load", by, target.branch)
+        opened.require_unlimited("stream_into", by, target.branch)
         if merge_every is not None:
             opened.gate.branch_merge(by, target.branch, target.merge_into)
 
@@ -456,17 +460,24 @@ def run_load(
     mappings: Mappings | None = None
     starts_from = _start_of(opened, request.branch, request.base_branch)
     seen_branch = starts_from or request.branch
+    limited = opened.write_rights_on(by, request.branch, seen_branch)
+
+    def named() -> Catalog:
+        """The types that the input may name."""
+        catalog = opened.accepted(seen_branch).catalog
+        return catalog if limited is None else limited.catalog(catalog)
+
     if given.mapping.is_given:
         mappings = inputs.table_mappings(
             given.mapping,
             files,
             given.frames,
-            opened.accepted(seen_branch).catalog,
+            named(),
             has_records=bool(given.paths) or given.data is not None,
         )
         files = [mappings.applied(each) for each in files]
     if given.frames is not None:
-        catalog = opened.accepted(seen_branch).catalog
+        catalog = named()
         frames = inputs.named_frames(
             given.frames,
             catalog,
@@ -474,6 +485,16 @@ def run_load(
             ignore_unknown=errors.ignore_unknown,
             keeps_absent=request.keeps_absent,
         )
+    if limited is not None:
+        if engine == "spark" or spark.is_named or any(frame.is_of_spark for frame in frames):
+            raise Denied(
+                "a load on Spark is for actors whose rules are not limited to types",
+                hint="leave out the engine and what says where Spark runs, and load "
+                "`frame.toArrow()` instead of a frame of Spark",
+            )
+        engine = "local"  # its rows are held against the rules in this process
+        rights = partial(opened.write_rights, by, request.branch)
+        request = replace(request, rights=rights)
     choice = inputs.choose_engine(
         engine,
         files,
@@ -487,8 +508,7 @@ def run_load(
     if request.mode == "overwrite" and not isinstance(emptied, str):
         emptied = [*emptied, *inputs.types_of_exports(given.paths)]
     if emptied:
-        catalog = opened.accepted(seen_branch).catalog
-        replaced = inputs.replaced_types(emptied, request.mode, catalog)
+        replaced = inputs.replaced_types(emptied, request.mode, named())
     is_local = choice.engine == "local"
     request = replace(
         request,

@@ -1,4 +1,4 @@
-"""A load in this process: records stay in memory, and committed rows are looked up.
+"""A load in this process: rows stay in memory, and committed rows are looked up.
 
 Values, ids and endpoints in older spellings are checked while records are read, without committed
 rows. So a load whose branch moves before the commit is planned again from the records in memory,
@@ -9,12 +9,18 @@ append     every record is a new entity; an id that exists is a conflict
 merge      a record updates the entity of its id, or adds it; what it lacks, the entity keeps
 overwrite  the records of a type replace its rows; types without records stay as they are
 =========  =======================================================================================
+
+An actor whose rules are limited to types loads into the part of the graph that it sees. Its records
+are read with the names that it may use, met with the rows that it sees, of which an overwrite
+replaces those alone, and what results is held against its rules (`commit.mutate.WriterRights`).
+Its tables are read here as well, which tasks read for other actors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from time import perf_counter
 
@@ -26,20 +32,24 @@ import pyarrow.compute as pc
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import (
     Budget,
-    ChangeKind,
     ChangeSet,
+    Exchanged,
     TableChange,
     WriteLimits,
 )
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.commit.validation import NO_IDS, InputRows, validate
 from omnigraph.commit.validation.constraints import Holder
+from omnigraph.errors import InputError
 from omnigraph.loading.edge_identity import match_texts
+from omnigraph.loading.files import Files
 from omnigraph.loading.input_tables import InputTable, ReadRecords, read_input
 from omnigraph.loading.load import LoadChanges, LoadExecutor
+from omnigraph.loading.pieces import InputPlan, plan_sources
+from omnigraph.loading.reading import PieceReader, Reading, check_headers
 from omnigraph.loading.records.absence import Absent, Mask, completed, is_needed, missing_value
 from omnigraph.loading.records.framing import RecordSource, read_chunks
-from omnigraph.loading.records.ids import minted_by
+from omnigraph.loading.records.ids import Minting, minted_by
 from omnigraph.loading.records.problems import (
     Findings,
     Problem,
@@ -47,6 +57,7 @@ from omnigraph.loading.records.problems import (
     problem_of,
     problems_of,
 )
+from omnigraph.loading.records.rows import TypedRows
 from omnigraph.loading.request import LoadSpec
 from omnigraph.loading.skipping import (
     UNREADABLE,
@@ -63,7 +74,8 @@ from omnigraph.storage.reader import SnapshotReader
 
 
 class InProcessLoad(LoadExecutor):
-    """Loads graph records from files, and from bytes or blocks of them."""
+    """Loads graph records from files, and from bytes or blocks of them; for actors whose rules are
+    limited to types, also tables."""
 
     engine = "local"
 
@@ -84,7 +96,11 @@ class InProcessLoad(LoadExecutor):
         self._limits = limits
         self._progress = progress
         self._sources: list[RecordSource] = []
+        self._tables = InputPlan((), ())
         self._input: ReadRecords | None = None
+        rights = request.rights(self.catalog)
+        self._named = self.catalog if rights is None else rights.catalog(self.catalog)
+        """The types and properties that the input may name."""
 
     @property
     def rows(self) -> int:
@@ -94,8 +110,14 @@ class InProcessLoad(LoadExecutor):
 
     def plan(self) -> None:
         """Find the files; a stream has no digest."""
-        found, data = find_all(self._files), self._data
+        data = self._data
+        found = find_all(each for each in self._files if each.table_key is None)
         self._sources = [record_source(each) for each in found]
+        typed = [each for each in self._files if each.table_key is not None]
+        if typed:
+            self._tables = plan_sources(typed, self._named, slots=1, lines_only=False)
+            found += self._tables.files
+            check_headers(self._tables, self._reading)
         is_stream = data is not None and not isinstance(data, bytes | str)
         if is_stream and not isinstance(data, bytes | str | None) and self.request.skips:
             # Skipped records are read a second time, to be reported.
@@ -118,7 +140,7 @@ class InProcessLoad(LoadExecutor):
             sources = [_watched(source, self._progress) for source in sources]
         self._input = read_input(
             sources,
-            catalog=self.catalog,
+            catalog=self._named,
             mode=self.request.mode,
             keeps_absent=self.request.keeps_absent,
             grammar=self.request.grammar,
@@ -127,7 +149,10 @@ class InProcessLoad(LoadExecutor):
             limits=self._limits,
             mappings=self.request.record_mappings,
             skips=self.request.skips,
+            tables=self._table_rows(),
         )
+        if self._named is not self.catalog:
+            self._input = self._input.of_whole(self.catalog)
         if self._input.problems and self.kernel.store.exists(LAST_STAGED_OBJECT):
             # An interrupted schema apply may declare what is missing: the caller completes it.
             self._findings().raise_if_any()
@@ -140,20 +165,52 @@ class InProcessLoad(LoadExecutor):
         """The records as a change set, checked together with the captured head."""
         assert self._input is not None
         started, findings = perf_counter(), self._findings()
-        loaded = self._input.with_ends(capture.reader, self.request.replace_types)
+        rights = self.request.rights(self.catalog)
+        seen = capture.reader if rights is None else rights.seen(capture.reader)
+        loaded = self._input.with_ends(seen, self.request.replace_types)
         if self.request.skips:
-            plan = self._without_bad(loaded, capture.reader, findings)
+            plan = self._without_bad(loaded, seen, findings)
         else:
-            plan = checked_plan(
-                loaded, capture.reader, self.request.replace_types, findings, self._limits
-            )
+            plan = checked_plan(loaded, seen, self.request.replace_types, findings, self._limits)
+        if rights is not None:
+            valid = partial(validate, plan.changes, self.catalog, given=plan.given, values=False)
+            rights.check(plan.changes.tables, self.catalog, capture.reader, valid)
         self.note("check", perf_counter() - started)
         return plan
 
+    @property
+    def _reading(self) -> Reading:
+        """How tables are read."""
+        request, files = self.request, [each.path for each in self._files]
+        return Reading(
+            self.accepted.contract,
+            request.grammar,
+            request.mode,
+            Minting(self.kernel.ids.ulid()),
+            request.keeps_absent,
+            request.ignore_unknown,
+            Files.of_environment(files),
+            external=request.external,
+            named=self._named,
+        )
+
+    def _table_rows(self) -> Iterator[tuple[list[TypedRows], list[Problem]]]:
+        """The rows of tables, in order."""
+        reader = PieceReader(self._reading)
+        for task in self._tables.tasks:
+            for piece in task:
+                yield from reader.read(piece)
+
     def _without_bad(
         self, loaded: ReadRecords, view: SnapshotReader, findings: Findings
-    ) -> LoadChanges:
+    ) -> LoadPlan:
         """The change set of the records that are not bad, as `loading.skipping` tells them."""
+        if self._tables.files:
+            raise InputError(
+                "an actor whose rules are limited to types loads tables as a whole: their bad rows "
+                "are not skipped",
+                hint="leave out `on_error`, or load graph records",
+            )
         if any(problem.ends_reading for problem in loaded.problems):
             findings.raise_if_any(UNREADABLE)
         names = [source.name for source in self._sources]
@@ -172,7 +229,8 @@ class InProcessLoad(LoadExecutor):
         account.report(findings, self._inputs(account.wanted()))
         if reason := account.reason(read):
             findings.raise_if_any(reason)
-        return account.completed(plan, findings)
+        left = account.completed(plan, findings)
+        return replace(plan, counts=left.counts, skipped=left.skipped, problems=left.problems)
 
     def _inputs(self, wanted: Mapping[int, Collection[int]]) -> dict[Record, object]:
         """Some records of the sources, which are read again."""
@@ -186,7 +244,9 @@ class InProcessLoad(LoadExecutor):
 
     def _findings(self) -> Findings:
         """The problems of single records."""
-        findings = self.request.findings([source.name for source in self._sources])
+        names = [source.name for source in self._sources]
+        names += [found.shown for found in self._tables.files]
+        findings = self.request.findings(names)
         for problem in () if self._input is None else self._input.problems:
             findings.note(problem)
         return findings
@@ -240,7 +300,7 @@ def plan_load(
     for key in replace_types:
         if key not in plans:
             type = type_of(key, loaded.catalog)
-            change = TableChange(key, "replace", table_schema(type).empty_table())
+            change = _overwritten(key, table_schema(type).empty_table(), view)
             plans[key] = _PlannedType(change, LoadedType(type.name, 0, 0, 0, 0))
     changes = {key: plan.change for key, plan in sorted(plans.items()) if plan.change is not None}
     given = {
@@ -294,11 +354,30 @@ def _plan_table(
     limits: WriteLimits | None,
 ) -> _PlannedType:
     if loaded.mode == "merge":
-        merging = Merging(table.type, table.rows, table.absent, table.given_ids, table.matched_by)
+        merging = Merging(
+            table.type,
+            table.rows,
+            table.absent,
+            table.given_ids,
+            table.matched_by,
+            unnamed=table.unnamed,
+        )
         return _merged(key, table, merging.result(view, limits))
-    kind: ChangeKind = "append" if loaded.mode == "append" else "replace"
-    change = TableChange(key, kind, table.rows)
+    change: TableChange | None = TableChange(key, "append", table.rows)
+    if loaded.mode == "overwrite":
+        change = _overwritten(key, table.rows, view)
     return _PlannedType(change, _count(table, inserted=table.rows.num_rows))
+
+
+def _overwritten(key: str, rows: pa.Table, view: SnapshotReader) -> TableChange | None:
+    """The change that puts rows in the place of all that the writer sees of a type, if any."""
+    if not view.hides_rows_of(key):
+        return TableChange(key, "replace", rows)
+    if view.is_empty(key) or not len((found := view.places(key))[0]):
+        return TableChange(key, "append", rows) if rows.num_rows else None
+    ids, positions = found
+    deleted = ids.filter(pc.invert(pc.is_in(ids, value_set=rows[ID].combine_chunks())))
+    return TableChange(key, "exchange", rows, exchanged=Exchanged(positions, deleted))
 
 
 def _merged(key: str, table: InputTable, merged: MergedRecords) -> _PlannedType:
@@ -428,10 +507,14 @@ class Merging:
         absent: pa.ChunkedArray,
         given_ids: pa.Array,
         matched_by: tuple[str, ...] = (ID,),
+        *,
+        unnamed: frozenset[str] = frozenset(),
     ) -> None:
         """``given_ids`` are the ids of ``rows`` that committed entities may have.
 
-        ``matched_by`` is `(ID,)`, or the key of an edge type: then the ids were minted.
+        ``unnamed`` are properties that the writer cannot give: `WriterRights` refuses a new entity
+        that would need one. ``matched_by`` is `(ID,)`, or the key of an edge type: then the ids
+        were minted.
         """
         self._key = type.table_key
         self._type = type
@@ -439,6 +522,7 @@ class Merging:
         self._absent = Absent(type, absent)
         self._given_ids = given_ids
         self._matched_by = matched_by
+        self._unnamed = unnamed
         self._blobs = [prop.name for prop in type.properties.values() if prop.type.is_blob]
         self._columns = [name for name in rows.schema.names if name not in self._blobs]
 
@@ -512,7 +596,7 @@ class Merging:
 
     def _missing(self, is_known: Mask) -> Iterator[tuple[int, str]]:
         for name in self._absent.names:
-            if is_needed(self._type.properties[name]):
+            if is_needed(self._type.properties[name]) and name not in self._unnamed:
                 is_missing = self._absent.lacking(name) & ~is_known
                 yield from ((row, name) for row in np.flatnonzero(is_missing).tolist())
 

@@ -20,6 +20,7 @@ from omnigraph.loading.records.ids import MintIds, Renamed, renames_of, with_ren
 from omnigraph.loading.records.problems import Grammar, Problem, RecordPlace, Unit, unit_of
 from omnigraph.loading.records.rows import RowBuilder, TypedRows, typed_chunks, without_bad
 from omnigraph.loading.skipping import count_bad, type_key_of
+from omnigraph.loading.sources import type_of
 from omnigraph.model.arrow import ID
 from omnigraph.model.receipts import LoadMode
 from omnigraph.schema.catalog import Catalog, EdgeType, TableType, table_schema
@@ -46,6 +47,8 @@ class InputTable:
     """The columns that tell which committed row a record means."""
     positions: pa.Array | None = None
     """The positions of ``rows`` in ``raw_rows``; None if they are the same."""
+    unnamed: frozenset[str] = frozenset()
+    """Properties that the writer cannot name."""
 
     @property
     def records_read(self) -> int:
@@ -129,6 +132,15 @@ class ReadRecords:
         found = ReadRecords.of(parts, self.catalog, self.mode, self.grammar)
         return replace(self, tables=found.tables, refused_ids=self.refused_ids)
 
+    def of_whole(self, catalog: Catalog) -> ReadRecords:
+        """The records with all properties of their types, of which a writer can name some."""
+        parts = {
+            key: [part.of_whole(type_of(key, catalog)) for part in table.parts]
+            for key, table in self.tables.items()
+        }
+        found = ReadRecords.of(parts, catalog, self.mode, self.grammar)
+        return replace(self, catalog=catalog, tables=found.tables)
+
     def without(self, records: Mapping[str | None, pa.Int64Array]) -> ReadRecords:
         """The others; ``records`` are numbers by the name of the source."""
         none = pa.array([], pa.int64())
@@ -161,8 +173,11 @@ def read_input(
     chunk_bytes: int = CHUNK_BYTES,
     mappings: Mapping[str, TableMapping] | None = None,
     skips: bool = False,
+    tables: Iterable[tuple[list[TypedRows], list[Problem]]] = (),
 ) -> ReadRecords:
     """Read all records of ``sources``, in order; ``mappings`` of their data are by table key.
+
+    ``tables`` are rows that were read from tables of one type each, which come behind them.
 
     ``keeps_absent``: properties that records lack keep their stored values. ``skips``: records with
     problems are left out. Raises `LimitExceeded` once a table exceeds ``limits``.
@@ -174,6 +189,8 @@ def read_input(
     for source in sources:
         chunks = read_chunks(source, grammar, chunk_bytes=chunk_bytes)
         reader.read(chunks, source.name)
+    for several, problems in tables:
+        reader.take(several, problems)
     return reader.finish()
 
 
@@ -205,14 +222,16 @@ class _InputReader:
             mappings=self.mappings,
             skips=self.skips,
         ):
-            for rows in several:
-                self._parts.setdefault(rows.type.table_key, []).append(rows)
-                self._charge(rows.type.table_key, rows.rows)
-            self._bad += count_bad(problems, self._key_of)
-            # Sorted by record, so that the first problem does not depend on the chunk size.
-            self._problems += sorted(
-                problems, key=lambda each: each.place.number if each.place else 0
-            )
+            self.take(several, problems)
+
+    def take(self, several: Iterable[TypedRows], problems: Sequence[Problem]) -> None:
+        """Take rows, and the problems of their records and of those that became no rows."""
+        for rows in several:
+            self._parts.setdefault(rows.type.table_key, []).append(rows)
+            self._charge(rows.type.table_key, rows.rows)
+        self._bad += count_bad(problems, self._key_of)
+        # Sorted by record, so that the first problem does not depend on the chunk size.
+        self._problems += sorted(problems, key=lambda each: each.place.number if each.place else 0)
 
     def _key_of(self, problem: Problem) -> str:
         return type_key_of(problem, self.catalog)
@@ -297,7 +316,18 @@ def _input_table(parts: Sequence[TypedRows], mode: LoadMode, grammar: Grammar) -
         rows, given = raw.take(positions), pc.unique(given)
         absent = absent.take(positions)
     unit = unit_of(grammar)
-    return InputTable(type, raw, rows, given, tuple(parts), unit, absent, matched_by, positions)
+    return InputTable(
+        type,
+        raw,
+        rows,
+        given,
+        tuple(parts),
+        unit,
+        absent,
+        matched_by,
+        positions,
+        parts[0].unnamed,
+    )
 
 
 def _is_of(problem: Problem, part: TypedRows) -> bool:

@@ -28,7 +28,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.mutate import has_open_ends
+from omnigraph.commit.mutate import everything, has_open_ends
 from omnigraph.commit.plan import ChangeSet, WriteLimits
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.write_path import AlreadyWritten, Prepared, WriteOutcome, WritePath
@@ -222,15 +222,24 @@ def load_with_engine(
 ) -> LoadReceipt:
     """Load files, records and frames with the executor of the chosen engine.
 
+    A load with limited rights is held against them in this process, whichever engine was chosen;
+    it has no frames of Spark.
+
     A Spark session is found or started on first use. ``limits`` and ``progress`` (bytes of each
     block read) apply to loads in process; ``watch`` receives the stages of a bulk load.
     """
-    if not choice.is_bulk:
+    from omnigraph.loading.inputs import frame_sources
+    from omnigraph.loading.sources import FileSource
+
+    if not choice.is_bulk or request.rights is not everything:
         from omnigraph.loading.in_process import InProcessLoad
 
-        local = InProcessLoad(kernel, request, files, data, limits=limits, progress=progress)
-        return load(path, branch, local)
-    from omnigraph.loading.inputs import frame_sources
+        with frame_sources(frames, None) as more:
+            tables = [each for each in more if isinstance(each, FileSource)]
+            local = InProcessLoad(
+                kernel, request, [*files, *tables], data, limits=limits, progress=progress
+            )
+            return load(path, branch, local)
     from omnigraph.loading.task_load import TaskLoad
     from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded
 

@@ -94,10 +94,14 @@ class Reading:
     """Whether records with problems are left out, and the problems come with their records."""
     skipped: Mapping[int, pa.Int64Array] = field(default_factory=dict)
     """By piece, the numbers of other records that are left out."""
+    named: Catalog | None = None
+    """What the input may name of the types of the graph, if that is not everything."""
 
     @property
     def catalog(self) -> Catalog:
         """The types of the graph; decoded once per process."""
+        if self.named is not None:
+            return self.named
         contract = self.contract
         return open_contract(contract.source, contract.ir, contract.state).catalog
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.commit.external_blobs import NOT_ON_SPARK, ExternalBlobs
 from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.mutate import WriterRights, everything
 from omnigraph.commit.plan import Intent
 from omnigraph.commit.write_path import AlreadyWritten, key_taken, refuse_repetition
 from omnigraph.errors import OmnigraphError, RecoveryRequired
@@ -23,6 +24,7 @@ from omnigraph.model.receipts import (
     LoadStage,
     check_absent,
 )
+from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow, commit_info
 
@@ -92,6 +94,9 @@ class LoadSpec:
     external: ExternalBlobs = NOT_ON_SPARK
     record_mappings: Mapping[str, TableMapping] = field(default_factory=dict)
     """By table key, how the data of graph records is mapped."""
+    rights: Callable[[Catalog], WriterRights | None] = everything
+    """What the actor may write and see, if its rules are limited to types. Such a load runs in this
+    process."""
     absent: AbsentMeaning = "keep"
     """What a merge makes of properties that records lack; no option of the other modes."""
 

@@ -528,6 +528,7 @@ class Requests:
         choose: Choose | None = None,
         *,
         message: str | None = None,
+        rights: merges.Rights = merges.everything,
     ) -> ReviewMerged:
         """Merge a request as one commit that names it; raises `ReviewBlocked` with every reason.
 
@@ -536,7 +537,12 @@ class Requests:
         """
         outline = request.outline
         spec = merges.MergeSpec(
-            outline.source, outline.target, rules, caller.actor_id, caller.operation_id
+            outline.source,
+            outline.target,
+            rules,
+            caller.actor_id,
+            caller.operation_id,
+            rights=rights,
         )
         standing = self.standing(request)
         done = standing.merge_commit

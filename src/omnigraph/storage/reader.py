@@ -166,6 +166,10 @@ class SnapshotReader:
         """Whether it leaves out rows of the snapshot."""
         return False
 
+    def hides_rows_of(self, table_key: str) -> bool:
+        """Whether it leaves out rows of a type."""
+        return False
+
     def where(self, entry: TableEntry) -> DatasetRef:
         """The dataset behind an entry, on the ref that holds its version."""
         return DatasetRef(f"{self._root_uri}/{entry.location}", entry.ref)

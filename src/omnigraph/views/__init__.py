@@ -9,6 +9,14 @@ from __future__ import annotations
 
 from omnigraph.views.rows import ViewedReader
 from omnigraph.views.view import RowGrant, TypeRights, TypeView, View
-from omnigraph.views.writes import WriteRights
+from omnigraph.views.writes import WriteRights, denied_property
 
-__all__ = ["RowGrant", "TypeRights", "TypeView", "View", "ViewedReader", "WriteRights"]
+__all__ = [
+    "RowGrant",
+    "TypeRights",
+    "TypeView",
+    "View",
+    "ViewedReader",
+    "WriteRights",
+    "denied_property",
+]

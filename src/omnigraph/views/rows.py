@@ -119,6 +119,10 @@ class ViewedReader(SnapshotReader):
         """Whether it leaves out rows of the snapshot."""
         return self.view.restricts_rows
 
+    def hides_rows_of(self, table_key: str) -> bool:
+        """Whether it leaves out rows of a type."""
+        return not self.view.shows(table_key) or self.view.restricts(table_key)
+
     # --- what rows are visible --------------------------------------------------------------------
 
     def restricts(self, table_key: str) -> bool:

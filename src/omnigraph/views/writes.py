@@ -4,20 +4,25 @@ An actor writes to the part of a graph that it sees: rows are selected, keys are
 found as if what is hidden were not there. What it writes has to be granted before and after. Where
 only a hidden row stands in the way, the write is refused as a conflict that says nothing of the
 row.
+
+`WriteRights` is the one check: of the change set of a mutation or a load, and of the entities that
+a merge, a replay or a pull would change. These bring what others wrote, so an actor brings only
+what it sees, before and after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.errors import Conflict, ConstraintViolation, Denied
-from omnigraph.model.arrow import ID
+from omnigraph.errors import Conflict, ConstraintViolation, Denied, ValueConversionError
+from omnigraph.model.arrow import DST, ID, SRC, column_from_values, same_values
 from omnigraph.model.references import ShownEnds
+from omnigraph.model.values import property_value
 from omnigraph.query.plan import (
     InsertEdge,
     InsertNode,
@@ -26,10 +31,13 @@ from omnigraph.query.plan import (
     UpdateNodes,
     statements_of,
 )
-from omnigraph.schema.catalog import Catalog, TableType, table_schema
+from omnigraph.schema.catalog import Catalog, EdgeType, TableType, table_schema
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.views.rows import ViewedReader, granted
-from omnigraph.views.view import View, reduced
+from omnigraph.views.rows import ViewedReader, columns_tested, granted
+from omnigraph.views.view import TypeRights, View, reduced
+
+_ROWS_AT_ONCE = 65_536
+"""Rows that are held against the rules together."""
 
 
 class Changed(Protocol):
@@ -42,6 +50,10 @@ class Changed(Protocol):
     @property
     def rows(self) -> pa.Table:
         """Complete rows, of a deletion the ids."""
+
+    @property
+    def exchanged(self) -> Any:
+        """Of an exchange, what it deletes; else None."""
 
 
 class _WriterReader(ViewedReader):
@@ -93,6 +105,25 @@ class WriteRights:
             if named is not None and any(each.property not in named for each in step.assignments):
                 raise _denied("property", step.type_name)
 
+    def denied_insert(self, plan: MutationPlan, whole: Catalog) -> Denied:
+        """The error for an insert that has to set a property which the actor cannot name."""
+        named = self.catalog(whole)
+        inserted = {
+            step.type_name
+            for step in statements_of(plan.steps)
+            if isinstance(step, InsertNode | InsertEdge)
+        }
+        lacking = [
+            type.name
+            for type in named.types
+            if type.name in inserted
+            and any(
+                not each.type.nullable and each.default is None and name not in type.properties
+                for name, each in _type_of(type, whole).properties.items()
+            )
+        ]
+        return _denied("property", lacking[0]) if lacking else denied_unseen()
+
     # --- rows -------------------------------------------------------------------------------------
 
     def seen(self, whole: SnapshotReader) -> SnapshotReader:
@@ -107,16 +138,16 @@ class WriteRights:
         whole: SnapshotReader,
         validate: Callable[[SnapshotReader], object],
     ) -> None:
-        """Raise for a write that is not granted, or that the rows do not allow.
+        """Raise for a write that is not granted, or that hidden rows do not allow.
 
-        ``validate`` holds it against the schema, on the rows of a reader: first on those that the
-        actor sees, so that what is hidden is like what is absent.
+        The caller has held it against the schema on the rows that the actor sees, so that what is
+        hidden is like what is absent. ``validate`` does the same on the rows of any reader.
         """
         seen = self.seen(whole)
-        validate(seen)
         for key, change in sorted(changes.items()):
-            type = next(each for each in catalog.types if each.table_key == key)
-            self._require(type, change, whole, seen)
+            (type,) = (each for each in catalog.types if each.table_key == key)
+            for before, after in _changed_rows(type, change, whole):
+                self._require(type, before, after, seen)
         if seen is not whole:
             try:
                 validate(whole)
@@ -124,45 +155,185 @@ class WriteRights:
                 raise _hidden_conflict() from None
 
     def _require(
-        self, type: TableType, change: Changed, whole: SnapshotReader, seen: SnapshotReader
+        self, type: TableType, before: pa.Table, after: pa.Table, seen: SnapshotReader
     ) -> None:
-        key, ids = type.table_key, change.rows[ID].combine_chunks()
-        blobs = {name for name, each in type.properties.items() if each.type.is_blob}
-        names = [name for name in table_schema(type).names if name not in blobs]
-        before = whole.rows_where_in(key, ID, ids, names)
-        if seen is not whole and before.num_rows:
-            visible = seen.rows_where_in(key, ID, ids, [ID])
-            if visible.num_rows < before.num_rows:
-                raise _hidden_conflict()
+        if self.read is not None and before.num_rows and not self._sees(type, before, seen):
+            raise _hidden_conflict()
         if self.change is None:
             return
         rights = self.change.granted.get(type.name)
         if rights is None:
-            is_seen = self.read is None or self.read.shows(key)
+            is_seen = self.read is None or self.read.shows(type.table_key)
             raise _denied("type", type.name) if is_seen else _hidden_conflict()
-        after = None if change.kind == "delete" else change.rows
-        grants, ends = rights.rows, ShownEnds.of(type)
-        for rows in (before, after):
-            if grants is None or rows is None or not rows.num_rows:
-                continue
-            if not pc.all(granted(grants, ends, rows)).as_py():
-                raise _denied("row", type.name)
-        if after is not None and before.num_rows and rights.properties is not None:
-            hidden = [name for name in type.properties if name not in rights.properties]
-            _require_kept(type, hidden, before, after)
+        _require_granted(type, rights, before, after)
+        if blobs := _ungranted(type, rights, blobs=True):
+            # A write replaces the blobs of a stored row with the row.
+            is_set = any(after[name].null_count < after.num_rows for name in blobs)
+            if is_set or (before.num_rows and after.num_rows):
+                raise _denied("property", type.name)
+
+    def _sees(self, type: TableType, rows: pa.Table, seen: SnapshotReader) -> bool:
+        """Whether all of some rows are visible in the reader of this actor."""
+        assert self.read is not None
+        if not self.read.shows(type.table_key):
+            return False
+        if not self.read.restricts(type.table_key):
+            return True
+        assert isinstance(seen, ViewedReader)
+        return bool(pc.all(seen.mask(type.table_key, rows)).as_py())
+
+    # --- what is brought from a branch or a commit ------------------------------------------------
+
+    def columns_brought(self, type: TableType) -> list[str]:
+        """The columns of a type that `require_brought` looks at, none of them a blob."""
+        named = [ID, *((SRC, DST) if isinstance(type, EdgeType) else ())]
+        for rights in self._rights_of(type):
+            named += columns_tested(rights.rows or (), ShownEnds.of(type))
+            named += _ungranted(type, rights, blobs=False)
+        return list(dict.fromkeys(named))
+
+    def blobs_brought(self, type: TableType) -> list[str]:
+        """The blob columns of a type that the actor may not change."""
+        found = [name for each in self._rights_of(type) for name in _ungranted(type, each, True)]
+        return list(dict.fromkeys(found))
+
+    def require_brought_type(self, type: TableType) -> None:
+        """Raise `Denied` if the actor may change nothing of a type, or sees nothing of it."""
+        is_seen = self.read is None or self.read.shows(type.table_key)
+        if not is_seen:
+            raise denied_unseen()
+        if self.change is not None and type.name not in self.change.granted:
+            raise _denied("type", type.name)
+
+    def require_brought(
+        self,
+        type: TableType,
+        before: pa.Table,
+        after: pa.Table,
+        target: SnapshotReader,
+        source: SnapshotReader,
+    ) -> None:
+        """Raise `Denied` for entities that the actor may not change, or does not see all of.
+
+        ``before`` and ``after`` have the columns of `columns_brought`, as they are in the target
+        and as they become. The readers are those of the actor.
+        """
+        if self.read is not None:
+            for rows, reader in ((before, target), (after, source)):
+                if rows.num_rows and not self._sees(type, rows, reader):
+                    raise _denied("row", type.name)
+        for rights in self._rights_of(type):
+            _require_granted(type, rights, before, after)
+
+    def _rights_of(self, type: TableType) -> list[TypeRights]:
+        views = [view for view in (self.read, self.change) if view is not None]
+        return [view.granted[type.name] for view in views if type.name in view.granted]
 
 
-def _require_kept(
-    type: TableType, hidden: Iterable[str], before: pa.Table, after: pa.Table
+def _changed_rows(
+    type: TableType, change: Changed, whole: SnapshotReader
+) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """What is stored of the entities of a change, and the complete rows that they become."""
+    schema = table_schema(type)
+    names = [name for name in schema.names if not _is_blob(type, name)]
+    is_empty = whole.is_empty(type.table_key)
+
+    def stored(ids: pa.Array) -> pa.Table:
+        if is_empty or not len(ids):
+            return schema.empty_table().select(names)
+        return whole.rows_where_in(type.table_key, ID, ids, names)
+
+    def parts(rows: pa.Table) -> Iterator[pa.Table]:
+        for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
+            yield rows.slice(start, _ROWS_AT_ONCE)
+
+    nothing = schema.empty_table()
+    if change.kind == "delete":
+        for part in parts(change.rows):
+            yield stored(part[ID].combine_chunks()), nothing
+        return
+    for part in parts(change.rows):
+        yield stored(part[ID].combine_chunks()), part
+    if change.kind == "exchange":
+        for part in parts(pa.table({ID: change.exchanged.deleted})):
+            yield stored(part[ID].combine_chunks()), nothing
+    elif change.kind == "replace" and not is_empty:
+        kept = change.rows[ID].combine_chunks()
+        for batch in whole.batches(type.table_key, names):
+            gone = batch.filter(pc.invert(pc.is_in(batch[ID], value_set=kept)))
+            yield pa.Table.from_batches([gone]), nothing
+
+
+def _type_of(type: TableType, catalog: Catalog) -> TableType:
+    return next(each for each in catalog.types if each.table_key == type.table_key)
+
+
+def _is_blob(type: TableType, name: str) -> bool:
+    return name in type.properties and type.properties[name].type.is_blob
+
+
+def _ungranted(type: TableType, rights: TypeRights, blobs: bool) -> list[str]:
+    """The properties of a type that rights leave out: those that are blobs, or the others."""
+    if rights.properties is None:
+        return []
+    left_out = [name for name in type.properties if name not in rights.properties]
+    return [name for name in left_out if _is_blob(type, name) is blobs]
+
+
+def _require_granted(
+    type: TableType, rights: TypeRights, before: pa.Table, after: pa.Table
 ) -> None:
-    """Raise `Denied` if a write changes a property of a stored row that is not granted."""
-    places = pc.index_in(before[ID], value_set=after[ID].combine_chunks())
-    for name in hidden:
-        if name not in before.column_names:
-            raise _denied("property", type.name)  # a blob, which a write replaces with its row
-        written = after[name].take(places).to_pylist()
-        if written != before[name].to_pylist():
+    """Raise `Denied` unless rules grant some rows, and what is set in them."""
+    ends = ShownEnds.of(type)
+    for rows in (before, after):
+        if rights.rows is None or not rows.num_rows:
+            continue
+        if not pc.all(granted(rights.rows, ends, rows)).as_py():
+            raise _denied("row", type.name)
+    names = _ungranted(type, rights, blobs=False)
+    if names and after.num_rows:
+        _require_kept(type, names, before, after)
+
+
+def _require_kept(type: TableType, names: Sequence[str], before: pa.Table, after: pa.Table) -> None:
+    """Raise `Denied` if a write sets a property that is not granted.
+
+    A stored entity keeps its value, and a new one has the default or null.
+    """
+    at = pc.index_in(after[ID], value_set=before[ID].combine_chunks())
+    is_new = at.is_null()
+    new, known = after.filter(is_new), after.filter(pc.invert(is_new))
+    stored = before.take(at.drop_null())
+    for name in names:
+        if new.num_rows and not _has_defaults(type, name, new):
             raise _denied("property", type.name)
+        if known.num_rows and not same_values(known[name], stored[name]).all():
+            raise _denied("property", type.name)
+
+
+def _has_defaults(type: TableType, name: str, rows: pa.Table) -> bool:
+    """Whether a property has in some rows what it has where an insert does not name it."""
+    declared = type.properties[name]
+    try:
+        value = property_value(declared.default, declared.type, name, strict=True)
+    except ValueConversionError:
+        return False  # it is required, and has no default
+    column = column_from_values([value] * rows.num_rows, declared.type)
+    return bool(same_values(rows[name], pa.chunked_array([column])).all())
+
+
+def denied_unseen() -> Denied:
+    """The error for bringing along what the actor does not see."""
+    return Denied(
+        "these changes are also of what you do not see, and no rule lets you make them",
+        hint="an actor who sees them can make them, as by a change request",
+        details={"rule_kind": "view"},
+    )
+
+
+def denied_property(type_name: str) -> Denied:
+    """The error for a property that an actor may not set."""
+    return _denied("property", type_name)
 
 
 def _denied(kind: str, type_name: str) -> Denied:

@@ -65,6 +65,20 @@ def _bitmap(names: Sequence[str], present: Collection[str]) -> bytes | None:
     return np.packbits(missing, bitorder="little").tobytes() if any(missing) else None
 
 
+def absent_of_whole(shown: TableType, whole: TableType, column: pa.BinaryArray) -> pa.BinaryArray:
+    """The column `ABSENT` of rows of a type, from that of the part of it that a writer can name."""
+    hidden = set(whole.properties) - set(shown.properties)
+    names, bitmaps = lackable(shown), {}
+    for bits in column.unique().to_pylist():
+        lacking = np.unpackbits(
+            np.frombuffer(bits or b"", np.uint8), count=len(names), bitorder="little"
+        )
+        lacked = {name for name, bit in zip(names, lacking, strict=True) if bit} | hidden
+        present = [name for name in lackable(whole) if name not in lacked]
+        bitmaps[bits] = _bitmap(lackable(whole), present)
+    return pa.array([bitmaps[bits] for bits in column.to_pylist()], pa.binary())
+
+
 def value_needed(type: TableType) -> str:
     """The hint for a required property without a value."""
     return f"every {type.name} has one: give it a value"

@@ -23,6 +23,7 @@ from omnigraph.errors import ValueConversionError
 from omnigraph.loading.records.absence import (
     absent_in_records,
     absent_in_table,
+    absent_of_whole,
     is_needed,
     value_needed,
 )
@@ -91,6 +92,8 @@ class TypedRows:
     """Known ids of refused records: edges that end there are not reported as well."""
     absent: pa.BinaryArray | None = None
     """What each record lacks, as in `records.absence`; None if absence means the default."""
+    unnamed: frozenset[str] = frozenset()
+    """Properties of the type that the writer cannot name."""
 
     def without(self, records: pa.Int64Array) -> TypedRows:
         """The rows of other records; ids of those that are left out count as refused."""
@@ -107,6 +110,34 @@ class TypedRows:
             refused_ids=pa.concat_arrays([self.refused_ids, self.rows[ID].filter(is_out)]),
             absent=None if self.absent is None else self.absent.filter(kept),
         )
+
+    def of_whole(self, whole: TableType) -> TypedRows:
+        """The rows with all properties of their type, of which a writer can name some.
+
+        It gives the others what a record gives that lacks them. For a required one without a
+        default that is null, which `WriterRights` refuses in a new entity.
+        """
+        schema = table_schema(whole)
+        columns = [
+            self.rows[field.name]
+            if field.name in self.rows.schema.names
+            else _lacking(whole.properties[field.name], self.rows.num_rows)
+            for field in schema
+        ]
+        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+        absent = self.absent
+        if absent is not None:
+            absent = absent_of_whole(self.type, whole, absent)
+        unnamed = frozenset(whole.properties) - frozenset(self.type.properties)
+        return replace(self, type=whole, rows=rows, absent=absent, unnamed=unnamed)
+
+
+def _lacking(prop: Property, rows: int) -> pa.Array:
+    """The column of a property that all records lack."""
+    value = None
+    if not is_needed(prop):
+        value = property_value(prop.default, prop.type, prop.name, strict=True)
+    return column_from_values([value] * rows, prop.type.with_nullable(True))
 
 
 def without_bad(

@@ -2,8 +2,10 @@
 
     python -m tests.simulate --first 1 --seeds 1000      # so many seeds
     python -m tests.simulate --first 4711 --seeds 1      # one again, with its trace
+    python -m tests.simulate --seeds 10000 --record bench/records/schedules.json --seconds 3600
 
-A finding is printed with its seed, which alone repeats it.
+A finding is printed with its seed, which alone repeats it. With a record, a run goes on where the
+last one has stopped: cells that no schedule has reached come first.
 """
 
 from __future__ import annotations
@@ -11,15 +13,27 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
-from tests.simulate.schedule import Company, Coverage, Deck, Outcome, Schedule, alone
+from tests.simulate.record import Record
+from tests.simulate.schedule import (
+    CELL_ACTS,
+    Company,
+    Coverage,
+    Deck,
+    Outcome,
+    Schedule,
+    alone,
+)
 
 PROGRESS_EVERY = 100
+NOTED_EVERY_SECONDS = 30
 
 NOT_SIMULATED = {
     "lease.before_renew": "leases are renewed when the scheduler says so; tests/crash/test_owners",
@@ -37,61 +51,97 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--seconds", type=float, default=None, help="begin none after so long")
     parser.add_argument("--at-once", type=int, default=os.cpu_count(), help="schedules at once")
+    parser.add_argument("--record", type=Path, help="go on with this record, and add to it")
     arguments = parser.parse_args()
     os.environ.setdefault("OMNIGRAPH_DURABILITY", "process")
     began = time.monotonic()
+    record = Record() if arguments.record is None else Record.read(arguments.record)
     with TemporaryDirectory(prefix="omnigraph-simulate-", dir=_memory()) as folder:
         with Company() as company:
             places = alone(company, Path(folder))
         deck = Deck(places)
-        print(f"{len(deck):,} combinations of operation, stop, interruption and other operation")
-        print(f"the first {deck.cells:,} seeds interrupt each cell once with a pause and a kill")
-        coverage = Coverage({name: {*passed} for name, passed in places.items()})
-        findings = []
+        print(f"{len(deck):,} combinations of operation, stop, interruption and other operations")
+        print(f"the first {deck.directed:,} seeds interrupt each cell once with a pause and a kill")
+        coverage = Coverage(places, record.schedules, record.reached)
+        for run in record.runs:
+            coverage.answers.update(run.answers)
         seeds = range(arguments.first, arguments.first + arguments.seeds)
+        chosen = iter(seeds) if arguments.record is None else _left(deck, seeds, record)
         limit = None if arguments.seconds is None else began + arguments.seconds
-        for outcome in _outcomes(deck, seeds, Path(folder), arguments.at_once, limit):
+        run, noted = record.begin(places, deck.digest), began
+        for outcome in _outcomes(deck, chosen, Path(folder), arguments.at_once, limit):
             coverage.add(outcome)
+            run.add(outcome)
             if coverage.schedules % PROGRESS_EVERY == 0:
                 print(f"{coverage.schedules:,} schedules", file=sys.stderr, flush=True)
-            if outcome.faults:
-                findings.append(outcome.setting.seed)
             if outcome.faults or len(seeds) == 1:
                 print(outcome, flush=True)
-    last = arguments.first + coverage.schedules - 1
-    print(f"seeds {arguments.first} to {last}, {time.monotonic() - began:.0f} s")
+            if arguments.record is not None and time.monotonic() > noted + NOTED_EVERY_SECONDS:
+                run.seconds, noted = (
+                    round(run.seconds + time.monotonic() - noted, 1),
+                    time.monotonic(),
+                )
+                record.write(arguments.record)
+        run.seconds = round(run.seconds + time.monotonic() - noted, 1)
+        if arguments.record is not None:
+            record.write(arguments.record)
+    print(f"seeds {run.seeds}, {time.monotonic() - began:.0f} s")
     print(coverage)
     for name, where in NOT_SIMULATED.items():
         print(f"not simulated: {name}: {where}")
-    print(f"findings: {len(findings)} {findings[:20] if findings else ''}")
-    return 1 if findings else 0
+    print(f"findings: {len(record.findings)}")
+    for finding in record.findings:
+        print(finding)
+    return 1 if run.findings else 0
+
+
+def _left(deck: Deck, seeds: range, record: Record) -> Iterator[int]:
+    """The seeds that have not run yet: first those about cells that no schedule has reached.
+
+    What is reached while they run counts as well, so some of them are left for the end.
+    """
+    done = record.done(deck.digest)
+    for seed in seeds:
+        setting = deck.setting(seed)
+        reached = record.reached[setting.act] if setting.act in CELL_ACTS else set()
+        if seed not in done and not deck.cells(setting) <= reached:
+            done.add(seed)
+            yield seed
+    yield from (seed for seed in seeds if seed not in done)
 
 
 def _outcomes(
-    deck: Deck, seeds: range, folder: Path, at_once: int, limit: float | None
+    deck: Deck, seeds: Iterator[int], folder: Path, at_once: int, limit: float | None
 ) -> Iterator[Outcome]:
-    """Of every seed in order, several at once, each in processes and a folder of its own."""
+    """Of every seed, several at once, each in processes and a folder of its own."""
+    turn = threading.Lock()
+    outcomes: SimpleQueue[Outcome | None] = SimpleQueue()
 
-    def share(number: int) -> Iterator[Outcome]:
+    def work(number: int) -> None:
         place = folder / str(number)
         place.mkdir(exist_ok=True)
-        with Company() as company:
-            for seed in seeds[number::at_once]:
-                if limit is not None and time.monotonic() > limit:
-                    return
-                yield Schedule(deck.setting(seed), company, place).run()
+        try:
+            with Company() as company:
+                while limit is None or time.monotonic() < limit:
+                    with turn:
+                        seed = next(seeds, None)
+                    if seed is None:
+                        return
+                    outcomes.put(Schedule(deck.setting(seed), company, place).run())
+        finally:
+            outcomes.put(None)
 
-    shares = [share(number) for number in range(at_once)]
     with ThreadPoolExecutor(at_once) as pool:
-        while True:
-            turn = [outcome for outcome in pool.map(_next, shares) if outcome is not None]
-            yield from turn
-            if len(turn) < at_once:
-                return
-
-
-def _next(outcomes: Iterator[Outcome]) -> Outcome | None:
-    return next(outcomes, None)
+        works = [pool.submit(work, number) for number in range(at_once)]
+        busy = at_once
+        while busy:
+            outcome = outcomes.get()
+            if outcome is None:
+                busy -= 1
+            else:
+                yield outcome
+        for each in works:
+            each.result()
 
 
 def _memory() -> str | None:

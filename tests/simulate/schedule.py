@@ -7,13 +7,14 @@ its lease has run out. Time passes only when the scheduler says so, so nothing i
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import random
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -31,8 +32,10 @@ CELL_ACTS: tuple[Act, ...] = ("pause", "kill")
 """Those that coverage counts."""
 PATIENCE_SECONDS = 120
 STEPS_MAX = 600
+AT_ONCE = 2
+"""How many operations meet the victim of a schedule that is about cells."""
 THIRDS = 0.25
-"""How often a third operation takes part."""
+"""How often a third operation takes part in the others."""
 MISHAPS = 0.04
 """How often a process is interrupted at a stop that the setting says nothing about."""
 OPERATIONS_PER_PROCESS = 40
@@ -59,38 +62,48 @@ class Deck:
     """The settings of all seeds.
 
     The first seeds go through the cells: each operation is interrupted at each failpoint, once by a
-    pause and once by a kill, beside each other operation. The seeds after them have what is left of
-    all combinations: every passing of a failpoint, and stalls. ``places`` are the failpoints that
-    each operation passes if it is alone.
+    pause and once by a kill, beside each other operation, two of them at once. The seeds after them
+    have what is left of all combinations: every passing of a failpoint, and stalls. ``places`` are
+    the failpoints that each operation passes if it is alone.
     """
 
     def __init__(self, places: Mapping[str, Sequence[str]]) -> None:
+        self._places = places
         self._names = [*places]
         stops: dict[tuple[str, str], list[int]] = {}
         for name, passed in places.items():
             for stop, place in enumerate(passed, start=1):
                 stops.setdefault((name, place), []).append(stop)
-        # Of several passings of one failpoint each has its turn beside some operation.
+        # Of several passings of one failpoint each has its turn beside some operations.
         chosen = [
-            (victim, at[number % len(at)], act, other)
-            for (victim, _), at in stops.items()
+            (victim, at[number % len(at)], act, others)
+            for (victim, place), at in stops.items()
             for act in CELL_ACTS
-            for number, other in enumerate(places)
+            for number, others in enumerate(self._groups(f"{victim} {place} {act}"))
         ]
-        every = [
-            (victim, stop, act, other)
+        known = {(*about, other) for *about, others in chosen for other in others}
+        rest = [
+            (victim, stop, act, (other,))
             for victim, passed in places.items()
             for stop in range(1, len(passed) + 1)
             for act in ACTS
             for other in places
+            if (victim, stop, act, other) not in known
         ]
-        known = {*chosen}
-        self.cells = len(chosen)
-        """So many seeds reach every cell that can be reached."""
-        self._combinations = (chosen, [each for each in every if each not in known])
+        self.directed = len(chosen)
+        """So many seeds are about cells, and reach every one that can be reached."""
+        self._combinations = (chosen, rest)
+        told = repr((AT_ONCE, THIRDS, MISHAPS, sorted(places.items())))
+        self.digest = hashlib.sha256(told.encode()).hexdigest()[:12]
+        """What the meaning of a seed depends on."""
+
+    def _groups(self, about: str) -> list[tuple[str, ...]]:
+        """All operations in groups of those that take part in one schedule."""
+        mixed = random.Random(about).sample(self._names, len(self._names))
+        return [tuple(mixed[at : at + AT_ONCE]) for at in range(0, len(mixed), AT_ONCE)]
 
     def __len__(self) -> int:
-        return sum(map(len, self._combinations))
+        return sum(len(part) for part in self._combinations)
 
     def setting(self, seed: int) -> Setting:
         """Neighbours are far apart in the list, so that some seeds show some of everything."""
@@ -99,10 +112,20 @@ class Deck:
         part, at = (chosen, at) if at < len(chosen) else (rest, at - len(chosen))
         size = len(part)
         stride = next(n for n in range(int(size * 0.618), size + 2) if math.gcd(n, size) == 1)
-        victim, stop, act, other = part[at * stride % size]
+        victim, stop, act, others = part[at * stride % size]
         dice = random.Random(f"third {seed}")
-        thirds = (dice.choice(self._names),) if dice.random() < THIRDS else ()
-        return Setting(seed, (victim, other, *thirds), stop, act)
+        thirds: tuple[str, ...] = ()
+        if part is rest and dice.random() < THIRDS:
+            thirds = (dice.choice(self._names),)
+        return Setting(seed, (victim, *others, *thirds), stop, act)
+
+    def cells(self, setting: Setting) -> set[Cell]:
+        """Those that a schedule of the first seeds is about; none for the others."""
+        if setting.seed % len(self) >= self.directed:
+            return set()
+        victim, *others = setting.operations
+        place = self._places[victim][setting.stop - 1]
+        return {(victim, place, other) for other in others}
 
 
 @dataclass
@@ -117,6 +140,14 @@ class Outcome:
     places: list[str] = field(default_factory=list)
     """The failpoints at which the first operation stopped, in order."""
     faults: list[str] = field(default_factory=list)
+
+    @property
+    def answers(self) -> list[str]:
+        """By operation: the error, `acknowledged` or `killed`."""
+        silent = ("killed" if each.answer is None else "acknowledged" for each in self.performed)
+        return [
+            (each.errors or [other])[0] for each, other in zip(self.performed, silent, strict=True)
+        ]
 
     def __str__(self) -> str:
         return "\n".join([f"seed {self.setting.seed}: {self.setting}", *self.faults, *self.trace])
@@ -345,51 +376,52 @@ class Schedule:
         self.outcome.trace.append(what)
 
 
+def cells_of(places: Mapping[str, Iterable[str]]) -> set[Cell]:
+    """Every operation at every failpoint of its own beside every other."""
+    return {
+        (name, place, other)
+        for name, passed in places.items()
+        for place in passed
+        for other in places
+    }
+
+
 @dataclass
 class Coverage:
     """Which cells schedules have reached."""
 
-    places: Mapping[str, Set[str]]
+    places: Mapping[str, Sequence[str]]
     """By operation, the failpoints it passes if it is alone."""
     schedules: int = 0
-    paused: set[Cell] = field(default_factory=set)
-    killed: set[Cell] = field(default_factory=set)
+    reached: dict[Act, set[Cell]] = field(default_factory=lambda: {act: set() for act in CELL_ACTS})
     answers: Counter[str] = field(default_factory=Counter)
 
     def add(self, outcome: Outcome) -> None:
         self.schedules += 1
-        self.paused |= outcome.paused
-        self.killed |= outcome.killed
-        for each in outcome.performed:
-            silent = "killed" if each.answer is None else "acknowledged"
-            self.answers[(each.errors or [silent])[0]] += 1
+        self.reached["pause"] |= outcome.paused
+        self.reached["kill"] |= outcome.killed
+        self.answers.update(outcome.answers)
 
-    @property
-    def cells(self) -> set[Cell]:
-        """Those of operations that nothing has disturbed before."""
-        return {
-            (name, place, other)
-            for name, places in self.places.items()
-            for place in places
-            for other in self.places
-        }
+    def share(self, act: Act) -> float:
+        """The share of the cells that were reached, of those of undisturbed operations."""
+        cells = cells_of(self.places)
+        return len(self.reached[act] & cells) / len(cells)
 
     def __str__(self) -> str:
-        cells = self.cells
+        cells = cells_of(self.places)
         lines = [
-            f"{self.schedules} schedules of {len(self.places)} operations: "
-            + ", ".join(f"{name} {count}" for name, count in self.answers.most_common()),
-            f"{len(cells)} cells (operation, failpoint, other operation)",
+            f"{self.schedules:,} schedules of {len(self.places)} operations: "
+            + ", ".join(f"{name} {count:,}" for name, count in self.answers.most_common()),
+            f"{len(cells):,} cells (operation, failpoint, other operation)",
         ]
-        for how, reached in (("pause", self.paused), ("kill", self.killed)):
-            share = len(reached & cells) / len(cells)
+        for act, reached in self.reached.items():
             lines.append(
-                f"{len(reached & cells)} reached with a {how} ({share:.1%}), and "
-                f"{len(reached - cells)} of operations that recovered after another"
+                f"{len(reached & cells):,} reached with a {act} ({self.share(act):.1%}), and "
+                f"{len(reached - cells):,} of operations that recovered after another"
             )
             missing = sorted(cells - reached)
             if len(missing) <= MISSING_TOLD:
-                lines += [f"  not with a {how}: {' / '.join(cell)}" for cell in missing]
+                lines += [f"  not with a {act}: {' / '.join(cell)}" for cell in missing]
         return "\n".join(lines)
 
 

@@ -10,7 +10,16 @@ import pytest
 
 from tests.simulate.operations import OPERATIONS
 from tests.simulate.plants import PLANTS
-from tests.simulate.schedule import Company, Coverage, Deck, Outcome, Schedule, alone
+from tests.simulate.schedule import (
+    CELL_ACTS,
+    Company,
+    Coverage,
+    Deck,
+    Outcome,
+    Schedule,
+    alone,
+    cells_of,
+)
 from tests.support.budgets import budget
 
 SHOWN_BY = {
@@ -90,7 +99,7 @@ def test_c_ver_003_schedules_find_nothing_and_tell_what_they_reached(
     outcomes: dict[int, Outcome],
     tmp_path: Path,
 ) -> None:
-    coverage = Coverage({name: {*passed} for name, passed in places.items()})
+    coverage = Coverage(places)
     for seed in range(1, 1 + budget(50, 1_000)):
         outcome = outcomes.get(seed) or run(deck, seed, company, tmp_path)
         assert not outcome.faults, str(outcome)
@@ -98,15 +107,16 @@ def test_c_ver_003_schedules_find_nothing_and_tell_what_they_reached(
     told = str(coverage)
     assert re.search(r"\d+ reached with a pause \(\d+\.\d%\)", told), told
     assert re.search(r"\d+ reached with a kill \(\d+\.\d%\)", told), told
-    assert coverage.paused and coverage.killed
+    assert all(coverage.reached.values())
 
 
 def test_c_ver_003_as_many_seeds_as_combinations_have_every_cell(
     deck: Deck, places: dict[str, list[str]]
 ) -> None:
-    chosen = {
-        (setting.operations[0], setting.stop, setting.act, setting.operations[1])
-        for setting in map(deck.setting, range(len(deck)))
-    }
-    assert len(chosen) == len(deck)
-    assert {victim for victim, *_ in chosen} == OPERATIONS.keys() == places.keys()
+    settings = [deck.setting(seed) for seed in range(len(deck))]
+    assert len({(each.operations[:2], each.stop, each.act) for each in settings}) == len(deck)
+    assert {each.operations[0] for each in settings} == OPERATIONS.keys() == places.keys()
+    for act in CELL_ACTS:
+        cells = [cell for each in settings if each.act == act for cell in deck.cells(each)]
+        assert len(cells) == len({*cells})
+        assert {*cells} == cells_of(places)

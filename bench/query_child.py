@@ -60,6 +60,15 @@ _ANSWERS: dict[str, Callable[[str, str, dict[str, Any]], int]] = {
 }
 
 
+def peak(path: str, texts: list[str]) -> dict[str, Any]:
+    """The peak of memory of a process that answers some queries of a graph."""
+    from omnigraph.graph import open_graph
+
+    graph = open_graph(path, "read_only")
+    rows = [len(graph.query(text).to_pylist()) for text in texts]
+    return {"rows": rows, "peak_mb": _peak_mb()}
+
+
 def threads(engine: str, path: str, keys: list[str], count: int, seconds: float) -> dict[str, Any]:
     """How many point queries threads answer in some seconds."""
     from bench.measure import calls_per_second
@@ -203,6 +212,7 @@ def _peak_mb() -> float:
 
 VERBS: Verbs = {
     "first_answer": first_answer,
+    "peak": peak,
     "threads": threads,
     "overhead": overhead,
     "adjacency": adjacency,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench import aggregates
-from bench.aggregates import QUESTIONS, Followers
+from bench.aggregates import QUESTIONS, Followers, WeightedEdges
 from bench.contest import Effort
 from bench.scale import Scale
 from bench.social import Size, generate
@@ -45,6 +45,13 @@ def test_the_first_read_after_a_write_is_compared_with_a_warm_one(
     assert figure.versus is not None and figure.versus.name == "a warm one"
     assert figure.target == aggregates.FIRST_READ
     assert not list(followers.files.directory.glob("followers-written*"))
+
+
+def test_memory_is_measured_with_edges_as_loaded_and_optimized(followers: Followers):
+    found = list(aggregates.memory(WeightedEdges(followers.files)))
+    assert [figure.name.split(", ")[1] for figure in found] == ["as loaded", "optimized"]
+    assert all(figure.value > 20 and figure.unit == "MB" for figure in found)
+    assert not any(figure.target for figure in found)  # that is for ten million edges
 
 
 def test_scales_differ():

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import omnigraph as og
-from omnigraph.engines.local import last_hop, order, trees
+from omnigraph.engines.local import last_hop, node_numbers, order, trees
 from omnigraph.engines.local.text_index import tokens
 from omnigraph.model.result import Result
 from omnigraph.model.values import parse_date, parse_datetime
@@ -73,6 +73,7 @@ def in_small_blocks(query: Callable[[str], Result], text: str) -> Result:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(last_hop, "BLOCK_ROWS", 2)
         patch.setattr(trees, "BLOCK_ROWS", 2)
+        patch.setattr(node_numbers, "FAR_GAIN_MIN", 0)
         return query(text)
 
 

@@ -99,6 +99,16 @@ def test_contains_knows_every_pair(
         by_ends = np.lexsort((targets, sources))
         found = graph.adjacency(direction).contains(sources[by_ends], targets[by_ends])
     assert found.tolist() == [wanted[at] for at in by_ends]
+    adjacency = graph.adjacency(direction)
+    begin, counts = adjacency.ranges_between(sources, targets)
+    with pytest.MonkeyPatch.context() as patch:
+        # As if they were many for the nodes: looked up in a table.
+        patch.setattr(adjacency_module, "_FEW_LOOKED_UP", 1)
+        patch.setattr(adjacency_module, "_TABLE_SHARE", 10**6)
+        assert adjacency.contains(sources, targets).tolist() == wanted
+        looked_up = adjacency.ranges_between(sources, targets)
+    assert looked_up[1].tolist() == counts.tolist()
+    assert looked_up[0][counts > 0].tolist() == begin[counts > 0].tolist()
 
 
 @EXAMPLES

@@ -213,3 +213,60 @@ def test_a_value_by_which_rows_are_ordered_is_computed_once(graph: og.Graph):
     assert found.explain is not None and found.explain.run is not None
     solved = [step for step in found.explain.run.steps if "LivesIn" in step.step]
     assert len(solved) == 1
+
+
+@pytest.mark.parametrize(
+    ("stage", "clauses"),
+    [
+        (
+            "match { $x: City  $x.size < 4 } with { collect($x.name) as chosen }",
+            "$p: Person  any { all { $p livesIn $c  chosen contains $c.name } }",
+        ),
+        (
+            "match { $x: City  $x.size < 4 } with { collect($x.name) as chosen }",
+            "$p knows $o  not { $p livesIn $c  $o livesIn $c  chosen contains $c.name }",
+        ),
+        (
+            "match { $x: City } with { max($x.size) as chosen }",
+            "$p: Person  count { $p knows $q  $q livesIn $c  $c.size = chosen } > 1",
+        ),
+        (
+            "match { $x: City  $x.size < 0 } with { collect($x.name) as chosen }",
+            "$p: Person  not { $p livesIn $c  chosen contains $c.name }",
+        ),
+    ],
+)
+def test_a_block_is_solved_from_the_nodes_that_a_value_of_the_stage_before_chooses(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch, stage: str, clauses: str
+):
+    shown = "return { $p.name as p, count(*) as n } order { p }"
+    text = f"query q() {{ {stage} match {{ {clauses} }} {shown} }}"
+    monkeypatch.setattr(order, "WORTH_INSIDE", 1e12)
+    rows = with_engine(graph)[0].query(text).to_pylist()
+    assert rows
+    monkeypatch.setattr(order, "GAIN_MIN", 0.01)
+    monkeypatch.setattr(order, "WORTH_INSIDE", 0.0)
+    found = with_engine(graph)[0].query(text, explain=True)
+    assert found.to_pylist() == rows
+    assert found.explain is not None and found.explain.run is not None
+    assert "Scan $c: City" in [step.step for step in found.explain.run.steps]
+
+
+def test_rows_with_different_values_are_asked_one_by_one(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
+):
+    text = """
+        query q() {
+            match { $x: City  $x.size < 4 } with { $x.size as size }
+            match { $p: Person  count { $p livesIn $c  $c.size = size } > 0 }
+            return { size, count(*) as people } order { size }
+        }
+    """
+    monkeypatch.setattr(order, "GAIN_MIN", 0.01)
+    monkeypatch.setattr(order, "WORTH_INSIDE", 0.0)
+    found = with_engine(graph)[0].query(text, explain=True)
+    assert [(row["size"], row["people"]) for row in found.to_pylist()] == [
+        (size, 10) for size in range(4)
+    ]
+    assert found.explain is not None and found.explain.run is not None
+    assert "Scan $c: City" not in [step.step for step in found.explain.run.steps]

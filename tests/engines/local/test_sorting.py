@@ -26,6 +26,9 @@ INTEGERS = [np.int32, np.int64, np.uint64]
 SOME_NUMBERS = st.lists(
     st.one_of(st.integers(0, 5), st.integers(0, 2**31 - 1), st.just(2**31 - 1)), max_size=200
 )
+SIGNED_NUMBERS = st.lists(
+    st.one_of(st.integers(-3, 3), st.integers(-(2**31), 2**31 - 1)), max_size=40
+)
 
 
 class Counting(Governor):
@@ -45,8 +48,24 @@ class Counting(Governor):
 
 @contextmanager
 def small_blocks(values: int = 8) -> Iterator[None]:
-    with patch.object(sorting, "AT_ONCE", values), patch.object(grouping, "AT_ONCE", values):
+    with (
+        patch.object(sorting, "AT_ONCE", values),
+        patch.object(grouping, "AT_ONCE", values),
+        patch.object(sorting, "PACKED_MIN", 2),
+    ):
         yield
+
+
+@given(SIGNED_NUMBERS, st.sampled_from([np.int32, np.int64]), st.sampled_from([0, 2**20, 2**31]))
+def test_places_in_order_are_those_of_numpy_however_wide_the_numbers(
+    numbers: list[int], dtype: type[np.integer], factor: int
+) -> None:
+    values = np.array(numbers, dtype)
+    if dtype is np.int64:
+        values *= factor + 1
+    with small_blocks(64):
+        order = sorting.stable_order(values)
+    assert order.tolist() == np.argsort(values, kind="stable").tolist()
 
 
 @given(SOME_NUMBERS, st.sampled_from(INTEGERS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engines.local import trees
+from omnigraph.engines.local.node_numbers import counted_from_far
 from omnigraph.engines.local.prepare import prepare
 from omnigraph.engines.local.rows import RowView
 from omnigraph.errors import InputError, OmnigraphError
@@ -16,7 +18,16 @@ from omnigraph.model.governor import Governor
 from omnigraph.query.compile import compile_query
 from omnigraph.query.plan import ReadPlan
 from omnigraph.schema.compile import compile_schema
-from tests.engines.local.graphs import SCHEMA, knows, load, new_graph, person, rows, with_engine
+from tests.engines.local.graphs import (
+    SCHEMA,
+    knows,
+    load,
+    new_graph,
+    person,
+    rows,
+    with_engine,
+)
+from tests.engines.local.graphs import write as change
 
 CATALOG = compile_schema(SCHEMA).catalog
 PEOPLE = 40
@@ -268,3 +279,47 @@ def test_a_value_that_no_solution_has_does_not_end_a_query(tmp_path: Path):
     condition = "$a.age >= 0  $c.age * 4294967296 * 2 >= 0"
     text = f"match {{ $a knows $b  $b knows $c  {condition} }} return {{ count(*) as n }}"
     assert rows(handle, text) == [(PEOPLE**3,)]
+
+
+def test_neighbours_that_few_nodes_are_or_are_not_are_counted_from_these(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    graph = new_graph(tmp_path)
+    names = [f"p{n:03}" for n in range(300)]
+    pairs = {(n, (n * step + 1) % 300) for n in range(300) for step in (3, 7, 11, 13, 17, 19, 23)}
+    load(
+        graph,
+        *(person(name, age=n) for n, name in enumerate(names)),
+        *(knows(names[source], names[target]) for source, target in sorted(pairs)),
+    )
+    handle = with_engine(graph, "csr")[0]
+    ways: list[bool] = []
+
+    def noted(*args: Any) -> Any:
+        found = counted_from_far(*args)
+        ways.append(found is not None)
+        return found
+
+    monkeypatch.setattr(trees, "counted_from_far", noted)
+
+    def asked(condition: str) -> int:
+        text = f"match {{ $a knows $b  $b.age >= 20  $b knows $c  {condition} }}"
+        (row,) = rows(handle, f"{text} return {{ count(*) as n }}")
+        return int(row[0])
+
+    def expected(ages: range) -> int:
+        followed = [source for source, target in pairs if target in ages and source >= 20]
+        degrees = Counter(target for _, target in pairs)
+        return sum(degrees[source] for source in followed)
+
+    asked("$c.age < 9")  # sorts the edges in both directions
+    for _ in range(2):
+        ways.clear()
+        assert asked("$c.age < 9") == expected(range(9))
+        assert asked("$c.age >= 9") == expected(range(9, 300))
+        assert asked("$c.age >= 150") == expected(range(150, 300))
+        assert ways == [True, True, False]
+        if (100, 4) not in pairs:  # again after writes
+            load(graph, knows("p100", "p004"))
+            change(graph, 'delete Person where name = "p030"')
+        pairs = {(s, t) for s, t in pairs if 30 not in (s, t)} | {(100, 4)}

@@ -40,6 +40,10 @@ _HASHED_SHARE = 4
 _DEGREES_SHARE = 8
 """For this share of the nodes, the degrees of all are kept."""
 
+_FEW_LOOKED_UP = 1_024
+_TABLE_SHARE = 32
+"""More pairs than these are looked up in a table of truth values, with at most so many for each."""
+
 _HASH_SLOTS = 4
 """At least so many slots of a table of hashes for each edge: a byte each, while it is used."""
 
@@ -167,6 +171,9 @@ class Adjacency:
             found = self._met_by_edges(sources, targets)
             if found is not None:
                 return found
+        there = self._looked_up(sources, targets) if len(sources) <= BLOCK_ROWS else None
+        if there is not None:
+            return there
         search: _Search = self._contains
         if len(sources) > _FEW_PAIRS and len(sources) * _HASHED_SHARE > len(self.neighbours):
             search = self._many_search(sources, targets)
@@ -297,8 +304,44 @@ class Adjacency:
         ends = begin + counts
         return _lower_bounds(self.neighbours, begin, ends, targets), ends
 
+    def _looked_up(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_] | None:
+        """For each pair, whether there is an edge, by a table of the edges of these sources.
+
+        None if the table would be much larger than the pairs are many, or have more edges.
+        """
+        if len(sources) < _FEW_LOOKED_UP or int(sources.min()) < 0 or int(targets.min()) < 0:
+            return None
+        is_source = np.zeros(int(sources.max()) + 1, np.bool_)
+        is_source[sources] = True
+        distinct = np.flatnonzero(is_source).astype(np.int32)
+        width = int(targets.max()) + 1
+        counts = self._ranges(distinct)[1]
+        room = _TABLE_SHARE * len(sources)
+        if len(distinct) * width > room or int(counts.sum()) > room:
+            return None
+        current().reserve(len(distinct) * width + 16 * (int(counts.sum()) + len(sources)))
+        places = np.zeros(len(is_source), np.int64)
+        places[distinct] = np.arange(0, len(distinct) * width, width)
+        there = np.zeros(len(distinct) * width, np.bool_)
+        found = self.gather(distinct)[0]
+        owners = np.repeat(places[distinct], counts)
+        within = found < width
+        there[(owners + found) if within.all() else (owners + found)[within]] = True
+        wanted = places.take(sources)
+        wanted += targets
+        return there.take(wanted)
+
     def ranges_between(self, sources: Slots, targets: Slots) -> tuple[Counts, Counts]:
         """Where the neighbours of each source that are its target begin, and how many there are."""
+        there = self._looked_up(sources, targets)
+        if there is not None:
+            some = np.flatnonzero(there)
+            begin, counts = np.zeros(len(sources), np.int64), np.zeros(len(sources), np.int64)
+            begin[some], counts[some] = self._ranges_between(sources[some], targets[some])
+            return begin, counts
+        return self._ranges_between(sources, targets)
+
+    def _ranges_between(self, sources: Slots, targets: Slots) -> tuple[Counts, Counts]:
         begin, ends = self._places(sources, targets)
         if not self.has_parallels:
             counts = (begin < ends).astype(np.int64)

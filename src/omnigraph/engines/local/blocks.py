@@ -36,7 +36,7 @@ def block_values(session: Session, block: PreparedBlock, frame: BindingTable) ->
     matcher = PatternMatcher(session)
     inside = matcher.from_inside(block.pattern, outer)
     if inside is not None:
-        tags = same_binding(inside, outer, block.reads)
+        tags = same_binding(inside, outer, block.pattern.nodes)
         found = np.flatnonzero(tags >= 0)
         solutions = inside.take(found).binding(_TAG, tags[found].astype(np.int32))
     else:

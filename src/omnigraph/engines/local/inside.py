@@ -3,7 +3,9 @@
 A block such as `any { $p wrote $m  $m.title = "x" }` is usually tested for the rows around it.
 Where an equality leaves few nodes of one of its own variables, following its hops from there costs
 less than asking each row: the solutions then say which nodes of the variables around it have one.
-An `any` of one variable can even begin the whole match, in the place of a scan.
+The equality may be with a value that a stage hands on, such as a list of the nodes it has chosen,
+if all rows have the same one. An `any` of one variable can even begin the whole match, in the place
+of a scan.
 """
 
 from __future__ import annotations
@@ -36,33 +38,39 @@ class FromInside:
     """The cost for each node of its first variable."""
     each_row: float
     """What solving the block costs for each row around it."""
+    values: frozenset[str] = frozenset()
+    """The values around the block that it reads: every row has to have the same."""
 
 
 def from_inside(
-    block: plan.Pattern, around: Mapping[str, str], sizes: TableSizes
+    block: plan.Pattern,
+    around: Mapping[str, str],
+    sizes: TableSizes,
+    values: frozenset[str] = frozenset(),
 ) -> FromInside | None:
     """The cheapest way from within, for a block that reads node variables around it.
 
-    ``around`` names them with their types.
+    ``around`` names them with their types, ``values`` what else it reads.
     """
     if not 1 <= len(around) <= READS_MAX or not _is_movable(block):
         return None
     reads = frozenset(around)
-    outside = Parts.made(None, block.steps, reads)
+    outside = Parts.made(None, block.steps, reads | values)
     if outside is None:
         return None
     each_row = Orders(outside, sizes, 1.0).written()
     if each_row is None:
         return None
     best: FromInside | None = None
-    for scan in _starts({**around, **outside.types}, outside.predicates):
+    for scan, passing in _starts({**around, **outside.types}, outside.predicates, values):
         own = set(scan.predicates)
-        parts = Parts.made(scan, block.steps, frozenset())
+        parts = Parts.made(scan, block.steps, values)
         assert parts is not None
         parts.predicates = [each for each in parts.predicates if each not in own]
-        found = _solved(parts, reads, sizes, max(each_row, 1.0))
+        size = max(sizes.nodes(scan.type_name), 1)
+        found = _solved(parts, reads, sizes, max(each_row, 1.0), size * share(passing, size))
         if found is not None and (best is None or found.cost < best.cost):
-            best = found
+            best = replace(found, values=values)
     return best
 
 
@@ -99,9 +107,14 @@ def from_one(block: plan.Pattern, around: Mapping[str, str], sizes: TableSizes) 
 
 
 def _solved(
-    parts: Parts, reads: frozenset[str], sizes: TableSizes, each_row: float
+    parts: Parts,
+    reads: frozenset[str],
+    sizes: TableSizes,
+    each_row: float,
+    rows: float | None = None,
 ) -> FromInside | None:
-    orders = Orders(parts, sizes)
+    """``rows`` is what there is after the first step, if that is not to be estimated."""
+    orders = Orders(parts, sizes, rows)
     cheapest = orders.cheapest()
     bound = orders.bound(range(len(parts.movers)))
     named = {name for each in parts.predicates for name in ex.variables_of(each)}
@@ -118,12 +131,15 @@ def _solved(
     )
 
 
-def _starts(types: Mapping[str, str], predicates: Sequence[ex.Expression]) -> Iterator[plan.Scan]:
-    """Scans of variables that an equality leaves few nodes of."""
+def _starts(
+    types: Mapping[str, str], predicates: Sequence[ex.Expression], values: frozenset[str]
+) -> Iterator[tuple[plan.Scan, list[ex.Expression]]]:
+    """Scans of variables that an equality leaves few nodes of, and all conditions on each alone."""
     for name, type_name in types.items():
-        alone = tuple(each for each in predicates if ex.variables_of(each) == {name})
+        alone = [each for each in predicates if ex.variables_of(each) - values == {name}]
         if any(map(is_equality, alone)):
-            yield plan.Scan(name, type_name, alone)
+            own = tuple(each for each in alone if ex.variables_of(each) == {name})
+            yield plan.Scan(name, type_name, own), alone
 
 
 def _is_movable(block: plan.Pattern) -> bool:

@@ -387,7 +387,7 @@ class PatternMatcher:
             return self._is_linked(test, frame, edges, targets)
         inside = self.from_inside(pattern, frame)
         if inside is not None:
-            return same_binding(frame, inside, pattern.reads) >= 0
+            return same_binding(frame, inside, pattern.nodes) >= 0
         tagged = frame.only(pattern.reads).binding(_TAG, np.arange(frame.count, dtype=np.int32))
         found = self.run(pattern, tagged, frozenset([_TAG]))
         mask[found.bound[_TAG]] = True
@@ -401,8 +401,10 @@ class PatternMatcher:
         rows = frame.count
         inside = pattern.inside
         if inside is not None and rows * inside.each_row >= order.WORTH_INSIDE:
-            start = self.run(inside.start, BindingTable.unit())
-            if start.count * inside.each_start * order.GAIN_MIN <= rows * inside.each_row:
+            values = _alike(frame, inside.values)
+            start = None if values is None else self.run(inside.start, values)
+            gain = rows * inside.each_row / order.GAIN_MIN
+            if start is not None and start.count * inside.each_start <= gain:
                 return self.run(inside.rest, start, pattern.reads) if inside.rest.steps else start
         best: tuple[float, PreparedFromOne, Bound] | None = None
         for one in pattern.from_one:
@@ -431,7 +433,7 @@ class PatternMatcher:
         inside = self.from_inside(pattern, frame) if frame.count else None
         origin: Rows
         if inside is not None:
-            origin, solutions = _bound_alike(frame, inside, pattern.reads)
+            origin, solutions = _bound_alike(frame, inside, pattern.nodes)
             inner = inside.take(solutions)
         else:
             tagged = frame.only(pattern.reads).binding(_TAG, np.arange(frame.count, dtype=np.int32))
@@ -449,6 +451,14 @@ class PatternMatcher:
         return joined([matched, unmatched])
 
 
+def _alike(frame: BindingTable, names: Collection[str]) -> BindingTable | None:
+    """The one row of what all rows bind some variables to; None if they do not bind them alike."""
+    columns = {name: frame.bound[name] for name in names}
+    if any(not len(each) or (each != each[0]).any() for each in columns.values()):
+        return None
+    return BindingTable(1, {name: each[:1] for name, each in columns.items()})
+
+
 def same_binding(
     rows: BindingTable, among: BindingTable, names: Collection[str]
 ) -> npt.NDArray[np.int64]:
@@ -458,35 +468,68 @@ def same_binding(
     reserve_rows(rows.count + among.count, 16)
     if len(names) == 1:
         (name,) = names
-        known, wanted = among.bound[name], rows.bound[name]
+        known, slots = among.bound[name], rows.bound[name]
         # The last entry is for all nodes beyond the ones that are known.
         place = np.full(int(known.max()) + 2, -1)
         place[known] = np.arange(among.count)
-        return place.take(wanted, mode="clip")
-    keys, wanted_keys = _keys(among, names), _keys(rows, names)
-    by_key = stable_order(keys)
-    ascending = keys[by_key]
-    at = np.minimum(np.searchsorted(ascending, wanted_keys), len(keys) - 1)
-    return np.where(ascending[at] == wanted_keys, by_key[at], -1)
+        return place.take(slots, mode="clip")
+    wanted, keys = _keys(names, rows, among)
+    by_key, distinct, begin = _keyed(keys)
+    at = _places_among(distinct, wanted)
+    return np.where(at >= 0, by_key[begin[np.maximum(at, 0)]], -1)
 
 
 def _bound_alike(
     rows: BindingTable, among: BindingTable, names: Collection[str]
 ) -> tuple[Rows, Rows]:
     """The pairs of a row and one of another table that bind one or two nodes alike."""
-    keys, wanted = _keys(among, names), _keys(rows, names)
+    if not among.count:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    wanted, keys = _keys(names, rows, among)
+    by_key, distinct, begin = _keyed(keys)
+    at = _places_among(distinct, wanted)
+    owners = np.flatnonzero(at >= 0)
+    at = at[owners]
+    counts = begin[at + 1] - begin[at]
+    reserve_rows(int(counts.sum()), 16)
+    return np.repeat(owners, counts), spread_values(by_key, begin[at], counts)
+
+
+def _keyed(
+    keys: npt.NDArray[np.int64],
+) -> tuple[Rows, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The rows in the order of their keys, the distinct ones, and where each of these begins."""
     by_key = stable_order(keys)
     ascending = keys[by_key]
-    begin = np.searchsorted(ascending, wanted)
-    counts = np.searchsorted(ascending, wanted, side="right") - begin
-    reserve_rows(int(counts.sum()), 16)
-    return np.repeat(np.arange(rows.count), counts), spread_values(by_key, begin, counts)
+    begin = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
+    return by_key, ascending[begin], np.append(begin, len(keys))
 
 
-def _keys(table: BindingTable, names: Collection[str]) -> npt.NDArray[np.int64]:
-    """One number for what each row binds one or two nodes to."""
-    first, *more = (table.bound[name].astype(np.int64) for name in sorted(names))
-    return (first << 32) | more[0] if more else first
+def _places_among(
+    distinct: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The place of each wanted key, -1 where it is not there."""
+    # Keys in order are searched for several times faster.
+    by_key = stable_order(wanted)
+    ascending = wanted[by_key]
+    at = np.searchsorted(distinct, ascending)
+    hit = distinct.take(at, mode="clip") == ascending
+    found = np.full(len(wanted), -1)
+    found[by_key[hit]] = at[hit]
+    return found
+
+
+def _keys(names: Collection[str], *tables: BindingTable) -> list[npt.NDArray[np.int64]]:
+    """One number for what each row of some tables binds one or two nodes to."""
+    first, *more = sorted(names)
+    found = [table.bound[first].astype(np.int64) for table in tables]
+    for name in more:
+        # As short as can be: short numbers are sorted faster.
+        bits = max(int(table.bound[name].max(initial=0)) for table in tables).bit_length()
+        found = [
+            (keys << bits) | table.bound[name] for keys, table in zip(found, tables, strict=True)
+        ]
+    return found
 
 
 def _no_rows(names: Iterable[str]) -> BindingTable:

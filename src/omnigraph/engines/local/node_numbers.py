@@ -19,11 +19,12 @@ from omnigraph.engines.local.adjacency import (
     Adjacency,
     EditedAdjacency,
     SortedEdges,
+    base_of,
     blocks,
 )
 from omnigraph.engines.local.grouping import sorted_rows
 from omnigraph.engines.local.ids import Slots
-from omnigraph.engines.local.rows import taken
+from omnigraph.engines.local.rows import Mask, taken
 from omnigraph.model.governor import current
 from omnigraph.query import expressions as ex
 
@@ -32,6 +33,12 @@ Values: TypeAlias = npt.NDArray[Any]
 
 _MOST_SHARE = 4
 """From this share of the edges on, all of them are read in their order."""
+
+_PIECES_COST = 4
+"""Reading an edge at one of some nodes costs this many times as much as reading all in order."""
+
+FAR_GAIN_MIN = 1.5
+"""Marked neighbours are counted from their side if it is expected to cost this many times less."""
 
 _SUMMED_MAX = 2**31
 """Numbers below it, of which there are no more than 2**31 edges, add up to less than 2**62."""
@@ -255,6 +262,28 @@ def added_along(
             require_countable(reduced(joins, given.astype(np.float64), firsts, None).max())
         found[start + filled] = reduced(joins, given, firsts, found.dtype)
     return found
+
+
+def counted_from_far(
+    adjacency: SortedEdges, backwards: SortedEdges, slots: Slots, marked: Mask
+) -> Values | None:
+    """For each node, how many of its neighbours are marked, from the side of the neighbours.
+
+    ``marked`` tells of all nodes at the far end, and ``backwards`` has their edges. The edges of
+    the marked nodes are read, or of the others if these are fewer; None if it costs less to read
+    the edges of ``slots``.
+    """
+    counts = adjacency.degrees(slots)
+    ahead = min(_PIECES_COST * int(counts.sum()), len(base_of(adjacency).neighbours))
+    is_rest = 2 * int(np.count_nonzero(marked)) > len(marked)
+    few = np.flatnonzero(~marked if is_rest else marked).astype(np.int32)
+    behind = _PIECES_COST * int(backwards.degrees(few).sum()) + len(marked)
+    if behind * FAR_GAIN_MIN > ahead:
+        return None
+    found, _ = backwards.gather(few)
+    current().reserve(16 * len(found))
+    met = np.bincount(found, minlength=int(slots.max()) + 1).take(slots)
+    return counts - met if is_rest else met
 
 
 def _is_most(adjacency: SortedEdges, slots: Slots, counts: Values) -> TypeGuard[Adjacency]:

@@ -317,31 +317,39 @@ class _Preparation:
             for name, info in around.items()
             if info is not None and info.kind == "node" and not info.optional
         }
-        if len(types) < len(around) or single_test(prepared) is not None:
+        values = frozenset(
+            name for name, info in around.items() if info is not None and info.kind == "value"
+        )
+        if len(types) + len(values) < len(around) or single_test(prepared) is not None:
             return prepared
         if self.sizes is None:
             self.has_choice |= bool(types)
             return prepared
         self.has_choice = True
-        ways = tuple(
-            PreparedFromOne(
-                one.name,
-                self._pattern(one.pattern, needed | prepared.reads),
-                one.each_start,
-                one.each_row,
+        if not values:
+            ways = tuple(
+                PreparedFromOne(
+                    one.name,
+                    self._pattern(one.pattern, needed | prepared.reads),
+                    one.each_start,
+                    one.each_row,
+                )
+                for one in from_one(pattern, types, self.sizes)
             )
-            for one in from_one(pattern, types, self.sizes)
-        )
-        prepared = replace(prepared, from_one=ways)
-        found = from_inside(pattern, types, self.sizes)
+            prepared = replace(prepared, from_one=ways)
+        found = from_inside(pattern, types, self.sizes, values)
         if found is None:
             return prepared
         whole = self._pattern(found.pattern, needed | prepared.reads)
+        # Conditions that read a value around the block follow the scan.
+        is_tested = len(whole.steps) > 1 and isinstance(whole.steps[1].step, plan.FilterRows)
+        begin = 2 if values and is_tested else 1
         inside = PreparedInside(
-            PreparedPattern(whole.steps[:1], frozenset()),
-            PreparedPattern(whole.steps[1:], frozenset()),
+            PreparedPattern(whole.steps[:begin], frozenset()),
+            PreparedPattern(whole.steps[begin:], frozenset()),
             found.each_start,
             found.each_row,
+            found.values,
         )
         return replace(prepared, inside=inside)
 

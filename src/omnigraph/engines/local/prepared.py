@@ -60,6 +60,14 @@ class PreparedPattern:
     from_one: tuple[PreparedFromOne, ...] = ()
     """Of a block that reads two variables: the ways to solve it for the nodes of one of them."""
 
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Of what a block reads: by which solutions that were found from the inside belong to rows.
+
+        Values are not among it, since all rows have the same ones then.
+        """
+        return self.reads - self.inside.values if self.inside is not None else self.reads
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedFromOne:
@@ -76,12 +84,14 @@ class PreparedInside:
     """A block as a match of its own, which binds the variables around it: see `from_inside`."""
 
     start: PreparedPattern
-    """The scan it begins with."""
+    """The scan it begins with, and conditions on its node that read ``values``."""
     rest: PreparedPattern
     each_start: float
     """The expected cost for each node that the scan finds."""
     each_row: float
     """What solving the block costs for each row around it."""
+    values: frozenset[str] = frozenset()
+    """The values around the block that it reads: every row has to have the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,17 +61,61 @@ def ordered_rows(
             columns.append(key if len(rows) == count else key.take(pa.array(rows)))
         else:
             columns.append(key(rows))
-    directions = [descending for _, descending in keys]
-    columns += [tie(rows) for tie in ties]
-    directions += [False] * len(ties)
-    return rows[_sorted(columns, directions)][:stop]
+    columns = list(map(_sortable, columns))
+    order = _sorted(columns, [descending for _, descending in keys])
+    if ties:
+        order = _untied(order, columns, rows, ties, len(rows) if stop is None else stop)
+    return rows[order][:stop]
+
+
+def _untied(
+    order: Rows, columns: Sequence[pa.Array], rows: Rows, ties: Sequence[TieBreaker], stop: int
+) -> Rows:
+    """An order in which rows that the keys leave equal are in that of the ties.
+
+    Ties are read for such rows alone, as far as some of them are among the first ``stop``.
+    """
+    is_first = np.ones(len(order) + 1, np.bool_)
+    is_first[1:-1] = False
+    in_order = pa.array(order)
+    for column in columns:
+        is_first[1:-1] |= _differ(column.take(in_order))
+    # Of each place, whether the rows of the one before or the one after it are equal.
+    tied = np.flatnonzero(~(is_first[:-1] & is_first[1:]))
+    run = np.cumsum(is_first[:-1])
+    if stop < len(order):
+        tied = tied[run[tied] <= run[stop - 1]]
+    if not len(tied):
+        return order
+    some = rows[order[tied]]
+    found = _sorted(
+        [pa.array(run[tied]), *(_sortable(tie(some)) for tie in ties)], [False] * (len(ties) + 1)
+    )
+    order = order.copy()
+    order[tied] = order[tied[found]]
+    return order
+
+
+def _differ(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Whether each value differs from the one before it, as far as an order tells them apart."""
+    numbers = ordered_numbers(column)
+    if numbers is not None and not (column.null_count or pa.types.is_floating(column.type)):
+        differ: npt.NDArray[np.bool_] = numbers[1:] != numbers[:-1]
+        return differ
+    known: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    unequal: npt.NDArray[np.bool_] = (
+        pc.not_equal(column[1:], column[:-1]).fill_null(False).to_numpy(zero_copy_only=False)
+    )
+    if pa.types.is_floating(column.type):
+        is_number = pc.invert(pc.is_nan(column)).fill_null(False).to_numpy(zero_copy_only=False)
+        unequal &= is_number[1:] | is_number[:-1]
+    unequal |= known[1:] != known[:-1]
+    return unequal
 
 
 def _sorted(columns: list[pa.Array], directions: list[bool]) -> Rows:
     keys: list[SortKey] = [
-        (_sortable(column), "descending", "at_end")
-        if descending
-        else (_sortable(column), "ascending", "at_start")
+        (column, "descending", "at_end") if descending else (column, "ascending", "at_start")
         for column, descending in zip(columns, directions, strict=True)
     ]
     return sorted_rows(keys)

@@ -25,6 +25,9 @@ AT_ONCE = 1 << 19
 
 _SAMPLE = 4_096
 
+PACKED_MIN = 1_024
+"""Fewer values are put in order as they are."""
+
 
 def sorted_numbers(values: npt.NDArray[Key]) -> npt.NDArray[Key]:
     """The values in order, in the memory of ``values`` if they are few, else in new memory.
@@ -85,13 +88,33 @@ def distinct_of_sorted(values: npt.NDArray[Key]) -> npt.NDArray[Key]:
 def stable_order(values: Numbers) -> npt.NDArray[np.intp]:
     """The places of the values in their order; those of equal values keep theirs."""
     if len(values) <= AT_ONCE:
-        return np.argsort(values, kind="stable")
+        return _order_at_once(values)
     order = np.empty(len(values), np.intp)
     at = 0
     for places, _ in _ordered_parts(values):
         order[at : at + len(places)] = places
         at += len(places)
     return order
+
+
+def _order_at_once(values: Numbers) -> npt.NDArray[np.intp]:
+    """The same, between two looks at the limits of the query.
+
+    Numbers with their places in the lowest bits sort several times faster than an order of them is
+    found, where both fit 64 bits.
+    """
+    if len(values) < PACKED_MIN or values.dtype.kind not in "iu" or values.itemsize < 4:
+        return np.argsort(values, kind="stable")
+    lowest, bits = int(values.min()), len(values).bit_length()
+    if (int(values.max()) - lowest).bit_length() + bits > 63:
+        return np.argsort(values, kind="stable")
+    wide = values if values.itemsize == 8 else values.astype(np.int64)
+    packed = (wide - wide.dtype.type(lowest)).astype(np.int64, copy=False)
+    packed <<= bits
+    packed |= np.arange(len(values))
+    packed.sort()
+    packed &= (1 << bits) - 1
+    return packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +183,7 @@ def _ordered_parts(values: Numbers) -> Iterator[tuple[npt.NDArray[np.intp], Numb
     """Places and values in order, in parts of at most `AT_ONCE`; a value may be in several."""
     if len(values) <= AT_ONCE:
         if len(values):
-            order = np.argsort(values, kind="stable")
+            order = _order_at_once(values)
             yield order, values[order]
         return
     governor = current()

@@ -41,6 +41,7 @@ from omnigraph.engines.local.node_numbers import (
     NotCounted,
     Values,
     added_along,
+    counted_from_far,
     product_of,
     require_countable,
     total_along,
@@ -406,7 +407,19 @@ class _TreeCount:
         if carried is None and self._is_simple(hop):
             return counts
         edges, domain, values = self._ahead(child, slots, carried)
+        found = None
+        if edges is None and values is not None and values.dtype == np.bool_ and domain.is_whole:
+            found = self._from_far(hop, slots, values)
+        if found is not None:
+            return found
         return added_along(adjacency, slots, domain, values, carried=carried, edges=edges)
+
+    def _from_far(self, hop: TreeHop, slots: Slots, marked: Mask) -> Values | None:
+        """How many marked neighbours each of some nodes has, if their edges are fewer."""
+        if not len(slots) or not self._edges(hop).is_sorted(plan.FLIPPED[hop.step.direction]):
+            return None
+        backwards = self._adjacency(hop, backwards=True)
+        return counted_from_far(self._adjacency(hop), backwards, slots, marked)
 
     def _ahead(
         self, child: str, slots: Slots, carried: CarriedAggregate | None

@@ -251,6 +251,32 @@ scores AS (
 )
 SELECT a, b, city, score FROM scores ORDER BY score DESC, a, b LIMIT 100;
 
+-- bi15
+WITH RECURSIVE thread AS (
+  SELECT m.no, m.creator, m.is_post FROM message m JOIN forum f ON f.no = m.forum
+  WHERE f.creationDate >= $startDate AND f.creationDate <= $endDate
+  UNION ALL SELECT m.no, m.creator, m.is_post FROM thread t JOIN message m ON m.parent = t.no
+),
+replied AS (
+  SELECT c.creator AS a, t.creator AS b, sum(if(t.is_post, 2, 1)) / 2.0::DOUBLE AS n
+  FROM thread t JOIN message c ON c.parent = t.no GROUP BY 1, 2
+),
+weighted AS (
+  SELECT k.a, k.b, 1 / (1 + coalesce(r.n, 0) + coalesce(s.n, 0)) AS weight
+  FROM knows k LEFT JOIN replied r ON r.a = k.a AND r.b = k.b
+  LEFT JOIN replied s ON s.a = k.b AND s.b = k.a
+),
+reached(person, cost) USING KEY (person) AS (
+  SELECT $one::BIGINT, 0.0::DOUBLE
+  UNION
+  SELECT w.b, min(r.cost + w.weight) FROM reached r JOIN weighted w ON w.a = r.person
+  WHERE NOT EXISTS (
+    SELECT 1 FROM recurring.reached s WHERE s.person = w.b AND s.cost <= r.cost + w.weight
+  )
+  GROUP BY w.b
+)
+SELECT coalesce(max(cost), -1) FROM reached WHERE person = $other;
+
 -- bi16
 WITH written AS (
   SELECT m.creator AS person, 1 AS part, count(*) AS n
@@ -309,3 +335,46 @@ SELECT k.a, l.b, count(*) AS in_common FROM fans f JOIN knows k ON k.a = f.perso
 JOIN knows l ON l.a = k.b JOIN fans g ON g.person = l.b
 WHERE k.a <> l.b AND NOT EXISTS (SELECT 1 FROM knows n WHERE n.a = k.a AND n.b = l.b)
 GROUP BY k.a, l.b ORDER BY in_common DESC, k.a, l.b LIMIT 20;
+
+-- bi19
+WITH RECURSIVE replied AS (
+  SELECT c.creator AS a, m.creator AS b, count(*) AS n
+  FROM message c JOIN message m ON m.no = c.parent GROUP BY 1, 2
+),
+weighted AS (
+  SELECT k.a, k.b, greatest(round(40 - sqrt(coalesce(r.n, 0) + coalesce(s.n, 0))), 1) AS weight
+  FROM knows k LEFT JOIN replied r ON r.a = k.a AND r.b = k.b
+  LEFT JOIN replied s ON s.a = k.b AND s.b = k.a
+  WHERE r.n IS NOT NULL OR s.n IS NOT NULL
+),
+reached(a, person, cost) USING KEY (a, person) AS (
+  SELECT p.no, p.no, 0.0::DOUBLE FROM person p JOIN city c ON c.no = p.city WHERE c.name = $city1
+  UNION
+  SELECT r.a, w.b, min(r.cost + w.weight) FROM reached r JOIN weighted w ON w.a = r.person
+  WHERE NOT EXISTS (
+    SELECT 1 FROM recurring.reached s
+    WHERE s.a = r.a AND s.person = w.b AND s.cost <= r.cost + w.weight
+  )
+  GROUP BY r.a, w.b
+)
+SELECT r.a, r.person, r.cost FROM reached r JOIN person p ON p.no = r.person
+JOIN city c ON c.no = p.city WHERE c.name = $city2 ORDER BY r.cost, r.a, r.person LIMIT 20;
+
+-- bi20
+WITH RECURSIVE weighted AS (
+  SELECT k.a, k.b, 1 + min(abs(s.classYear - t.classYear)) AS weight
+  FROM knows k JOIN study s ON s.person = k.a
+  JOIN study t ON t.person = k.b AND t.university = s.university GROUP BY k.a, k.b
+),
+reached(person, cost) USING KEY (person) AS (
+  SELECT $person::BIGINT, 0.0::DOUBLE
+  UNION
+  SELECT w.b, min(r.cost + w.weight) FROM reached r JOIN weighted w ON w.a = r.person
+  WHERE NOT EXISTS (
+    SELECT 1 FROM recurring.reached s WHERE s.person = w.b AND s.cost <= r.cost + w.weight
+  )
+  GROUP BY w.b
+)
+SELECT r.person, r.cost FROM reached r JOIN work e ON e.person = r.person
+JOIN company c ON c.no = e.company WHERE c.name = $company AND r.person <> $person
+ORDER BY r.cost, r.person LIMIT 20;

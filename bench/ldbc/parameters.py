@@ -35,6 +35,49 @@ class Drawing:
         """Somebody, by friendships."""
         return int(self._random.choice(self._ends))
 
+    def answered(self) -> list[str]:
+        """The names of the cities of somebody who replied to somebody, and of the other one."""
+        edges = self._network.edges
+        replies = edges["ReplyOf"]
+        at = int(self._random.integers(replies.num_rows))
+        authors, homes = edges["HasCreator"], edges["PersonIsLocatedIn"]
+        names = self._network.nodes["City"]
+        found = []
+        for end in ("from", "to"):
+            message = replies[end][at]
+            author = authors.filter(pc.equal(authors["from"], message))["to"][0]
+            city = homes.filter(pc.equal(homes["from"], author))["to"][0]
+            found.append(str(names.filter(pc.equal(names["no"], city))["name"][0].as_py()))
+        return found
+
+    @cached_property
+    def _fellow_students(self) -> list[tuple[int, int]]:
+        """Friends who studied at one university, and where the second one works."""
+        edges = self._network.edges
+        knows, studies, works = (
+            list(zip(edges[name]["from"].to_pylist(), edges[name]["to"].to_pylist(), strict=True))
+            for name in ("Knows", "StudyAt", "WorkAt")
+        )
+        studied = set(studies)
+        by_person: dict[int, list[int]] = {}
+        for person, university in studies:
+            by_person.setdefault(person, []).append(university)
+        company = dict(works)
+        friends = [*knows, *((b, a) for a, b in knows)]
+        return [
+            (person, company[friend])
+            for person, friend in friends
+            if friend in company
+            and any((friend, each) in studied for each in by_person.get(person, ()))
+        ]
+
+    def fellow_student(self) -> tuple[int, str]:
+        """Somebody who studied, and the name of the company of a fellow student."""
+        pairs = self._fellow_students
+        person, company = pairs[int(self._random.integers(len(pairs)))]
+        table = self._network.nodes["Company"]
+        return person, str(table.filter(pc.equal(table["no"], company))["name"][0].as_py())
+
     def message(self) -> int:
         """A message that was replied to."""
         return int(self._random.choice(self._network.edges["ReplyOf"]["to"].to_numpy()))
@@ -224,6 +267,18 @@ def _two_countries(draw: Drawing) -> Parameters:
     return {"country1": one, "country2": other}
 
 
+def _two_cities(draw: Drawing) -> Parameters:
+    one = other = ""
+    while one == other:
+        one, other = draw.answered()
+    return {"city1": one, "city2": other}
+
+
+def _recruitment(draw: Drawing) -> Parameters:
+    person, company = draw.fellow_student()
+    return {"person": person, "company": company}
+
+
 def _short_texts(draw: Drawing) -> Parameters:
     languages = sorted({draw.common("Post", "language") for _ in range(3)})
     start = draw.day("2010-06-01", "2012-06-01")
@@ -273,7 +328,10 @@ _DRAWN: Mapping[str, Callable[[Drawing], Parameters]] = {
     "bi12": _short_texts,
     "bi13": lambda draw: {"country": draw.home(), "endDate": draw.day("2012-01-01", "2013-01-01")},
     "bi14": _two_countries,
+    "bi15": lambda draw: {**_two_people(draw), **_period(draw, 180)},
     "bi16": _two_topics,
     "bi17": lambda draw: {"tag": draw.popular_tag(), "hours": draw.number(1, 24)},
     "bi18": lambda draw: {"tag": draw.used_tag()},
+    "bi19": _two_cities,
+    "bi20": _recruitment,
 }

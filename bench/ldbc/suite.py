@@ -24,7 +24,6 @@ from bench.ldbc.reads import (
     BUSINESS,
     COMPLEX,
     MEASURED,
-    NOT_EXPRESSIBLE,
     READS,
     SHORT,
     UPDATES,
@@ -150,6 +149,5 @@ def means(found: Sequence[Timed]) -> Iterator[Figure]:
 def expressed() -> Figure:
     """How many reads are one query each, and the names of the others."""
     missing = not_yet()
-    reasons = (f"{name} ({NOT_EXPRESSIBLE[name]})" for name in missing)
-    says = f"each one query; not yet expressible: {', '.join(reasons) or 'none'}"
+    says = f"each one query; not yet expressible: {', '.join(missing) or 'none'}"
     return Figure("reads", len(READS) - len(missing), f"of {len(READS)}", None, says)

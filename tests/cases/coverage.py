@@ -144,6 +144,9 @@ def _pattern(pattern: plan.Pattern, inside: str) -> Iterator[str]:
                     f"{name} edge={step.edge_variable is not None}"
                     f" path={step.path_variable and step.path_kind} test={step.target_is_bound}"
                 )
+                if step.weight_pattern is not None:
+                    yield f"{name} computed weight"
+                    yield from _pattern(step.weight_pattern, "inner ")
             case plan.Exclude() | plan.Extend():
                 yield from _pattern(step.pattern, "inner ")
             case plan.Compute():

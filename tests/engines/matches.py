@@ -400,7 +400,7 @@ class MatchWriter:
             introduced.add(name)
             edge = f"${of_edges}:"
             bounds = self._draw(st.sampled_from(["{1,}", "{0,}"]))
-            via = f" via cheapest ${name} by ${of_edges}.since"
+            via = f" via cheapest ${name}{self._weight(of_edges)}"
         text = f"${left} {edge}{shown}{bounds} ${right}{via}"
         # A hop types its ends by what stands before it; between two types that decides where it
         # goes, and an optional variable must not turn into one of the block.
@@ -411,6 +411,29 @@ class MatchWriter:
             return [*bindings, hop]
         hop = Clause(text, frozenset(introduced), needs)
         return [hop, *bindings] if self._draw(st.booleans()) else [*bindings, hop]
+
+    def _weight(self, edge: str) -> str:
+        """What a cheapest path adds up: a property, or an expression over an edge and its ends."""
+        plain = f"${edge}.since"
+        near, far = self._fresh(), self._fresh()
+        # Every type has notes, so it does not matter which way the edge is followed.
+        one, other = f"${near}.note", f"${far}.note"
+        step = f" from ${near} to ${far} by"
+        return self._draw(
+            st.sampled_from(
+                [
+                    f" by {plain}",
+                    f" by {plain}",
+                    f" by {plain} * 2 + 0.5",
+                    f"{step} abs({one} - {other})",
+                    f"{step} if({one} < {other}, 1, {plain} + 2)",
+                    f"{step} case {{ {one} is not null: 0.25 + {plain} }}",
+                    f"{step} 1 + count {{ ${near} near $_ }}",
+                    f"{step} max {{ ${far} near $z  return {{ $z.note }} }} + {plain}",
+                    f"{step} if(exists {{ ${near} <near> ${far} }}, 0, 1)",
+                ]
+            )
+        )
 
     # --- conditions -------------------------------------------------------------------------------
 

@@ -102,6 +102,7 @@ QUERY_FEATURES: set[str] = {
     "hop with a path",
     "hop with all shortest paths",
     "hop with the cheapest path",
+    "hop with a computed weight",
     "hop to anyone",
     "hop to itself",
     "any with all",
@@ -258,6 +259,8 @@ def _hop_features(hop: gq.Hop) -> Iterator[str]:
             "all": "hop with all shortest paths",
             "cheapest": "hop with the cheapest path",
         }[hop.path_kind]
+    if hop.path_step is not None:
+        yield "hop with a computed weight"
     if hop.right.is_anonymous:
         yield "hop to anyone"
     if hop.left.name == hop.right.name:

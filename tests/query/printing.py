@@ -159,8 +159,14 @@ def _hop(clause: ast.Hop) -> str:
         edge += f"{{{_bound(clause.bounds.minimum)},{_bound(clause.bounds.maximum)}}}"
     kind = "" if clause.path_kind == "one" else f"{clause.path_kind} "
     path = f" via {kind}${clause.path_variable.name}" if clause.path_variable is not None else ""
+    if clause.path_step is not None:
+        near, far = clause.path_step
+        path += f" from ${near.name} to ${far.name}"
     if clause.path_weight is not None:
-        path += f" by ${clause.path_weight.variable.name}.{clause.path_weight.name}"
+        # What follows could go on with it.
+        weight = print_expression(clause.path_weight)
+        is_plain = isinstance(clause.path_weight, ast.PropertyRef)
+        path += f" by {weight}" if is_plain else f" by ({weight})"
     return f"${clause.left.name} {edge} ${clause.right.name}{path}"
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import assert_never
 
 from omnigraph.query import expressions as ex
 from omnigraph.query.check_return import check_block
-from omnigraph.query.lower import CheckedBlock, retype
+from omnigraph.query.lower import CheckedBlock, CheckedWeight, retype
 from omnigraph.query.operands import (
     BoundAs,
     CheckBlock,
@@ -23,12 +24,24 @@ from omnigraph.query.operands import (
     property_value,
     type_value,
 )
-from omnigraph.query.plan import HOPS_MAX, Direction, Expand, Stage, Unnest, value_variable
+from omnigraph.query.plan import (
+    HOPS_MAX,
+    ComputedWeight,
+    Direction,
+    Expand,
+    Pattern,
+    Stage,
+    Unnest,
+    value_variable,
+)
 from omnigraph.query.predicates import check_filter, check_null_test, check_pair
 from omnigraph.schema.catalog import EdgeType, InterfaceType, NodeType
 from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Span
+
+_ANONYMOUS = ast.Variable(ast.ANONYMOUS, Span(0, 0))
+"""The end of an edge that a weight does not name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +98,18 @@ class _FreshNames:
 class _BlockChecker:
     """Checks one block from top to bottom."""
 
-    def __init__(self, context: Context, scope: VariableScope, fresh: _FreshNames) -> None:
+    def __init__(
+        self,
+        context: Context,
+        scope: VariableScope,
+        fresh: _FreshNames,
+        *,
+        shares_blocks: bool = False,
+    ) -> None:
+        self._shared: dict[str, ex.BoundValue | ex.RecordList] | None = (
+            {} if shares_blocks else None
+        )
+        """The values of blocks by their texts, where two of one text are one block."""
         self._context = context
         self._scope = scope
         self._fresh = fresh
@@ -134,12 +158,17 @@ class _BlockChecker:
 
     def check_block(self, node: ast.BlockValue) -> ex.BoundValue | ex.RecordList:
         """Check a block that gives a value for each row of this one."""
+        text = " ".join(self._context.source.text[node.span.start : node.span.end].split())
+        if self._shared is not None and text in self._shared:
+            return self._shared[text]
         scope = VariableScope(outer=self._scope)
         inner = _BlockChecker(self._context, scope, self._fresh)
         block = inner.check(node.clauses)
         operands = Operands(self._context, scope, alias_code="T25", block=inner.check_block)
         computed, value = check_block(node, self._fresh.next_block(), block, operands)
         self._block.computed.append(computed)
+        if self._shared is not None:
+            self._shared[text] = value
         return value
 
     def _not(self, clause: ast.Not) -> None:
@@ -303,7 +332,7 @@ class _BlockChecker:
                 self._bind_edge(clause, edge),
                 self._bind_path(clause),
                 path_kind=clause.path_kind,
-                weight=self._weight(clause, edge),
+                weight=self._weight(clause, edge, direction, (ends[0], ends[1])),
                 ends=None if ends == [source_type, target_type] else (ends[0], ends[1]),
                 minimum_from=bounds.minimum_from,
                 maximum_from=bounds.maximum_from,
@@ -443,11 +472,26 @@ class _BlockChecker:
             )
         return self._bind_fresh(variable, PathVariable(kind=clause.path_kind))
 
-    def _weight(self, clause: ast.Hop, edge: EdgeType) -> ex.PropertyValue | None:
-        """What the edges of a cheapest path add up: a number that each of them may have."""
-        weight = clause.path_weight
-        if weight is None:
+    def _weight(
+        self, clause: ast.Hop, edge: EdgeType, direction: Direction, ends: tuple[str, str]
+    ) -> ex.PropertyValue | None:
+        """What the edges of a cheapest path add up, if that is a property of each of them.
+
+        Any other weight is computed by a block of its own.
+        """
+        weight, path = clause.path_weight, clause.path_variable
+        if weight is None or path is None:
             return None
+        if isinstance(weight, ast.PropertyRef) and clause.path_step is None:
+            return self._stored_weight(clause, edge, weight)
+        self._require_any_length(clause)
+        self._block.weights[path.name] = self._computed_weight(clause, edge, direction, ends)
+        return None
+
+    def _stored_weight(
+        self, clause: ast.Hop, edge: EdgeType, weight: ast.PropertyRef
+    ) -> ex.PropertyValue:
+        """A weight that is a number each edge may have."""
         context, named = self._context, clause.edge_variable
         if named is None or named.name != weight.variable.name or named.is_anonymous:
             raise context.error(
@@ -458,14 +502,7 @@ class _BlockChecker:
                 f"${clause.right.name} via cheapest …`",
             )
         self._require_fresh(named)
-        bounds = clause.bounds
-        if bounds is None or bounds.maximum is not None or bounds.minimum not in (0, 1):
-            raise context.error(
-                "T15",
-                "a cheapest path may have any number of edges",
-                clause.edge_span if bounds is None else bounds.span,
-                "write the bounds as `{1,}`, or `{0,}` for the node itself as well",
-            )
+        self._require_any_length(clause)
         bound = EdgeVariable(edge)
         declared = edge.properties.get(weight.name)
         if declared is None:
@@ -474,11 +511,61 @@ class _BlockChecker:
             )
         if not declared.type.is_numeric:
             raise context.error(
-                "T7",
-                f"`${named.name}.{weight.name}` is a {declared.type}, not a number",
-                weight.span,
+                "T7", f"{describe(weight)} is a {declared.type}, not a number", weight.span
             )
         return property_value(named.name, bound, declared)
+
+    def _require_any_length(self, clause: ast.Hop) -> None:
+        bounds = clause.bounds
+        if bounds is None or bounds.maximum is not None or bounds.minimum not in (0, 1):
+            raise self._context.error(
+                "T15",
+                "a cheapest path may have any number of edges",
+                clause.edge_span if bounds is None else bounds.span,
+                "write the bounds as `{1,}`, or `{0,}` for the node itself as well",
+            )
+
+    def _computed_weight(
+        self, clause: ast.Hop, edge: EdgeType, direction: Direction, ends: tuple[str, str]
+    ) -> CheckedWeight:
+        """A weight that reads the edge and its ends, and blocks that start from them."""
+        assert clause.path_weight is not None
+        context, fresh = self._context, self._fresh
+        inner = _BlockChecker(context, VariableScope(outer=self._scope), fresh, shares_blocks=True)
+        names: list[str] = []
+        for variable, type_name in zip(clause.path_step or (None, None), ends, strict=True):
+            if variable is not None and not variable.is_anonymous:
+                inner._require_fresh(variable)
+            names.append(inner._bind_end(variable or _ANONYMOUS, type_name, None))
+        near, far = names
+        named = clause.edge_variable
+        edge_name = fresh.next()
+        if named is not None and not named.is_anonymous:
+            edge_name = inner._bind_fresh(named, EdgeVariable(edge))
+        block = inner._block
+        block.hops.append(
+            Expand(near, ends[0], far, ends[1], edge.name, direction, 1, 1, edge_name)
+        )
+        value = inner._operands.plain(clause.path_weight)
+        if not value.type.is_numeric:
+            raise context.error(
+                "T7",
+                f"{describe(clause.path_weight)} is a {value.type}, not a number",
+                clause.path_weight.span,
+            )
+        # Of a copy: a block remembers what it reads, and its variables may be renamed later.
+        read = deepcopy(block).outer | (ex.variables_of(value) - block.introduces)
+        if read:
+            name = min(read)
+            shown = name.removeprefix(".") if name.startswith(".") else f"${name}"
+            raise context.error(
+                "T6",
+                f"the weight of an edge cannot read `{shown}`, which differs from row to row",
+                clause.path_weight.span,
+                "it reads the edge, both of its ends and parameters",
+            )
+        weight = ComputedWeight(near, edge_name, far, Pattern(()), value)
+        return CheckedWeight(weight, block)
 
     def _bind_fresh(self, variable: ast.Variable, bound: BoundAs) -> str:
         self._require_fresh(variable)

@@ -291,6 +291,8 @@ def _type_names(pattern: plan.Pattern) -> Iterator[str]:
                 yield step.type_name
             case plan.Expand():
                 yield from (step.source_type, step.target_type, *step.declared)
+                if step.weight_pattern is not None:
+                    yield from _type_names(step.weight_pattern)
             case plan.Exclude() | plan.Extend() | plan.Compute():
                 yield from _type_names(step.pattern)
             case plan.Exists():
@@ -310,6 +312,8 @@ def _is_bounded_by_parameters(pattern: plan.Pattern) -> bool:
         match step:
             case plan.Expand():
                 if step.minimum_from is not None or step.maximum_from is not None:
+                    return True
+                if step.weight_pattern and _is_bounded_by_parameters(step.weight_pattern):
                     return True
             case plan.Exclude() | plan.Extend() | plan.Compute():
                 if _is_bounded_by_parameters(step.pattern):

@@ -40,7 +40,7 @@ QUERY_WORDS = (
     *("query", "match", "return", "order", "limit", "offset", "having", "distinct", "with"),
     *("not", "optional", "any", "all", "via", "as", "asc", "desc", "is", "null", "in"),
     *("contains", "starts_with", "and", "or", "insert", "update", "set", "delete", "where", "for"),
-    *("ends_with", "matches", "per", "unnest"),
+    *("ends_with", "matches", "per", "unnest", "cheapest", "by", "from", "to"),
 )
 SCHEMA_WORDS = ("node", "edge", "interface", "implements", "enum")
 ANNOTATIONS = (

@@ -67,6 +67,8 @@ def _pattern(pattern: plan.Pattern, indent: str) -> Iterator[str]:
         match step:
             case plan.Exclude() | plan.Extend() | plan.Compute():
                 yield from _pattern(step.pattern, indent + "  ")
+            case plan.Expand(weight=plan.ComputedWeight() as weight):
+                yield from _pattern(weight.pattern, indent + "  ")
             case plan.Exists():
                 for at, alternative in enumerate(step.alternatives):
                     if at > 0:
@@ -120,7 +122,8 @@ def _expand(step: plan.Expand) -> str:
     verb = "Check" if step.target_is_bound else "Expand"
     kind = "" if step.path_kind == "one" else f"{step.path_kind} "
     path = f" via {kind}${step.path_variable}" if step.path_variable else ""
-    path += f" by {show(step.weight)}" if step.weight is not None else ""
+    weight = step.weight.value if isinstance(step.weight, plan.ComputedWeight) else step.weight
+    path += f" by {show(weight)}" if weight is not None else ""
     arrow = f"{left}{word}{bounds}{right}"
     return f"{verb} ${step.source} {arrow} ${step.target}: {step.target_type}{path}"
 

@@ -175,6 +175,8 @@ def _pattern_reads(pattern: plan.Pattern) -> Iterator[TypeUse]:
                 yield ("node", step.source_type)
                 yield ("edge", step.edge_type)
                 yield ("node", step.target_type)
+                if step.weight_pattern is not None:
+                    yield from _pattern_reads(step.weight_pattern)
             case plan.Exclude() | plan.Extend() | plan.Compute():
                 yield from _pattern_reads(step.pattern)
             case plan.Exists():

@@ -19,6 +19,7 @@ from omnigraph.query import expressions as ex
 from omnigraph.query.plan import (
     FLIPPED,
     Compute,
+    ComputedWeight,
     Exclude,
     Exists,
     Expand,
@@ -64,6 +65,26 @@ class ComputedBlock:
 
 
 @dataclass(slots=True)
+class CheckedWeight:
+    """A checked weight of a hop: a `ComputedWeight` without its pattern."""
+
+    weight: ComputedWeight
+    block: CheckedBlock
+    """Binds the edge and its ends; it reads no variable from outside."""
+
+    def rename(self, names: dict[str, str]) -> None:
+        """Rename variables of the block where the weight names them."""
+        weight = self.weight
+        self.weight = ComputedWeight(
+            names.get(weight.near, weight.near),
+            names.get(weight.edge, weight.edge),
+            names.get(weight.far, weight.far),
+            weight.pattern,
+            ex.renamed(weight.value, names),
+        )
+
+
+@dataclass(slots=True)
 class CheckedBlock:
     """The checked clauses of one block, in no particular order."""
 
@@ -71,6 +92,8 @@ class CheckedBlock:
     """Node variables introduced here, with their types, in order of appearance."""
     hops: list[Expand] = field(default_factory=list)
     """Each starts at its left variable."""
+    weights: dict[str, CheckedWeight] = field(default_factory=dict)
+    """The computed weights of hops, by their path variables."""
     predicates: list[ex.Expression] = field(default_factory=list)
     exclusions: list[CheckedBlock] = field(default_factory=list)
     disjunctions: list[tuple[CheckedBlock, ...]] = field(default_factory=list)
@@ -119,6 +142,7 @@ class CheckedBlock:
         """All blocks whose variables are not seen outside of them."""
         yield from self.tested_blocks
         yield from (each.block for each in self.computed)
+        yield from (each.block for each in self.weights.values())
 
     @property
     def optional_blocks(self) -> Iterator[CheckedBlock]:
@@ -148,6 +172,9 @@ def _keep_apart(block: CheckedBlock, visible: frozenset[str], numbers: Iterator[
             for each in block.computed:
                 if each.block is inner:
                     _rename_shown(each, clashing)
+            for weight in block.weights.values():
+                if weight.block is inner:
+                    weight.rename(clashing)
 
 
 def _rename(block: CheckedBlock, names: dict[str, str]) -> None:
@@ -165,6 +192,7 @@ def _rename(block: CheckedBlock, names: dict[str, str]) -> None:
         )
         for hop in block.hops
     ]
+    block.weights = {new(name): weight for name, weight in block.weights.items()}
     block.predicates = [ex.renamed(predicate, names) for predicate in block.predicates]
     block.optionals = [(inner, tuple(map(new, bound))) for inner, bound in block.optionals]
     block.unnests = [
@@ -412,6 +440,10 @@ class _Ordering:
         predicates = tuple(self._predicates.take_reading_only(new))
         for name in [*new, *([step.path_variable] if step.path_variable else [])]:
             self._bind(name)
+        if step.path_variable in self._block.weights:
+            checked = self._block.weights[step.path_variable]
+            pattern = _Ordering(checked.block, self._catalog).pattern()
+            step = replace(step, weight=replace(checked.weight, pattern=pattern))
         self._steps.append(replace(step, target_is_bound=target_is_bound, predicates=predicates))
 
     def _compute(self, computed: ComputedBlock) -> None:

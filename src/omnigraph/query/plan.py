@@ -90,9 +90,14 @@ class Expand:
     """The parameter that sets the maximum of a run, if it is not above ``maximum``."""
     path_kind: PathKind = "one"
     """Which paths ``path_variable`` is bound to; with `all` a pair has a row for each."""
-    weight: PropertyValue | None = None
+    weight: PropertyValue | ComputedWeight | None = None
     """What the edges of a cheapest path add up; the minimum is then 0 or 1, the maximum open, or 1
     between two types. An edge without a value is not taken."""
+
+    @property
+    def weight_pattern(self) -> Pattern | None:
+        """The pattern that computes the weight, if it is more than a property."""
+        return self.weight.pattern if isinstance(self.weight, ComputedWeight) else None
 
     @property
     def is_single(self) -> bool:
@@ -115,6 +120,9 @@ class Expand:
 
     def within(self, parameters: Mapping[str, object]) -> Expand:
         """The hop with the bounds that the parameters of a run set."""
+        if isinstance(self.weight, ComputedWeight):
+            pattern = _pattern_within(self.weight.pattern, parameters)
+            return replace(self, weight=replace(self.weight, pattern=pattern))
         if self.minimum_from is None and self.maximum_from is None:
             return self
         minimum, maximum = self.minimum, self.maximum
@@ -140,6 +148,23 @@ def _bound(parameter: ParameterValue, parameters: Mapping[str, object]) -> int:
             f"parameter '{parameter.name}' bounds a hop and cannot be negative: {value}"
         )
     return min(value, HOPS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedWeight:
+    """A weight that is computed for each edge that a path may take, in the direction of the path.
+
+    It depends on the edge, its ends and parameters alone, so it is the same for all rows.
+    """
+
+    near: str
+    edge: str
+    far: str
+    """The variables of the edge and of the nodes at its ends."""
+    pattern: Pattern
+    """Binds the three to every edge of the hop, in its first two steps. The other steps are the
+    blocks that the value reads."""
+    value: Expression
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,7 +287,7 @@ PathKind = OneOf["one", "all", "cheapest"]
 class Hop:
     """`$left [$edge:]word[{m,n}] $right [via $path]`, or with `<word>` for either direction.
 
-    The path may also be `via all $path` or `via cheapest $path by $edge.weight`.
+    The path may also be `via all $path` or `via cheapest $path [from $near to $far] by weight`.
     """
 
     left: Variable
@@ -300,7 +300,9 @@ class Hop:
     path_variable: Variable | None
     span: Span
     path_kind: PathKind = "one"
-    path_weight: PropertyRef | None = None
+    path_weight: Expression | None = None
+    path_step: tuple[Variable, Variable] | None = None
+    """What the weight calls the two ends of each edge, in the direction of the path."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,21 @@ Alternatives are ordered, and one token of lookahead behind the edge word decide
     clause = "not" block | "optional" block | "any" alternatives
            | var ":" Type [ "{" pairs "}" ]
            | var [ var ":" ] ( word | "<" word ">" ) [ "{" bound "," [ bound ] "}" ] var
-             [ "via" [ "all" ] var | "via" "cheapest" var "by" var "." name ]
+             [ "via" [ "all" ] var | "via" "cheapest" var [ step ] "by" expression ]
            | var "is" [ "not" ] Type
            | "unnest" var "in" expression
            | filter | text predicate | "exists" block
     bound  = int | var
+    step   = "from" var "to" var
 
-A variable, a word and a variable are always a hop: `$q contains $x` follows an edge called
-`contains`. The block words are words like any other unless `{` follows them.
+A weight that is a property of the edge ends there if a `[`, or a `-` that touches digits, follows:
+that begins the next clause. A variable, a word and a variable are always a hop: `$q contains $x`
+follows an edge called `contains`. The block words are words like any other unless `{` follows them.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NoReturn
 
 from omnigraph.syntax import query_ast as ast
@@ -213,7 +216,7 @@ def _hop(stream: QueryStream) -> ast.Hop:
         stream.expect_punct(">", f"after `<{word.text}`")
     bounds = _bounds(stream) if stream.current.text == "{" else None
     right = _right_end(stream, word)
-    path_variable, path_kind, path_weight = _path(stream)
+    path = _path(stream)
     if stream.current.text == ".":
         hint = f"to filter instead of hopping, write `(${left.name}) {word.text} ${right.name}.…`"
         stream.unexpected(
@@ -229,19 +232,30 @@ def _hop(stream: QueryStream) -> ast.Hop:
         undirected=undirected,
         bounds=bounds,
         right=right,
-        path_variable=path_variable,
+        path_variable=path.variable,
         span=stream.span_from(left.span.start),
-        path_kind=path_kind,
-        path_weight=path_weight,
+        path_kind=path.kind,
+        path_weight=path.weight,
+        path_step=path.step,
     )
 
 
-def _path(stream: QueryStream) -> tuple[ast.Variable | None, ast.PathKind, ast.PropertyRef | None]:
+@dataclass(frozen=True, slots=True)
+class _PathParts:
+    """What stands behind the right end of a hop: see the fields of `Hop`."""
+
+    variable: ast.Variable | None = None
+    kind: ast.PathKind = "one"
+    step: tuple[ast.Variable, ast.Variable] | None = None
+    weight: ast.Expression | None = None
+
+
+def _path(stream: QueryStream) -> _PathParts:
     """Read `via $r`, `via all $r` or `via cheapest $r by $e.weight`, if there is one."""
     following = stream.peek()
     kind = _PATH_KINDS.get(following.text) if following.kind is TokenKind.WORD else None
     if not stream.at_word("via") or (kind is None and following.kind is not TokenKind.VAR):
-        return None, "one", None
+        return _PathParts()
     stream.advance()
     if kind is not None:
         stream.advance()
@@ -249,15 +263,27 @@ def _path(stream: QueryStream) -> tuple[ast.Variable | None, ast.PathKind, ast.P
         stream.unexpected("a variable", f"after `via {following.text}`")
     variable = stream.variable()
     if kind != "cheapest":
-        return variable, kind or "one", None
+        return _PathParts(variable, kind or "one")
+    where = f"after `via cheapest ${variable.name}`"
+    step = None
+    if stream.take_word("from"):
+        near = stream.variable("the near end of an edge", "after `from`")
+        stream.expect_word("to", where=f"after `from ${near.name}`")
+        step = near, stream.variable("the far end of an edge", "after `to`")
     if not stream.take_word("by"):
-        hint = f"name the property to add up, as in `via cheapest ${variable.name} by $e.weight`"
-        stream.unexpected("`by`", f"after `via cheapest ${variable.name}`", hint=hint)
-    start = stream.current.span
-    weight = parse_reference(stream)
-    if not isinstance(weight, ast.PropertyRef):
-        stream.fail("the weight of a path is a property of its edges, such as `$e.weight`", start)
-    return variable, "cheapest", weight
+        hint = f"name what to add up, as in `via cheapest ${variable.name} by $e.weight`"
+        stream.unexpected("`by`", where, hint=hint)
+    return _PathParts(variable, "cheapest", step, _weight(stream))
+
+
+def _weight(stream: QueryStream) -> ast.Expression:
+    """Read the weight of a path, which may stand in front of another clause."""
+    if stream.current.kind is TokenKind.VAR and stream.peek().text == ".":
+        after, operand = stream.peek(3), stream.peek(4)
+        is_sign = after.text == "-" and operand.span.start == after.span.end
+        if after.text == "[" or (is_sign and operand.kind in (TokenKind.INT, TokenKind.FLOAT)):
+            return parse_reference(stream)
+    return parse_expression(stream)
 
 
 def _edge_word(stream: QueryStream) -> Token:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local.adjacency import Adjacency, Counts, EdgeOrder
-from omnigraph.engines.local.cheapest import WeightedEdges, cheapest_paths
+from omnigraph.engines.local.cheapest import StoredWeights, WeightedEdges, cheapest_paths
 from omnigraph.engines.local.edges import merged_ends
 from omnigraph.engines.local.ids import IdSpace, Slots
 from omnigraph.errors import InputError
@@ -70,7 +70,8 @@ def space() -> IdSpace:
 
 
 def weighted(graph: Multigraph, numbers: list[float | None], direction: Direction) -> WeightedEdges:
-    return WeightedEdges(Roads(graph, numbers), direction, WEIGHT, lambda slots: None)  # type: ignore[arg-type]
+    roads: Any = Roads(graph, numbers)
+    return WeightedEdges(roads, direction, StoredWeights(roads, WEIGHT), lambda slots: None)
 
 
 def simple_paths(steps: dict[int, dict[int, float]], path: list[int]) -> Iterator[list[int]]:

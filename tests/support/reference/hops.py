@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
+from typing import Any
 
 from omnigraph.errors import InputError
 from omnigraph.query.plan import Expand
@@ -88,12 +89,15 @@ def from_the_end(path: Path) -> Path:
 # --- cheapest paths -------------------------------------------------------------------------------
 
 
-def weight_of(hop: Expand, edge: Entity) -> float | None:
+Weigh = Callable[[Entity, str, str], Any]
+"""What an edge weighs from one node to another."""
+
+
+def weight_of(hop: Expand, weigh: Weigh, edge: Entity, here: str, there: str) -> float | None:
     """What an edge adds to the cost of a path; None if it is not taken."""
-    assert hop.weight is not None
-    value = edge[hop.weight.property]
+    value = weigh(edge, here, there)
     if value is not None and not 0 <= value < math.inf:
-        raise InputError(f"{hop.weight.type_name} {edge['id']} has the weight {value}")
+        raise InputError(f"{hop.edge_type} {edge['id']} has the weight {value}")
     return None if value is None else float(value)
 
 
@@ -104,6 +108,7 @@ def cheapest(
     nodes: set[str],
     one_type: bool,
     may_stay: bool,
+    weigh: Weigh,
 ) -> list[Path]:
     """The destinations of ``source``, each as its cheapest path: see `destinations`.
 
@@ -111,7 +116,11 @@ def cheapest(
     """
     if not one_type:
         steps = [s for s in steps_from(source, edges, hop.direction) if s.to in nodes]
-        reached = {step.to for step in steps if weight_of(hop, step.edge) is not None}
+        reached = {
+            step.to
+            for step in steps
+            if weight_of(hop, weigh, step.edge, source, step.to) is not None
+        }
         return [(source, there) for there in sorted(reached)]
     found: dict[str, Path] = {}
     loops = False
@@ -123,7 +132,7 @@ def cheapest(
             continue
         found[here] = backwards[::-1]
         for step in steps_from(here, edges, hop.direction):
-            weight = weight_of(hop, step.edge)
+            weight = weight_of(hop, weigh, step.edge, here, step.to)
             if weight is None or step.to not in nodes:
                 continue
             loops = loops or step.to == here == source
@@ -137,18 +146,18 @@ def cheapest(
 
 
 def edges_along(
-    hop: Expand, path: Path, edges: Sequence[Entity]
+    hop: Expand, path: Path, edges: Sequence[Entity], weigh: Weigh | None
 ) -> tuple[tuple[str, ...], float | None]:
     """The ids of the edges of a path, and what they add up to."""
     ids: list[str] = []
     cost = 0.0
     for here, there in pairwise(path):
         steps = [step.edge for step in steps_from(here, edges, hop.direction) if step.to == there]
-        if hop.weight is None:
+        if weigh is None:
             ids.append(min(str(edge["id"]) for edge in steps))
             continue
-        weighted = [(weight_of(hop, edge), str(edge["id"])) for edge in steps]
+        weighted = [(weight_of(hop, weigh, edge, here, there), str(edge["id"])) for edge in steps]
         weight, id = min((weight, id) for weight, id in weighted if weight is not None)
         cost += weight
         ids.append(id)
-    return tuple(ids), None if hop.weight is None else cost
+    return tuple(ids), None if weigh is None else cost

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
-from tests.support.reference.hops import cheapest, destinations, edges_along, steps_from
+from tests.support.reference.hops import (
+    Weigh,
+    cheapest,
+    destinations,
+    edges_along,
+    steps_from,
+)
 from tests.support.reference.interfaces import Interfaces
 from tests.support.reference.solutions import Answer, Solution, Way, entity, entity_id
 
@@ -24,6 +30,8 @@ class Match:
     block: Callable[[plan.Compute, list[Solution]], Any]
     """The value of a block, given its solutions."""
     value: Callable[[Solution, ex.Expression], Any]
+    weights: dict[plan.ComputedWeight, dict[tuple[str, ...], Any]] = field(default_factory=dict)
+    """What edges weigh, by their ids and the references of both ends."""
 
     def solutions(self, pattern: plan.Pattern, start: Solution | None = None) -> list[Solution]:
         """Every way to extend ``start`` by what the pattern asks for."""
@@ -97,7 +105,33 @@ class Match:
                     yield step.to, {hop.edge_variable: interfaces.shown_edge(hop, step.edge)}
             return
         repeats, may_stay = interfaces.repeats(hop), interfaces.may_stay(hop)
-        found = cheapest if hop.weight is not None else destinations
-        for path in found(hop, source, edges, targets, repeats, may_stay):
-            way = Way(interfaces.shown_path(hop, path), *edges_along(hop, path, edges))
+        weigh = self._weights(hop)
+        if weigh is None:
+            found = destinations(hop, source, edges, targets, repeats, may_stay)
+        else:
+            found = cheapest(hop, source, edges, targets, repeats, may_stay, weigh)
+        for path in found:
+            way = Way(interfaces.shown_path(hop, path), *edges_along(hop, path, edges, weigh))
             yield path[-1], {hop.path_variable: way} if hop.path_variable is not None else {}
+
+    def _weights(self, hop: plan.Expand) -> Weigh | None:
+        """What the edges of a cheapest path weigh; a computed weight is that of all edges."""
+        weight = hop.weight
+        if weight is None:
+            return None
+        if isinstance(weight, ex.PropertyValue):
+            name = weight.property
+            return lambda edge, here, there: edge[name]
+        known = self.weights.get(weight)
+        if known is None:
+            known = self.weights[weight] = {}
+            near_type, far_type = hop.declared
+            for solution in self.solutions(weight.pattern):
+                ends = [
+                    self.interfaces.reference(type_name, str(entity_id(solution, name)))
+                    for name, type_name in ((weight.near, near_type), (weight.far, far_type))
+                ]
+                edge = entity(solution, weight.edge)
+                assert edge is not None
+                known[str(edge["id"]), *ends] = self.value(solution, weight.value)
+        return lambda edge, here, there: known.get((str(edge["id"]), here, there))

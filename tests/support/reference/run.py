@@ -102,8 +102,13 @@ def _expressions(read: plan.ReadPlan) -> Iterator[ex.Expression]:
 def _conditions(pattern: plan.Pattern) -> Iterator[ex.Expression]:
     for step in pattern.steps:
         match step:
-            case plan.Scan() | plan.Expand() | plan.FilterRows():
+            case plan.Scan() | plan.FilterRows():
                 yield from step.predicates
+            case plan.Expand():
+                yield from step.predicates
+                if isinstance(step.weight, plan.ComputedWeight):
+                    yield from _conditions(step.weight.pattern)
+                    yield step.weight.value
             case plan.Exclude() | plan.Extend():
                 yield from _conditions(step.pattern)
             case plan.Exists():

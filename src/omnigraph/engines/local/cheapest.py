@@ -13,22 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.local.adjacency import Keys
+from omnigraph.engines.local.bindings import BindingTable, BindingValues
 from omnigraph.engines.local.edges import EdgeTable
 from omnigraph.engines.local.ids import AnySpace, Slots
 from omnigraph.engines.local.paths import LOW, Distances, Mask, ShortestPaths
 from omnigraph.engines.local.reach import Rows
+from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.sorting import sorted_distinct
+from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InputError
-from omnigraph.model.arrow import arrow_type
+from omnigraph.model.arrow import ID, arrow_type
 from omnigraph.model.governor import current
 from omnigraph.query.expressions import PropertyValue
-from omnigraph.query.plan import FLIPPED, Direction
+from omnigraph.query.plan import FLIPPED, ComputedWeight, Direction
 
 Costs = npt.NDArray[np.float64]
 
@@ -39,46 +43,123 @@ class WeightedEdges:
 
     edges: EdgeTable
     direction: Direction
-    weight: PropertyValue
+    weights: Weights
     present: Callable[[Slots], Mask | None]
     """Which nodes exist, of those that a path may pass; None for all."""
     followed: int = 0
     """How many nodes were asked for their edges."""
 
     def at(self, slots: Slots, direction: Direction | None = None) -> tuple[Rows, Slots, Costs]:
-        """The edges at some nodes that have a weight: place of the node, other end, weight."""
+        """The edges at some nodes that have a weight: place of the node, other end, weight.
+
+        With a ``direction`` the nodes are the far ends of the edges.
+        """
         self.followed += len(slots)
-        positions, far, counts = self.edges.at(direction or self.direction, slots)
+        positions, found, counts = self.edges.at(direction or self.direction, slots)
         owners = np.repeat(np.arange(len(slots)), counts)
-        weights, has_weight = weights_of(self.edges, self.weight, positions)
-        present = self.present(far) if direction is None else None
+        near, far = (slots[owners], found) if direction is None else (found, slots[owners])
+        weights, has_weight = self.weights.of(positions, near, far)
+        present = self.present(found) if direction is None else None
         if present is not None:
             has_weight &= present
         if has_weight.all():
-            return owners, far, weights
-        return owners[has_weight], far[has_weight], weights[has_weight]
+            return owners, found, weights
+        return owners[has_weight], found[has_weight], weights[has_weight]
 
 
-def weights_of(edges: EdgeTable, weight: PropertyValue, positions: Slots) -> tuple[Costs, Mask]:
-    """The weights of some edges, and which have one; one that cannot be added up is refused."""
-    column = edges.values(weight.property, arrow_type(weight.type), positions)
-    valid = column.is_valid().to_numpy(zero_copy_only=False)
+class Weights(Protocol):
+    """What the edges of a hop weigh."""
+
+    def of(self, positions: Positions, near: Slots, far: Slots) -> tuple[Costs, Mask]:
+        """The weights of some edges from one end to the other, and which edges have one.
+
+        One that cannot be added up is refused.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeights:
+    """Weights that are a property of the edges."""
+
+    edges: EdgeTable
+    weight: PropertyValue
+
+    def of(self, positions: Positions, near: Slots, far: Slots) -> tuple[Costs, Mask]:
+        """The weights of some edges, whichever way they are taken."""
+        weight = self.weight
+        column = self.edges.values(weight.property, arrow_type(weight.type), positions)
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        weights = _checked_weights(column, self.edges, positions, weight)
+        return weights, valid.copy()
+
+
+@dataclass(slots=True)
+class ComputedWeights:
+    """Weights that are computed for each edge and direction, when a search first meets it."""
+
+    session: Session
+    edges: EdgeTable
+    weight: ComputedWeight
+    edge_type: str
+    _known: Costs = field(default_factory=lambda: np.zeros(0))
+    """Of the edge at position `p`, at `2 p` and, from the larger slot to the smaller one, at
+    `2 p + 1`. Not a number: no weight. Below zero: not computed."""
+
+    def of(self, positions: Positions, near: Slots, far: Slots) -> tuple[Costs, Mask]:
+        """The weights of some edges from one end to the other."""
+        keys = 2 * positions.astype(np.int64) + (near > far)
+        size = int(keys.max(initial=-1)) + 1
+        if size > len(self._known):
+            more = np.full(max(size, 2 * len(self._known)) - len(self._known), -1.0)
+            self.session.governor.hold(more.nbytes)
+            self._known = np.concatenate([self._known, more])
+        missing = np.flatnonzero(self._known[keys] < 0)
+        if len(missing):
+            distinct, first = np.unique(keys[missing], return_index=True)
+            rows = missing[first]
+            self._known[distinct] = self._computed(positions[rows], near[rows], far[rows])
+        weights = self._known[keys]
+        return weights, ~np.isnan(weights)
+
+    def _computed(self, positions: Positions, near: Slots, far: Slots) -> Costs:
+        weight, session = self.weight, self.session
+        session.edges_of[weight.edge] = self.edges
+        bound = {weight.near: near, weight.edge: positions, weight.far: far}
+        frame = BindingTable(
+            len(positions), {name: slots.astype(np.int32) for name, slots in bound.items()}
+        )
+        column = BindingValues(session, frame).column(weight.value)
+        weights = _checked_weights(column, self.edges, positions, self.edge_type)
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(valid, weights, np.nan)
+
+
+def _checked_weights(
+    column: pa.Array, edges: EdgeTable, positions: Positions, weight: PropertyValue | str
+) -> Costs:
+    """The weights of some edges, 0 where there is none."""
     numbers = column.cast(pa.float64(), safe=False).fill_null(0.0)
     weights: Costs = numbers.to_numpy(zero_copy_only=False)
-    if not bool(((weights >= 0) & np.isfinite(weights)).all()):
-        wrong = int(np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))[0])
-        id = edges.values("id", pa.string(), positions[wrong : wrong + 1])[0].as_py()
+    is_right = (weights >= 0) & np.isfinite(weights)
+    if not bool(is_right.all()):
+        wrong = int(np.flatnonzero(~is_right)[0])
+        id = edges.values(ID, pa.string(), positions[wrong : wrong + 1])[0].as_py()
         raise refused_weight(weight, id, float(weights[wrong]))
-    return weights, valid.copy()
+    return weights
 
 
-def refused_weight(weight: PropertyValue, id: str, value: float) -> InputError:
-    """The error of a weight that no cheapest path can be found with."""
-    return InputError(
-        f"{weight.type_name} {id} has the {weight.property} {value:g}; the edges of a cheapest "
-        "path have weights of 0 or more",
-        hint="give these edges other values, or add up another property",
-    )
+def refused_weight(weight: PropertyValue | str, id: str, value: float) -> InputError:
+    """The error of a weight that no cheapest path can be found with.
+
+    A computed weight is given by the type of its edges.
+    """
+    if isinstance(weight, str):
+        what, hint = f"{weight} {id} has the computed weight {value:g}", "compute another weight"
+    else:
+        what = f"{weight.type_name} {id} has the {weight.property} {value:g}"
+        hint = "give these edges other values, or add up another property"
+    return InputError(f"{what}; the edges of a cheapest path have weights of 0 or more", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

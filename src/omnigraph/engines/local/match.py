@@ -370,7 +370,7 @@ class PatternMatcher:
     def _path_hop(self, step: plan.Expand, edges: EdgeTable, targets: NodeTable) -> PathHop:
         from omnigraph.engines.local.path_hops import PathHop
 
-        return PathHop(self.session, step, edges, self._passed(step, targets))
+        return PathHop.of(self.session, step, edges, self._passed(step, targets))
 
     # --- blocks -----------------------------------------------------------------------------------
 

@@ -11,7 +11,13 @@ import pyarrow.compute as pc
 
 from omnigraph.engines.local.adjacency import Keys, reserve_rows, spread
 from omnigraph.engines.local.bindings import BindingTable, Bound, Rows
-from omnigraph.engines.local.cheapest import WeightedEdges, cheapest_paths, weights_of
+from omnigraph.engines.local.cheapest import (
+    ComputedWeights,
+    StoredWeights,
+    WeightedEdges,
+    Weights,
+    cheapest_paths,
+)
 from omnigraph.engines.local.edges import EdgeTable
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.nodes import NodeTable
@@ -44,6 +50,20 @@ class PathHop:
     edges: EdgeTable
     passed: NodeTable
     """The nodes that a path may pass."""
+    weights: Weights | None
+    """Of the edges, for cheapest paths."""
+
+    @classmethod
+    def of(
+        cls, session: Session, step: plan.Expand, edges: EdgeTable, passed: NodeTable
+    ) -> PathHop:
+        """The hop of a step, with what its edges weigh."""
+        weights: Weights | None = None
+        if isinstance(step.weight, plan.ComputedWeight):
+            weights = ComputedWeights(session, edges, step.weight, step.edge_type)
+        elif step.weight is not None:
+            weights = StoredWeights(edges, step.weight)
+        return cls(session, step, edges, passed, weights)
 
     @property
     def is_repeated(self) -> bool:
@@ -131,8 +151,8 @@ class PathHop:
     ) -> tuple[Keys, Bound]:
         """The cheapest path of every pair."""
         step, search = self.step, self._search()
-        assert step.weight is not None
-        weighted = WeightedEdges(self.edges, step.direction, step.weight, search.present)
+        assert self.weights is not None
+        weighted = WeightedEdges(self.edges, step.direction, self.weights, search.present)
         if not self.is_repeated:
             owners, far, weights = weighted.at(distinct)
             keys = (owners.astype(np.int64) << 32) | far
@@ -168,8 +188,8 @@ class PathHop:
         ids = self.edges.values("id", pa.string(), positions)
         owners = np.repeat(np.arange(len(sources)), counts)
         weights = np.zeros(len(positions))
-        if self.step.weight is not None:
-            weights, has_weight = weights_of(self.edges, self.step.weight, positions)
+        if self.weights is not None:
+            weights, has_weight = self.weights.of(positions, sources[owners], targets[owners])
             weights = np.where(has_weight, weights, np.inf)
         ranks = np.empty(len(ids), np.int64)
         ranks[pc.sort_indices(ids).to_numpy()] = np.arange(len(ids))

@@ -264,6 +264,8 @@ class _Preparation:
                     if step.path_variable is not None:
                         info = VariableInfo("path", step.source_type, optional)
                         self.variables[step.path_variable] = info
+                    if step.weight_pattern is not None:
+                        self._learn_variables(step.weight_pattern, optional=False)
                 case plan.Exclude():
                     self._learn_variables(step.pattern, optional=optional)
                 case plan.Exists():
@@ -370,9 +372,16 @@ class _Preparation:
                 )
             case plan.Expand():
                 predicates = tuple(map(self.rewritten, step.predicates))
-                if step.weight is not None:
-                    self._learn_columns(step.weight)
-                return PreparedStep(replace(step, predicates=predicates), needed)
+                weight = step.weight
+                patterns: tuple[PreparedPattern, ...] = ()
+                if isinstance(weight, plan.ComputedWeight):
+                    weight = replace(weight, value=self.rewritten(weight.value))
+                    read = self._reads(weight.value) | {weight.near, weight.edge, weight.far}
+                    patterns = (self._pattern(weight.pattern, read),)
+                elif weight is not None:
+                    self._learn_columns(weight)
+                step = replace(step, predicates=predicates, weight=weight)
+                return PreparedStep(step, needed, patterns)
             case plan.FilterRows():
                 predicates = tuple(map(self.rewritten, step.predicates))
                 return PreparedStep(plan.FilterRows(predicates), needed)

@@ -37,7 +37,8 @@ class PreparedStep:
     step: plan.Step
     needed: frozenset[str]
     patterns: tuple[PreparedPattern, ...] = ()
-    """The inner patterns of `not`, `any` and `optional`; those a scan is `among`."""
+    """The inner patterns of `not`, `any` and `optional`; those a scan is `among`; the one that
+    computes the weight of a hop."""
     anchors: tuple[Anchor, ...] = ()
     """Equalities that an index can look up."""
     residual: tuple[ex.Expression, ...] = ()

@@ -33,7 +33,7 @@ from omnigraph.engines.spark.bindings import (
     match_values,
 )
 from omnigraph.engines.spark.jobs import Jobs
-from omnigraph.engines.spark.reach import cheapest, paths, reached
+from omnigraph.engines.spark.reach import WeightedPairs, cheapest, paths, reached
 from omnigraph.engines.spark.tables import Tables, tested_after
 from omnigraph.engines.spark.tail import aggregate_column
 from omnigraph.engines.spark.types import sort_keys
@@ -181,7 +181,7 @@ class PatternMatcher:
             case plan.Scan() as step:
                 return self._scan(one, step, bindings)
             case plan.Expand() as step:
-                return self._expand(step, bindings, needed)
+                return self._expand(one, step, bindings, needed)
             case plan.FilterRows() as step:
                 return self.where(step.predicates, bindings), "filter"
             case plan.Exclude():
@@ -291,7 +291,7 @@ class PatternMatcher:
     # --- hops -------------------------------------------------------------------------------------
 
     def _expand(
-        self, step: plan.Expand, bindings: Bindings, needed: frozenset[Key]
+        self, one: PreparedStep, step: plan.Expand, bindings: Bindings, needed: frozenset[Key]
     ) -> tuple[Bindings, str]:
         if step.maximum < step.minimum:
             return self._nothing(step, bindings), "nothing"
@@ -300,7 +300,7 @@ class PatternMatcher:
         if step.edge_variable is not None:
             return self._bound_edges(step, bindings, needed), "join of edges"
         if step.path_variable is not None:
-            return self._paths(step, bindings, needed), "breadth-first joins with paths"
+            return self._paths(one, step, bindings, needed), "breadth-first joins with paths"
         if step.target_is_bound:
             return self._linked(step, bindings, "left_semi"), "semi-join of edges"
         if step.is_single:
@@ -374,12 +374,18 @@ class PatternMatcher:
         joined = _joined_hop(step, bindings, frame, (near, far), names)
         return self._at_target(step, joined, needed)
 
-    def _paths(self, step: plan.Expand, bindings: Bindings, needed: frozenset[Key]) -> Bindings:
+    def _paths(
+        self, one: PreparedStep, step: plan.Expand, bindings: Bindings, needed: frozenset[Key]
+    ) -> Bindings:
         """The paths of a hop: one per pair, or a row for each of the shortest."""
         assert step.path_variable is not None
         sources = self._sources(step, bindings)
-        if step.weight is not None:
-            frame, near, far, parts = cheapest(step, sources, self)
+        if isinstance(step.weight, plan.ComputedWeight):
+            weighted = self._computed_weights(one.patterns[0], step.weight)
+            frame, near, far, parts = cheapest(step, sources, weighted, self)
+        elif step.weight is not None:
+            weighted = self.tables.weighted_edges(step)
+            frame, near, far, parts = cheapest(step, sources, weighted, self)
         elif step.path_variable in self.tables.prepared.followed:
             frame, near, far, parts = paths(step, sources, self.tables.path_edges(step), self)
         else:
@@ -388,6 +394,19 @@ class PatternMatcher:
         names = {(step.path_variable, part): name for part, name in parts.items()}
         joined = _joined_hop(step, bindings, frame, (near, far), names)
         return self._at_target(step, joined, needed)
+
+    def _computed_weights(
+        self, pattern: PreparedPattern, weight: plan.ComputedWeight
+    ) -> WeightedPairs:
+        """The edges that have a computed weight, in each direction that a path may take them."""
+        found = self._begun(replace(self, counts=False).run(pattern, Bindings()))
+        names = [self.tables.names.new() for _ in range(4)]
+        columns = [found.column(name) for name in (weight.near, weight.far, weight.edge)]
+        columns.append(self.values(found).column(weight.value).cast("double"))
+        shown = [column.alias(name) for column, name in zip(columns, names, strict=True)]
+        frame = found.rows.select(*shown).where(F.col(names[3]).isNotNull())
+        near, far, id, cost = names
+        return self.jobs.kept_frame(frame), near, far, id, cost
 
     def _path_ids(self, step: plan.Expand, nodes: Column) -> Column:
         """The nodes of a path by their ids."""

@@ -32,6 +32,9 @@ Pairs = tuple[DataFrame, str, str]
 PathPairs = tuple[DataFrame, str, str, str | None]
 """The same with the name of the id of an edge between them, where paths need it."""
 
+WeightedPairs = tuple[DataFrame, str, str, str, str]
+"""A frame of edges that have a weight, and the names of both ends, of their ids and weights."""
+
 PathFrame = tuple[DataFrame, str, str, dict[str, str]]
 """A frame of sources and destinations, the names of both, and those of the parts of paths."""
 
@@ -132,15 +135,16 @@ def _search(
     return result, start, node, parts
 
 
-def cheapest(step: plan.Expand, sources: DataFrame, matcher: PatternMatcher) -> PathFrame:
+def cheapest(
+    step: plan.Expand, sources: DataFrame, weighted: WeightedPairs, matcher: PatternMatcher
+) -> PathFrame:
     """The destinations of every source, each with its cheapest path.
 
     Of several it is one with the fewest edges, and of these the one whose nodes, read from the
     target backwards, have the smallest ids.
     """
-    assert step.weight is not None
     names, jobs = matcher.tables.names, matcher.jobs
-    edges, near, far, edge, weight = matcher.tables.weighted_edges(step)
+    edges, near, far, edge, weight = weighted
     start, node = names.new(), names.new()
     parts = {NODES: names.new(), EDGES: names.new(), COST: names.new()}
     way, ids, cost = parts.values()
@@ -223,7 +227,9 @@ def _refuse_weights(
     is_wrong = (number < 0) | F.isnan(number) | (number == float("inf"))
     rows = matcher.jobs.run(found.where(is_wrong).select(edge, weight).limit(1).collect)
     if rows:
-        raise refused_weight(step.weight, rows[0][0], rows[0][1])
+        weighed = step.weight
+        what = step.edge_type if isinstance(weighed, plan.ComputedWeight) else weighed
+        raise refused_weight(what, rows[0][0], rows[0][1])
 
 
 def _too_many_levels(step: plan.Expand) -> LimitExceeded:

@@ -70,6 +70,8 @@ class Needs:
                     needs._add(one.step.predicates, prepared)
                 case plan.Expand():
                     needs._add(tested_after(one.step), prepared)
+                    if isinstance(one.step.weight, plan.ComputedWeight):
+                        needs._add([one.step.weight.value], prepared)
                 case plan.Unnest():
                     needs._add([one.step.list], prepared)
                 case plan.Compute():
@@ -336,7 +338,7 @@ class Tables:
 
     def weighted_edges(self, step: plan.Expand) -> tuple[DataFrame, str, str, str, str]:
         """The edges that have a weight: near and far end, id and weight."""
-        assert step.weight is not None
+        assert isinstance(step.weight, ex.PropertyValue)
         frame, near, far, names = self._path_edges(step)
         id, weight = (names[self._edges_of(step), name] for name in (ID, step.weight.property))
         frame = frame.withColumn(weight, F.col(weight).cast("double"))
@@ -344,7 +346,7 @@ class Tables:
 
     def _path_edges(self, step: plan.Expand) -> tuple[DataFrame, str, str, dict[Key, str]]:
         """The edges that paths are made of."""
-        if step.weight is not None:
+        if isinstance(step.weight, ex.PropertyValue):
             needed = {step.weight.property: arrow_type(step.weight.type)}
             self.needs.columns[self._edges_of(step)] = needed
         return self.edges(replace(step, edge_variable=self._edges_of(step), predicates=()))

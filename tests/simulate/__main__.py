@@ -11,6 +11,7 @@ last one has stopped: cells that no schedule has reached come first.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import threading
@@ -31,6 +32,7 @@ from tests.simulate.schedule import (
     Schedule,
     alone,
 )
+from tests.support.forked import GARBAGE_THRESHOLDS
 
 PROGRESS_EVERY = 100
 NOTED_EVERY_SECONDS = 30
@@ -54,6 +56,8 @@ def main() -> int:
     parser.add_argument("--record", type=Path, help="go on with this record, and add to it")
     arguments = parser.parse_args()
     os.environ.setdefault("OMNIGRAPH_DURABILITY", "process")
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     began = time.monotonic()
     record = Record() if arguments.record is None else Record.read(arguments.record)
     with TemporaryDirectory(prefix="omnigraph-simulate-", dir=_memory()) as folder:

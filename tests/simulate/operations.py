@@ -50,9 +50,9 @@ class Operation:
     returns is then those that were acknowledged."""
 
 
-def world_of(graph: Graph) -> World:
-    """What a graph really shows."""
-    model = shown(graph)
+def world_of(graph: Graph, known: Model | None = None) -> World:
+    """What a graph really shows; ``known`` is what its branches and tags do, if that was read."""
+    model = known or shown(graph)
     types = set(re.findall(rf"node ({EXTRA}\d+)", graph.schema_source))
     reviews = {review.title for review in graph.reviews.list(state=None).reviews}
     return World(model.branches, model.tags, types, reviews)

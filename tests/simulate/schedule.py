@@ -32,7 +32,7 @@ CELL_ACTS: tuple[Act, ...] = ("pause", "kill")
 """Those that coverage counts."""
 PATIENCE_SECONDS = 120
 STEPS_MAX = 600
-AT_ONCE = 2
+AT_ONCE = 3
 """How many operations meet the victim of a schedule that is about cells."""
 THIRDS = 0.25
 """How often a third operation takes part in the others."""
@@ -62,9 +62,9 @@ class Deck:
     """The settings of all seeds.
 
     The first seeds go through the cells: each operation is interrupted at each failpoint, once by a
-    pause and once by a kill, beside each other operation, two of them at once. The seeds after them
-    have what is left of all combinations: every passing of a failpoint, and stalls. ``places`` are
-    the failpoints that each operation passes if it is alone.
+    pause and once by a kill, beside each other operation, `AT_ONCE` of them in one schedule. The
+    seeds after them have what is left of all combinations: every passing of a failpoint, and
+    stalls. ``places`` are the failpoints that each operation passes if it is alone.
     """
 
     def __init__(self, places: Mapping[str, Sequence[str]]) -> None:

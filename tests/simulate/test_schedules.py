@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulate.operations import OPERATIONS
+from tests.simulate.judge import faults
+from tests.simulate.operations import OPERATIONS, seeded
 from tests.simulate.plants import PLANTS
 from tests.simulate.schedule import (
     CELL_ACTS,
@@ -21,6 +22,7 @@ from tests.simulate.schedule import (
     cells_of,
 )
 from tests.support.budgets import budget
+from tests.support.templates import place_in
 
 SHOWN_BY = {
     "effects before the sidecar": ("insert",),
@@ -120,3 +122,18 @@ def test_c_ver_003_as_many_seeds_as_combinations_have_every_cell(
         cells = [cell for each in settings if each.act == act for cell in deck.cells(each)]
         assert len(cells) == len({*cells})
         assert {*cells} == cells_of(places)
+
+
+def test_the_judge_looks_again_at_a_file_that_has_changed(tmp_path: Path) -> None:
+    root = place_in(tmp_path)
+    before = seeded(root)
+    assert faults(root, before, []) == []
+    # The first version of a table, which nothing that is shown is read from: versions count down.
+    oldest = max((root / "nodes").glob("*/_versions/*.manifest"), key=lambda file: file.name)
+    content = oldest.read_bytes()
+    for change in (content[:-8], bytes(len(content))):
+        oldest.write_bytes(change)
+        (found,) = faults(root, before, [])
+        assert found.startswith("doctor found") and oldest.name in found
+        oldest.write_bytes(content)
+        assert faults(root, before, []) == []

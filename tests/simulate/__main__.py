@@ -5,7 +5,8 @@
     python -m tests.simulate --seeds 10000 --record bench/records/schedules.json --seconds 3600
 
 A finding is printed with its seed, which alone repeats it. With a record, a run goes on where the
-last one has stopped: cells that no schedule has reached come first.
+last one has stopped: cells that no schedule has reached come first. A signal, as of Ctrl-C, ends it
+once the schedules under way are over.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -71,9 +73,15 @@ def main() -> int:
             coverage.answers.update(run.answers)
         seeds = range(arguments.first, arguments.first + arguments.seeds)
         chosen = iter(seeds) if arguments.record is None else _left(deck, seeds, record)
-        limit = None if arguments.seconds is None else began + arguments.seconds
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        if arguments.seconds is not None:
+            timer = threading.Timer(arguments.seconds, stop.set)
+            timer.daemon = True
+            timer.start()
         run, noted = record.begin(places, deck.digest), began
-        for outcome in _outcomes(deck, chosen, Path(folder), arguments.at_once, limit):
+        for outcome in _outcomes(deck, chosen, Path(folder), arguments.at_once, stop):
             coverage.add(outcome)
             run.add(outcome)
             if coverage.schedules % PROGRESS_EVERY == 0:
@@ -115,9 +123,12 @@ def _left(deck: Deck, seeds: range, record: Record) -> Iterator[int]:
 
 
 def _outcomes(
-    deck: Deck, seeds: Iterator[int], folder: Path, at_once: int, limit: float | None
+    deck: Deck, seeds: Iterator[int], folder: Path, at_once: int, stop: threading.Event
 ) -> Iterator[Outcome]:
-    """Of every seed, several at once, each in processes and a folder of its own."""
+    """Of every seed, several at once, each in processes and a folder of its own.
+
+    Once told to stop, none is begun.
+    """
     turn = threading.Lock()
     outcomes: SimpleQueue[Outcome | None] = SimpleQueue()
 
@@ -126,7 +137,7 @@ def _outcomes(
         place.mkdir(exist_ok=True)
         try:
             with Company() as company:
-                while limit is None or time.monotonic() < limit:
+                while not stop.is_set():
                     with turn:
                         seed = next(seeds, None)
                     if seed is None:

@@ -60,6 +60,7 @@ MAY_IMPORT: dict[str, str] = {
     "pipeline.files": "errors model syntax effects schema strict_yaml embedding loading review"
     " pipeline pipeline.spark graph",
     "spark": "errors model pipeline",
+    "translate": "errors model syntax schema query",
     # the faces
     "wire": "errors model",
     "client": "errors model wire",
@@ -68,8 +69,9 @@ MAY_IMPORT: dict[str, str] = {
     "server": "errors model syntax effects strict_yaml embedding access audit policy review graph"
     " cluster wire",
     "cluster": "errors model syntax effects strict_yaml schema query embedding policy review graph",
-    "cli": "errors model effects syntax schema query embedding access audit policy views copies"
-    " graph loading pipeline pipeline.spark client mcp lsp cluster server inference pipeline.files",
+    "cli": "errors model effects syntax schema query translate embedding access audit policy views"
+    " copies graph loading pipeline pipeline.spark client mcp lsp cluster server inference"
+    " pipeline.files",
     "__main__": "cli",
 }
 """Room → rooms it may import. A dotted room is a part of a room with rules of its own."""

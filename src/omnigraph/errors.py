@@ -22,7 +22,8 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │       ├── CatalogError            catalog error: …
     │       ├── IdentityError           identity error: …
     │       ├── QueryParseError         parse error: …
-    │       └── QueryTypeError          type error: T4: …
+    │       ├── QueryTypeError          type error: T4: …
+    │       └── TranslationError        what a query of another language says cannot be said here
     ├── NotFound                        branch, commit, type, query, entity, object
     │   └── UnresolvedRevision          a revision names no commit, or several
     ├── LimitExceeded                   actual, limit, and the knob
@@ -457,6 +458,12 @@ class QueryTypeError(CompileError):
     """The query does not fit the schema; ``diagnostic`` is its T code when it has one."""
 
     prefix = "type error"
+
+
+class TranslationError(CompileError):
+    """A query of another language cannot be translated; the position is in its own text."""
+
+    prefix = "translation error"
 
 
 class Conflict(OmnigraphError):

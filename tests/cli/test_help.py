@@ -145,6 +145,7 @@ def test_every_command_declares_its_capability():
         "studio",
         "lint",
         "fmt",
+        "translate",
         "lsp",
         "index",
         "optimize",

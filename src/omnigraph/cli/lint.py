@@ -1,4 +1,4 @@
-"""`omnigraph lint`, `fmt` and `lsp`: queries checked against a schema, layout, and editors."""
+"""`omnigraph lint`, `fmt`, `translate` and `lsp`: texts of queries, and editors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.failures import ExitCode, UsageError, error_lines, require_library
+from omnigraph.cli.failures import ExitCode, Rejected, UsageError, error_lines, require_library
 from omnigraph.cli.files import compile_schema_file, read_source, replaced_file, require_file
 from omnigraph.cli.help import Commands, FileCommand, UpkeepCommand
 from omnigraph.cli.opening import open_to_read
@@ -19,6 +19,7 @@ from omnigraph.cli.options import (
     SchemaFile,
     argument,
     flag,
+    one_of,
     option,
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of
@@ -118,6 +119,51 @@ def fmt(
     output.show(document, lines, json=json)
     if check and changed:
         raise typer.Exit(ExitCode.FAILURE)
+
+
+ForeignFile = Annotated[Path, argument("FILE", "the queries; semicolons end them")]
+Dialect = Annotated[
+    str, option("--from", "LANGUAGE", "`cypher`, or `kuzu`", check=one_of(("cypher", "kuzu")))
+]
+
+
+@COMMANDS.add(UpkeepCommand)
+def translate(
+    ctx: typer.Context,
+    file: ForeignFile,
+    *,
+    dialect: Dialect,
+    schema: SchemaFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """Translate queries of another language: the reads of openCypher.
+
+    The result is laid out and goes to stdout; a comment above a query says where it may answer
+    differently. With a schema, a file or that of a graph, names are those of its types, parameters
+    get their types, and every query is compiled. What has no counterpart is told with its line and
+    column, and the exit code is 1. `kuzu` is the dialect of Kuzu, where a pattern may take a
+    relationship twice.
+
+    omnigraph translate --from cypher queries.cypher --schema schema.pg
+    omnigraph translate --from kuzu queries.cypher --store team.omni
+    """
+    from omnigraph.errors import TranslationError
+    from omnigraph.translate.queries import translate_cypher
+
+    output = output_of(ctx)
+    catalog = None
+    if schema is not None or Given.of(ctx).places():
+        catalog, _ = _schema_of(ctx, schema)
+    source = read_source(file, TranslationError)
+    found = translate_cypher(source, catalog, "kuzu" if dialect == "kuzu" else "cypher")
+    if json:
+        output.json(found.to_dict())
+        if found.errors:
+            raise typer.Exit(ExitCode.FAILURE)
+        return
+    output.verbatim(found.text.encode())
+    if found.errors:
+        raise Rejected(found.errors)
 
 
 LspSchemaOption = Annotated[

@@ -26,7 +26,7 @@ ARGS ?=
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-costs check crash crash-load crash-stream simulate jepsen attack lint types audit studio pictures dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-reviews bench-spark docs clean
+.PHONY: help setup demo test test-long test-costs check crash crash-load crash-stream simulate hostile jepsen attack lint types audit studio pictures dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-reviews bench-spark docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -95,6 +95,9 @@ FIRST ?= 1
 
 simulate: $(STAMP) ## interleave and kill operations at every step: make simulate SEEDS=1000 FIRST=1
 	@$(BIN)/python -m tests.simulate --first $(FIRST) --seeds $(SEEDS) $(if $(filter command line,$(origin SECONDS)),--seconds $(SECONDS)) $(ARGS)
+
+hostile: $(STAMP) ## every write against every fault of a store: make hostile ARGS="--cases 4"
+	@LANCE_LOG=error $(BIN)/python -m tests.s3 $(ARGS)
 
 jepsen: $(STAMP) ## check histories of processes that are killed and stopped: make jepsen SECONDS=120 ARGS=--s3
 	@LANCE_LOG=error $(BIN)/python -m tests.histories --seconds $(SECONDS) --seed $(SEED) $(ARGS)

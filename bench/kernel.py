@@ -10,12 +10,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
 
 import lance
 import pyarrow as pa
@@ -28,14 +27,12 @@ from bench.measure import in_turns
 from bench.progress import note
 from bench.scale import Scale
 from omnigraph.graph import Graph, init, open_graph
-from omnigraph.storage import datasets
 
 SEED = None
 INSERT_RATIO = Target(3, "at most")
 HISTORY_RATIO = Target(1.3, "at most")
 TYPES_RATIO = Target(1.5, "at most")
 PROCESSES_RATIO = Target(2, "at least")
-DIGESTS_RATIO = Target(1.05, "at most")
 ACKNOWLEDGED = Target(100, "at least")
 
 SCHEMA = """
@@ -62,11 +59,10 @@ class Sizes:
     inserts_per_process: int
     races: int
     starts: int
-    loaded: int
 
 
-FULL = Sizes(60, 64, 50, 2_000, 5, 100, 20, 8, 25, 3, 7, 200_000)
-SMALL = Sizes(60, 64, 50, 1_000, 5, 100, 20, 8, 15, 2, 5, 50_000)
+FULL = Sizes(60, 64, 50, 2_000, 5, 100, 20, 8, 25, 3, 7)
+SMALL = Sizes(60, 64, 50, 1_000, 5, 100, 20, 8, 15, 2, 5)
 
 
 def run(scale: Scale) -> Iterator[Figure]:
@@ -79,7 +75,7 @@ def measure_all(sizes: Sizes) -> Iterator[Figure]:
     with TemporaryDirectory() as directory:
         place = Path(directory)
         with durability("process"):
-            for measure in (_inserts, _history, _types, _processes, _start, _digests):
+            for measure in (_inserts, _history, _types, _processes, _start):
                 note((measure.__doc__ or "").rstrip("."))
                 yield from measure(place / measure.__name__, sizes)
         with durability("disk"):
@@ -298,67 +294,6 @@ def _start(place: Path, sizes: Sizes) -> list[Figure]:
         Figure("open", opened * 1e3, "ms"),
         Figure("first insert", first * 1e3, "ms"),
     ]
-
-
-# --- (f) digests ----------------------------------------------------------------------------------
-
-
-def _digests(place: Path, sizes: Sizes) -> list[Figure]:
-    """What recording digests of new files adds to an insert and to a load."""
-    graphs = [_graph_with_commits(place / name, 10) for name in ("with", "without", "probe")]
-    lines = "\n".join(
-        f'{{"type": "City", "data": {{"name": "c{n}"}}}}' for n in range(sizes.loaded)
-    )
-
-    def insert(graph: Graph, n: int) -> None:
-        graph.mutate(INSERT, {"name": f"new {n}", "age": n})
-
-    def load(graph: Graph) -> None:
-        graph.load(data=lines, mode="overwrite")
-
-    recorded, plain = graphs[:2]
-    loads = max(3, sizes.inserts // 10)
-    insert(graphs[2], 0)
-    with_insert, without_insert = in_turns(
-        sizes.inserts, lambda n: insert(recorded, n), _undigested(lambda n: insert(plain, n))
-    )
-    with_load, without_load = in_turns(
-        loads, lambda n: load(recorded), _undigested(lambda n: load(plain)), of=min
-    )
-    rows = f"{sizes.loaded:,} rows"
-    return [
-        Figure(
-            "insert with digests",
-            with_insert * 1e3,
-            "ms",
-            DIGESTS_RATIO,
-            "process durability",
-            Versus("without digests", without_insert * 1e3),
-        ),
-        Figure(
-            "load with digests",
-            with_load * 1e3,
-            "ms",
-            DIGESTS_RATIO,
-            rows,
-            Versus("without digests", without_load * 1e3),
-        ),
-    ]
-
-
-def _undigested(action: Callable[[int], None]) -> Callable[[int], None]:
-    """The same without digests: no file is read again, and none is listed."""
-    nothing: dict[str, Any] = {
-        "digest_files": lambda files: {},
-        "read_listing": lambda root, subject: {},
-        "update_listing": lambda root, subject, new: None,
-    }
-
-    def run(n: int) -> None:
-        with patch.multiple(datasets, **nothing):
-            action(n)
-
-    return run
 
 
 def _on_disk(place: Path, sizes: Sizes) -> list[Figure]:

@@ -21,6 +21,7 @@ from bench.scale import Scale
 SUITES = {
     "languages": "bench.languages",
     "kernel": "bench.kernel",
+    "digests": "bench.digests",
     "queries": "bench.queries",
     "aggregates": "bench.aggregates",
     "ldbc": "bench.ldbc.suite",

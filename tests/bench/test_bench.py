@@ -13,6 +13,7 @@ from bench import (
     aggregates,
     clusters,
     compute,
+    digests,
     export,
     infer,
     kernel,
@@ -36,6 +37,7 @@ from bench.scale import Scale
 from bench.social import SIZES, Size
 from bench.suites import SUITES, run_suite
 from bench.texts import query_texts, schema_text
+from omnigraph.graph import open_graph
 from omnigraph.query.compile import compile_query
 from omnigraph.schema.compile import compile_schema
 
@@ -68,7 +70,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(languages, "seconds_per_call", measure.best_seconds)
     monkeypatch.setattr(upkeep, "SMALL", upkeep.Sizes(12, 1, 2, 2))
     monkeypatch.setattr(upkeep, "INDEXED_AT", 6)
-    monkeypatch.setattr(kernel, "SMALL", kernel.Sizes(2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1, 10))
+    monkeypatch.setattr(kernel, "SMALL", kernel.Sizes(2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1))
+    monkeypatch.setattr(digests, "SMALL", digests.Sizes(2, 1, 10))
     monkeypatch.setattr(export, "SMALL", export.Sizes(500, 1))
     monkeypatch.setattr(export, "NODES", 50)
     monkeypatch.setattr(infer, "SMALL", 100)
@@ -109,8 +112,20 @@ def test_every_suite_runs_and_says_what_it_compares(tiny):
         assert any(figure.target for figure in record.figures)
 
 
+def test_c_ver_010_digests_are_within_their_target_and_left_out_on_one_side(tmp_path: Path):
+    figures = [*digests.measure_on(tmp_path, digests.Sizes(2, 1, 10))]
+    assert open_graph(tmp_path / "with").scrub().files_undigested == 0
+    unverified = open_graph(tmp_path / "without").scrub()
+    assert unverified.files_undigested > unverified.files_checked / 2
+    kept = Record.kept_in(bench.RECORDS, Scale.SMALL).suites["digests"].figures
+    for measured, known in zip(figures, kept, strict=True):
+        assert measured.name == known.name
+        assert measured.target == known.target == Target(1.05, "at most")
+        assert known.is_met
+
+
 def test_small_measures_less_than_full():
-    for module in (compute, export, infer, kernel, merge, spark_queries, streams, upkeep):
+    for module in (compute, digests, export, infer, kernel, merge, spark_queries, streams, upkeep):
         assert module.SMALL != module.FULL
     persons = [SIZES[queries.SIZE[scale]].persons for scale in Scale]
     assert persons == sorted(set(persons))

@@ -52,7 +52,11 @@ def representative(
 
 
 def all_forms(planned: Planned) -> Iterator[str]:
-    """The forms of a case in full: nodes, expressions by place and type, what it answers with."""
+    """The forms of a case in full: nodes, expressions by place and by type, what it answers with.
+
+    How an operation computes a type does not depend on its place: workers run the same kernels
+    everywhere. So places and types need not meet each other.
+    """
     case, read = planned
     tail = _tail(read)
     yield from forms(read)
@@ -61,11 +65,13 @@ def all_forms(planned: Planned) -> Iterator[str]:
     if isinstance(case.expected, ExpectedError):
         yield f"error {case.expected.code}"
         return
+    yield tail
     if not case.expected.rows:
         yield f"{tail} of no row"
     for at, column in enumerate(read.columns):
-        found = {_kind(row[at]) for row in case.expected.rows}
-        yield from (f"{tail} {type(column.expression).__name__} answers {kind}" for kind in found)
+        for kind in {_kind(row[at]) for row in case.expected.rows}:
+            yield f"{tail} answers {kind}"
+            yield f"{type(column.expression).__name__} answers {kind}"
     for name in ("branch", "snapshot", "now", "environment"):
         if getattr(case, name) is not None:
             yield name
@@ -94,7 +100,7 @@ def _kind(value: Any) -> str:
 
 
 def _expressions(part: Any, place: str) -> Iterator[str]:
-    """Every expression of a plan: where it stands, its class, operator or function, and type."""
+    """Every expression of a plan: its class and its place; what it does, and the type of that."""
     if isinstance(part, tuple):
         for each in part:
             yield from _expressions(each, place)
@@ -102,7 +108,8 @@ def _expressions(part: Any, place: str) -> Iterator[str]:
         yield f"{place} {type(part).__name__}"
     elif isinstance(part, ex.Expression):
         does = [getattr(part, name, "") for name in ("operator", "function", "negated", "distinct")]
-        yield f"{place} {type(part).__name__} {does} {part.type}"
+        yield f"{place} {type(part).__name__}"
+        yield f"{type(part).__name__} {does} {part.type}"
         for operand in ex.children(part):
             yield from _expressions(operand, place)
     elif is_dataclass(part):

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,12 @@ PARTITIONS = 3
 ROWS = 50
 
 
-def main(master: str, folder: Path) -> dict[str, Any]:
-    """What each load answered; the graph is there to be looked at."""
+def main(master: str, folder: Path, graphs: Sequence[str]) -> dict[str, Any]:
+    """What each load answered; the graph is there to be looked at.
+
+    The name of a graph says what happens to the load into it: an executor is killed, or outrun, and
+    the load is of a frame or of files.
+    """
     answers: dict[str, Any] = {}
     began = time.monotonic()
     settings = SessionSettings.of(os.environ, master=master, conf=CONF)
@@ -56,16 +60,18 @@ def main(master: str, folder: Path) -> dict[str, Any]:
         except InputError as error:
             answers["problems"] = error.details["counts"]
         answers["upsert"] = graph.load(folder / "more.jsonl", mode="merge", **options).to_dict()
-        for name, hinder in (("kill", kill), ("speculate", wait)):
+        for name in graphs[1:]:
             there = omnigraph.open(folder / f"{name}.omni")
-            work = hindered_frame(hinder, str(folder / name))
-            frame = spark.range(0, PARTITIONS, 1, PARTITIONS).mapInArrow(work, PEOPLE)
-            answers[name] = there.load(frames={"Person": frame}, mode="append", **options).to_dict()
-            hinder_files(hinder, str(folder / f"{name}-files"))
-            there = omnigraph.open(folder / f"{name}-files.omni")
-            answers[f"{name}-files"] = there.load(
-                nodes={"Person": folder / "people"}, mode="append", **options
-            ).to_dict()
+            hinder = kill if name.startswith("kill") else wait
+            data: dict[str, Any]
+            if name.endswith("-files"):
+                hinder_files(hinder, str(folder / name))
+                data = {"nodes": {"Person": folder / "people"}}
+            else:
+                work = hindered_frame(hinder, str(folder / name))
+                frame = spark.range(0, PARTITIONS, 1, PARTITIONS).mapInArrow(work, PEOPLE)
+                data = {"frames": {"Person": frame}}
+            answers[name] = there.load(**data, mode="append", **options).to_dict()
     return answers
 
 
@@ -164,4 +170,4 @@ def wait(marker: str, attempt: int) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]))))
+    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])))

@@ -23,6 +23,7 @@ import httpx
 import orjson
 
 import omnigraph as og
+from bench import access
 from bench.durability import durability
 from bench.figure import Figure, Target, Versus
 from bench.measure import calls_per_second
@@ -41,7 +42,6 @@ CLIENTS_RATIO = Target(0.6, "at least")
 WORKERS_RATIO = Target(1.6, "at least")
 WRITERS_RATIO = Target(4, "at least")
 ARROW_RATIO = Target(5, "at least")
-AUDIT_RATIO = Target(1.05, "at most")
 NONE = Target(0, "at most")
 SOME = Target(1, "at least")
 
@@ -107,8 +107,10 @@ def measure_all(sizes: Sizes) -> Iterator[Figure]:
             yield from points(graph, url, sizes)
             note(f"{CLIENTS} clients")
             yield from many_clients(graph, url, sizes)
-            note("point queries with an audit")
-            yield from audited(graph, url, place, sizes)
+        note("point queries with an audit")
+        yield from access.audited(graph, place, _handles(sizes))
+        note("queries under a view")
+        yield from access.views(place, sizes.people, sizes.points)
         note(f"{CLIENTS} writers")
         for setting in ("process", "disk"):
             with durability(setting):
@@ -140,23 +142,32 @@ def new_graph(root: Path, people: int) -> Graph:
 
 
 @contextmanager
-def served(uri: str, *arguments: str, **environment: str) -> Iterator[str]:
-    """`omnigraph serve` as a process of its own; the URL of the graph."""
-    access = () if arguments else ("--unauthenticated",)
+def process(
+    uri: str, *arguments: str, **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`omnigraph serve` as a process of its own, and the URL of the graph."""
     command = [sys.executable, "-m", "omnigraph.cli", "serve", "--store", uri]
     with subprocess.Popen(
-        [*command, "--bind", "127.0.0.1:0", *access, *arguments],
+        [*command, "--bind", "127.0.0.1:0", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         env={**os.environ, **environment},
-    ) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
+    ) as started:
+        assert started.stdout is not None
+        line = started.stdout.readline()
         try:
-            yield f"http://{line.strip().partition('=')[2]}/graphs/default"
+            yield started, f"http://{line.strip().partition('=')[2]}/graphs/default"
         finally:
-            process.terminate()
+            started.terminate()
+
+
+@contextmanager
+def served(uri: str, *arguments: str, **environment: str) -> Iterator[str]:
+    """The URL of a graph that a process of its own serves."""
+    access = () if arguments else ("--unauthenticated",)
+    with process(uri, *access, *arguments, **environment) as (_, url):
+        yield url
 
 
 # --- one query ------------------------------------------------------------------------------------
@@ -166,7 +177,7 @@ def points(graph: Graph, url: str, sizes: Sizes) -> Iterator[Figure]:
     """A point query in process, over a bare socket, and with our client, in turns."""
     remote = og.connect(url)
     socket = RawConnection.to(url)
-    handles = [f"p{(n * 7919) % sizes.people}" for n in range(sizes.points)]
+    handles = _handles(sizes)
     requests = {handle: _point_request(url, handle) for handle in handles}
 
     def over_socket(handle: str) -> int:
@@ -198,28 +209,8 @@ def points(graph: Graph, url: str, sizes: Sizes) -> Iterator[Figure]:
     socket.socket.close()
 
 
-def audited(graph: Graph, url: str, place: Path, sizes: Sizes) -> Iterator[Figure]:
-    """A point query of a server with an audit beside one of a server without, in turns."""
-    handles = [f"p{(n * 7919) % sizes.people}" for n in range(sizes.points)]
-    lines = place / "audit.jsonl"
-    environment = {"OMNIGRAPH_AUDIT": str(lines), "OMNIGRAPH_UNAUTHENTICATED": "1"}
-    with served(graph.uri, **environment) as watched:
-        sockets = {each: RawConnection.to(each) for each in (url, watched)}
-        times: dict[str, list[float]] = {each: [] for each in sockets}
-        warm_up = handles[:WARM_UP]
-        for number, handle in enumerate([*warm_up, *handles]):
-            for each, socket in sockets.items():
-                request = _point_request(each, handle)
-                start = time.perf_counter()
-                socket.ask(request)
-                if number >= len(warm_up):
-                    times[each].append(time.perf_counter() - start)
-        for socket in sockets.values():
-            socket.socket.close()
-    assert len(lines.read_bytes().splitlines()) >= 2 * len(handles)
-    plain, recorded = (statistics.median(taken) for taken in times.values())
-    told = "p50 of one connection, with an audit against without"
-    yield Figure("point query, cost of the audit", recorded / plain, "x", AUDIT_RATIO, told)
+def _handles(sizes: Sizes) -> list[str]:
+    return [f"p{(n * 7919) % sizes.people}" for n in range(sizes.points)]
 
 
 def _point_request(url: str, handle: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import threading
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.audit import AuditFilter, AuditLog, AuditSettings, read_entries
+from omnigraph.audit import AuditFilter, AuditLog, Auditor, AuditSettings, read_entries
+from omnigraph.audit import log as log_module
+from omnigraph.audit.auditor import Asked
 from omnigraph.audit.reading import SCHEMA, graph_records
 from omnigraph.errors import AuditUnavailable, InputError
 from omnigraph.graph import open_graph
@@ -49,6 +52,73 @@ def test_lines_of_threads_are_whole_and_rotation_loses_none(tmp_path: Path):
         (writer, number) for writer in range(4) for number in range(50)
     ]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_lines_that_may_wait_are_written_in_their_order_by_the_next_line_or_by_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(AuditSettings(path))
+    log.add(lambda: b"first\n")
+    log.add(lambda: b"second\n")
+    log.write(b"third\n")  # as the decision about a write, which does not wait
+    assert path.read_bytes() == b"first\nsecond\nthird\n"
+    thread = log._thread
+    assert thread is not None
+    log.add(lambda: b"fourth\n")
+    thread.join(60)  # it ends when there was nothing to do for a second
+    assert not thread.is_alive()
+    assert path.read_bytes().endswith(b"fourth\n")
+    log.add(lambda: b"fifth\n")
+    assert log._thread not in (None, thread)
+    log.flush()
+    assert path.read_bytes().endswith(b"fifth\n")
+    monkeypatch.setattr(log_module, "WRITE_SECONDS", 3600)
+    monkeypatch.setattr(log_module, "WAITING_MAX", 10)
+    slow = AuditLog(AuditSettings(path))
+    for number in range(12):
+        slow.add(lambda number=number: b"%d\n" % number)  # type: ignore[misc]
+    assert b"10\n" in path.read_bytes()
+    log.close()
+    slow.close()
+    assert len(path.read_bytes().splitlines()) == 5 + 12
+
+
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe")
+def test_a_child_does_not_write_what_waits_in_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog.at(AuditSettings(path))
+    monkeypatch.setattr(log_module, "WRITE_SECONDS", 3600)
+    log.write(b"before\n")
+    log._waiting.append(lambda: b"of the parent\n")
+    child = os.fork()
+    if child == 0:
+        log.write(b"of the child\n")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    log.close()
+    assert path.read_bytes() == b"before\nof the child\nof the parent\n"
+
+
+def test_lines_are_json_whatever_names_and_requests_are_called(tmp_path: Path):
+    path = tmp_path / "audit.jsonl"
+    auditor = Auditor(AuditSettings(path), 'a "graph"')
+    asked = Asked('act-"é', 'req\\"1', None, "read", "b'\n", None, True, None)
+    line, outer = auditor.begin("query")
+    auditor.decided(asked)
+    line.rows, line.types = 3, {"Ü", "A"}
+    auditor.end(line, outer, InputError("x"))
+    auditor.decided(asked._replace(allowed=False, request_id=None, rule_id="r"))
+    auditor.log.flush()
+    decision, access, denied = lines_of(path)
+    assert list(access)[:3] == list(decision)[:3] == ["time", "event", "graph"]
+    assert (decision["actor"], decision["request_id"]) == ('act-"é', 'req\\"1')
+    assert (access["types"], access["rows"], access["error"]) == (["A", "Ü"], 3, "bad_request")
+    assert "address" not in access and access["rules"] == [] and access["seconds"] >= 0
+    assert (denied["decision"], denied["rules"], "request_id" in denied) == ("deny", ["r"], False)
+    assert decision["time"] <= access["time"] <= denied["time"]
 
 
 def test_two_logs_of_one_file_share_it_and_follow_a_rotation(tmp_path: Path):

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from bench import reviews, server
+from bench import access, reviews, server
+from bench.figure import Target
 from bench.server_load import RawConnection, answers_per_second, request_bytes
 from tests.support.forked import Command
 
 
 @contextmanager
-def forked(uri: str, *arguments: str, **environment: str) -> Iterator[str]:
-    """`bench.server.served`, in a process that is forked."""
-    access = () if arguments else ("--unauthenticated",)
-    words = ("serve", "--store", uri, "--bind", "127.0.0.1:0", *access, *arguments)
+def forked(uri: str, *arguments: str, **environment: str) -> Iterator[tuple[Command, str]]:
+    """`bench.server.process`, in a process that is forked."""
+    words = ("serve", "--store", uri, "--bind", "127.0.0.1:0", *arguments)
     process = Command(*words, env={**os.environ, **environment})
     assert process.stdout is not None
     line = process.stdout.readline().decode()
     try:
-        yield f"http://{line.strip().partition('=')[2]}/graphs/default"
+        yield process, f"http://{line.strip().partition('=')[2]}/graphs/default"
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate()
@@ -33,8 +33,7 @@ def forked(uri: str, *arguments: str, **environment: str) -> Iterator[str]:
 @pytest.fixture
 def forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers are forked. The test of the client starts one as the benchmark does."""
-    monkeypatch.setattr(server, "served", forked)
-    monkeypatch.setattr(reviews, "served", forked)
+    monkeypatch.setattr(server, "process", forked)
 
 
 @pytest.mark.slow
@@ -52,6 +51,22 @@ def test_every_figure_is_measured():
         "mixed: 429 without Retry-After",
     ):
         assert found[name].is_met, found[name].note
+    assert {"point query, served with an audit", "2 hops, under a view"} <= found.keys()
+
+
+@pytest.mark.usefixtures("forks")
+def test_c_acc_015_views_and_the_audit_are_measured_against_their_bounds(tmp_path: Path):
+    graph = server.new_graph(tmp_path / "people.omni", 200)
+    found = [
+        *access.views(tmp_path, 200, 1),
+        *access.audited(graph, tmp_path, [f"p{n}" for n in range(20)]),
+    ]
+    assert {figure.name: figure.target for figure in found} == {
+        "point query, under a view": Target(1.3, "at most"),
+        "2 hops, under a view": Target(1.5, "at most"),
+        "point query, served with an audit": Target(1.05, "at most"),
+    }
+    assert all((figure.ratio or 0) > 0 for figure in found)
 
 
 @pytest.mark.usefixtures("forks")

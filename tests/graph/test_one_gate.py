@@ -12,6 +12,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.audit import AuditSettings
+from omnigraph.audit.log import flush_all
 from omnigraph.errors import NotFound, OmnigraphError, PolicyDenied
 from omnigraph.graph import Graph, open_graph
 from omnigraph.graph.computing import Algorithms
@@ -100,6 +101,7 @@ def denied(root: Path, tmp_path: Path) -> tuple[Graph, Path]:
 
 
 def decisions(lines: Path) -> list[dict[str, Any]]:
+    flush_all()
     found = [json.loads(line) for line in lines.read_text().splitlines()]
     return [each for each in found if each["event"] == "decision"]
 

@@ -2,7 +2,7 @@
 
 The decision about a write is written before the write begins, and any decision is if the audit is
 required: what was never recorded was never done. The line of an access follows when it has ended,
-with what it read.
+with what it read. Requests are much alike, so the parts of lines that are the same are kept.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -21,12 +21,10 @@ from omnigraph.audit.log import AuditLog, AuditSettings
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.errors import AuditUnavailable, OmnigraphError
 
-_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 _READING = frozenset({"read", "export", "invoke_query", "graph_list", "maintain"})
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """Who asked, and what was decided."""
 
     actor: str | None
@@ -53,8 +51,10 @@ class AccessLine:
     types: set[str] = field(default_factory=set)
     rows: int | None = None
     params: Any = None
-    held: bytes = b""
-    """Lines of decisions that are written together with this one."""
+    held: list[tuple[float, Asked]] = field(default_factory=list)
+    """Decisions whose lines are written together with this one, and when they were made."""
+    failure: str | None = None
+    seconds: float = 0.0
 
     @property
     def is_write(self) -> bool:
@@ -76,25 +76,15 @@ class Auditor:
 
     def decided(self, asked: Asked) -> None:
         """Record a decision; raises `AuditUnavailable` if it has to be kept and cannot be."""
-        self.seen(asked)
-        text = _text(
-            {
-                "time": _now(),
-                "event": "decision",
-                "graph": self._graph,
-                **_who(asked),
-                "action": asked.action,
-                "branch": asked.branch,
-                "target_branch": asked.target_branch,
-                "decision": "allow" if asked.allowed else "deny",
-                "rules": [] if asked.rule_id is None else [asked.rule_id],
-            }
-        )
-        line = current()
-        if line is None or self.log.settings.required or asked.action not in _READING:
-            self.log.write(text)
+        moment, line = time.time(), _LINES.line
+        if line is not None:
+            line.asked.append(asked)
+        if self.log.settings.required or asked.action not in _READING:
+            self.log.write(_decision_line(self._graph, moment, asked))
+        elif line is None:
+            self.log.add(partial(_decision_line, self._graph, moment, asked))
         else:
-            line.held += text  # a call of the system less, which another thread may delay
+            line.held.append((moment, asked))
 
     def seen(self, asked: Asked) -> None:
         """Keep a decision, new or known in this request, for the line of the access under way."""
@@ -117,37 +107,150 @@ class Auditor:
         nothing. A write that is done is not undone.
         """
         _LINES.line = outer
-        last = line.asked[-1] if line.asked else None
-        branches = (each.branch for each in line.asked if each.branch)
-        facts = {
-            "time": _now(),
-            "event": "access",
-            "graph": self._graph,
-            **({} if last is None else _who(last)),
-            "verb": line.verb,
-            "action": None if last is None else line.asked[0].action,
-            "branch": line.branch or next(branches, None),
-            "target_branch": next((e.target_branch for e in line.asked if e.target_branch), None),
-            "commit": line.commit,
-            "query": line.query,
-            "query_digest": line.digest,
-            "types": sorted(line.types),
-            "rows": line.rows,
-            "decision": "deny" if last is not None and not last.allowed else "allow",
-            "rules": sorted({each.rule_id for each in line.asked if each.rule_id is not None}),
-            "seconds": round(monotonic_seconds() - line.started, 6),
-        }
-        if line.params is not None:
-            facts["params"] = line.params
+        moment, line.seconds = time.time(), monotonic_seconds() - line.started
         if failure is not None:
-            facts["error"] = (
-                failure.code if isinstance(failure, OmnigraphError) else type(failure).__name__
-            )
+            line.failure = type(failure).__name__
+            if isinstance(failure, OmnigraphError):
+                line.failure = failure.code
+        lines = partial(_access_lines, self._graph, moment, line)
+        if line.params is not None:
+            text = lines()  # now: the caller may change their values
+            lines = partial(bytes, text)
         try:
-            self.log.write(line.held + _text(facts))
+            self.log.add(lines)
         except AuditUnavailable:
             if failure is None and not line.is_write:
                 raise
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+def _decision_line(graph: str, moment: float, asked: Asked) -> bytes:
+    head, tail = _decision_parts(graph, asked[0], asked[2:])
+    return b"".join((_at(moment), head, _request(asked), tail))
+
+
+@lru_cache(1024)
+def _decision_parts(
+    graph: str,
+    actor: str | None,
+    more: tuple[str | None, str, str | None, str | None, bool, str | None],
+) -> tuple[bytes, bytes]:
+    """What is before and behind the id of the request."""
+    address, action, branch, target_branch, allowed, rule_id = more
+    facts = {
+        "actor": actor,
+        "address": address,
+        "action": action,
+        "branch": branch,
+        "target_branch": target_branch,
+        "decision": "allow" if allowed else "deny",
+        "rules": [] if rule_id is None else [rule_id],
+    }
+    return _members({"event": "decision", "graph": graph}), _members(facts) + b"}\n"
+
+
+def _access_lines(graph: str, moment: float, line: AccessLine) -> bytes:
+    """The lines of decisions that were held, and that of the access."""
+    asked = line.asked
+    last = asked[-1] if asked else None
+    if len(asked) == 1 and last is not None:
+        branch, target = last.branch, last.target_branch
+        rules: tuple[str | None, ...] = (last.rule_id,)
+    else:
+        branch = next((each.branch for each in asked if each.branch), None)
+        target = next((each.target_branch for each in asked if each.target_branch), None)
+        rules = tuple(sorted({each.rule_id for each in asked if each.rule_id is not None}))
+    head, middle, tail = _access_parts(
+        (
+            graph,
+            None if last is None else (last.actor, last.address),
+            line.verb,
+            asked[0].action if asked else None,
+            line.branch or branch,
+            target,
+            line.commit,
+            line.query,
+            line.digest,
+            frozenset(line.types),
+            last is None or last.allowed,
+            rules,
+        )
+    )
+    request = b"" if last is None else _request(last)
+    rows = b"" if line.rows is None else b',"rows":%d' % line.rows
+    seconds = b',"seconds":%.6f' % line.seconds
+    more: dict[str, Any] = {}
+    if line.params is not None:
+        more["params"] = line.params
+    if line.failure is not None:
+        more["error"] = line.failure
+    held = [_decision_line(graph, *each) for each in line.held]
+    end = b"}\n" if not more else _members(more) + b"}\n"
+    return b"".join((*held, _at(moment), head, request, middle, rows, tail, seconds, end))
+
+
+_AlikeAccesses = tuple[
+    str,
+    tuple[str | None, str | None] | None,
+    str,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    frozenset[str],
+    bool,
+    tuple[str | None, ...],
+]
+
+
+@lru_cache(1024)
+def _access_parts(alike: _AlikeAccesses) -> tuple[bytes, bytes, bytes]:
+    """What is before the id of the request, before the number of rows, and behind that."""
+    graph, who, verb, action, branch, target_branch = alike[:6]
+    commit, query, digest, types, allowed, rules = alike[6:]
+    actor, address = (None, None) if who is None else who
+    middle = {
+        "actor": actor,
+        "address": address,
+        "verb": verb,
+        "action": action,
+        "branch": branch,
+        "target_branch": target_branch,
+        "commit": commit,
+        "query": query,
+        "query_digest": digest,
+        "types": sorted(types),
+    }
+    tail = {
+        "decision": "allow" if allowed else "deny",
+        "rules": [each for each in rules if each is not None],
+    }
+    return _members({"event": "access", "graph": graph}), _members(middle), _members(tail)
+
+
+def _members(facts: dict[str, Any]) -> bytes:
+    """Members of an object behind others, without those that are None."""
+    known = {name: value for name, value in facts.items() if value is not None}
+    return b"," + orjson.dumps(known, default=str, option=orjson.OPT_NON_STR_KEYS)[1:-1]
+
+
+def _request(asked: Asked) -> bytes:
+    given = asked.request_id
+    return b"" if given is None else b',"request_id":' + orjson.dumps(given)
+
+
+def _at(moment: float) -> bytes:
+    whole = int(moment)
+    return b'{"time":"%s.%06dZ"' % (_second(whole), int((moment - whole) * 1_000_000))
+
+
+_second = lru_cache(4)(
+    lambda whole: time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)).encode()
+)
 
 
 # --- the access under way -------------------------------------------------------------------------
@@ -194,25 +297,3 @@ def digest(source: str) -> str:
     '335466ef138e24e4'
     """
     return hashlib.sha256(source.encode()).hexdigest()[:16]
-
-
-def _text(facts: Mapping[str, Any]) -> bytes:
-    known = {name: value for name, value in facts.items() if value is not None}
-    return orjson.dumps(known, default=str, option=_OPTIONS)
-
-
-def _who(asked: Asked) -> dict[str, Any]:
-    return {
-        "request_id": asked.request_id,
-        "actor": asked.actor,
-        "address": asked.address,
-    }
-
-
-_second = lru_cache(4)(lambda whole: time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)))
-
-
-def _now() -> str:
-    moment = time.time()
-    whole = int(moment)
-    return f"{_second(whole)}.{int((moment - whole) * 1_000_000):06d}Z"

@@ -1,8 +1,11 @@
 """The file of an audit: lines appended whole, rotated by size, synced once a second.
 
-Several threads and several processes may write to one file. A line is one `write` behind all
-others, so lines never mix. Rotation renames the file; a process that has it open notices within a
+Several threads and several processes may write to one file. Lines are put behind all others by one
+`write`, so they never mix. Rotation renames the file; a process that has it open notices within a
 second, and its lines until then are in the renamed file. Nothing is ever deleted here.
+
+A line that may wait is written by a thread of its own, together with those of the next 50 ms: a
+system call for each line lets another thread run, and the request would wait for its turn.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import errno
 import os
 import stat
 import threading
-import weakref
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +28,13 @@ from omnigraph.errors import AuditUnavailable, InputError
 AUDIT_BYTES = 256 * 1024 * 1024
 """The size at which a file is put aside, unless told otherwise."""
 SYNC_SECONDS = 1.0
+WRITE_SECONDS = 0.05
+"""How long a line may wait for others."""
+WAITING_MAX = 4_096
+"""Lines that wait at most: behind so many, the caller writes all of them."""
+_PART_BYTES = 64 * 1024
+_PIPE_BYTES = 4_096
+"""What one write to a file, or to anything else, puts behind the rest without being mixed."""
 _MODE = 0o600
 """Lines tell who reads what: they are for the operator alone."""
 
@@ -60,9 +71,11 @@ class AuditLog:
         self._is_file = False
         self._size = 0
         self._checked_at = 0.0
-        self._unsynced = threading.Event()
+        self._waiting: deque[Callable[[], bytes]] = deque()
+        self._is_unsynced = False
         self._closed = threading.Event()
-        self._syncing: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
+        """Writes what waits, and syncs; None while there is nothing to do."""
         self._sync_problem: str | None = None
         with self._lock:
             try:
@@ -82,18 +95,30 @@ class AuditLog:
                 found = _LOGS[settings] = cls(settings)
             return found
 
-    def write(self, line: bytes) -> None:
-        """Append a line; raises `AuditUnavailable` if that fails and lines are required."""
+    def write(self, lines: bytes) -> None:
+        """Append lines now; raises `AuditUnavailable` if that fails and lines are required."""
         with self._lock:
-            try:
-                self._append(line)
-                self.problem = self._sync_problem
-            except OSError as problem:
-                self.problem = _reason(problem)
-                self.lost += 1
+            self._write_waiting(lines)
             why = self.problem
         if why is not None and self.settings.required:
             raise self.unavailable(why)
+
+    def add(self, lines: Callable[[], bytes]) -> None:
+        """Append lines soon, or now if they are required; the function gives their text."""
+        if self.settings.required:
+            self.write(lines())
+            return
+        self._waiting.append(lines)
+        if self._thread is None:
+            self._start()
+        elif len(self._waiting) > WAITING_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append what waits."""
+        if self._waiting:
+            with self._lock:
+                self._write_waiting()
 
     def unavailable(self, why: str) -> AuditUnavailable:
         """The error of what cannot be recorded."""
@@ -105,7 +130,8 @@ class AuditLog:
     def sync(self) -> None:
         """Make sure that what was written is durable."""
         with self._lock:
-            self._unsynced.clear()
+            self._write_waiting()
+            self._is_unsynced = False
             if self._file is None or not self._is_file:
                 return
             file = os.dup(self._file)
@@ -120,15 +146,46 @@ class AuditLog:
     def close(self) -> None:
         """Sync and close the file; a later line opens it again."""
         self._closed.set()
-        self._unsynced.set()
         self.sync()
         with self._lock:
             if self._file is not None:
                 os.close(self._file)
                 self._file = None
-            self._syncing = None
+            self._thread = None
 
     # --- the file ---------------------------------------------------------------------------------
+
+    def _write_waiting(self, more: bytes = b"") -> None:
+        """Append what waits, in its order, and more behind it."""
+        texts = []
+        while self._waiting:
+            texts.append(self._waiting.popleft()())
+        if more:
+            texts.append(more)
+        part: list[bytes] = []
+        size = 0
+        for text in texts:
+            if size and size + len(text) > self._room():
+                self._write_part(b"".join(part))
+                part, size = [], 0
+            part.append(text)
+            size += len(text)
+        if part:
+            self._write_part(b"".join(part))
+
+    def _room(self) -> int:
+        """The most that one write appends."""
+        if not self._is_file:
+            return _PIPE_BYTES
+        return min(_PART_BYTES, self.settings.bytes_max - self._size)
+
+    def _write_part(self, part: bytes) -> None:
+        try:
+            self._append(part)
+            self.problem = self._sync_problem
+        except OSError as problem:
+            self.problem = _reason(problem)
+            self.lost += part.count(b"\n")
 
     def _append(self, line: bytes) -> None:
         now = monotonic_seconds()
@@ -148,9 +205,9 @@ class AuditLog:
             self._undo(written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._size += written
-        if not self._unsynced.is_set():
-            self._unsynced.set()
-            self._start_syncing()
+        self._is_unsynced = True
+        if self._thread is None:
+            self._start()
 
     def _undo(self, written: int) -> None:
         """Take back a part of a line, so that the next one begins on a line of its own."""
@@ -195,29 +252,43 @@ class AuditLog:
         self._file = None
         self._open()
 
-    # --- syncing ----------------------------------------------------------------------------------
+    # --- the thread -------------------------------------------------------------------------------
 
-    def _start_syncing(self) -> None:
-        if self._syncing is None or not self._syncing.is_alive():
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name="audit", daemon=True)
+        with _LOCK:
+            if self._thread is not None:
+                return
+            self._thread = thread
             self._closed.clear()
-            self._syncing = threading.Thread(
-                target=_sync_each_second, args=(weakref.ref(self),), name="audit", daemon=True
-            )
-            self._syncing.start()
+        thread.start()
+
+    def _work(self) -> None:
+        """Write what waits, sync once a second, and end after a second without lines."""
+        synced_at = monotonic_seconds()
+        while not self._closed.wait(WRITE_SECONDS):
+            self.flush()
+            if monotonic_seconds() - synced_at < SYNC_SECONDS:
+                continue
+            synced_at = monotonic_seconds()
+            if self._is_unsynced:
+                self.sync()
+                continue
+            self._thread = None
+            # A line that was added before that relied on this thread.
+            if self._waiting:
+                self._start()
+            return
 
 
 _LOGS: dict[AuditSettings, AuditLog] = {}
 _LOCK = threading.Lock()
 
 
-def _sync_each_second(log: weakref.ref[AuditLog]) -> None:
-    while (found := log()) is not None:
-        if found._closed.wait(SYNC_SECONDS):
-            return
-        if not found._unsynced.is_set():
-            return  # the next line starts another thread
-        found.sync()
-        del found
+def flush_all() -> None:
+    """Append what waits in this process, so that it can be read."""
+    for log in list(_LOGS.values()):
+        log.flush()
 
 
 def _reason(problem: OSError) -> str:
@@ -236,8 +307,9 @@ def _forget_after_fork() -> None:
         _LOCK.release()
     for log in _LOGS.values():
         log._lock = threading.Lock()
-        log._syncing = None
-        log._unsynced.clear()
+        log._waiting = deque()  # the parent writes it
+        log._thread = None
+        log._is_unsynced = False
 
 
 atexit.register(_close_all)

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from omnigraph.audit.log import flush_all
 from omnigraph.errors import InputError
 
 SCHEMA = Path(__file__).with_name("audit.pg")
@@ -65,11 +66,12 @@ class AuditFilter:
 
 
 def read_entries(files: Iterable[Path], wanted: AuditFilter) -> Iterator[AuditEntry]:
-    """The wanted lines of files, in their order.
+    """The wanted lines of files, in their order, those that wait in this process included.
 
     The last line of a file may be cut off, where a process ended as it wrote. Raises `InputError`
     for a file that cannot be read, and for any other line that is none.
     """
+    flush_all()
     for file in files:
         try:
             with file.open("rb") as lines:

@@ -233,3 +233,5 @@ class Graph(Handle):
             self._opened.healer.stop()
         if self._opened.auto_optimizer is not None:
             self._opened.auto_optimizer.stop()
+        if self._opened.auditor is not None:
+            self._opened.auditor.log.flush()

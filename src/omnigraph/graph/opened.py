@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from omnigraph.audit import AuditSettings
-from omnigraph.audit.auditor import AccessLine, Auditor
+from omnigraph.audit.auditor import Auditor
 from omnigraph.audit.describing import describe, names_in
 from omnigraph.branching.change_pages import Unfinished
 from omnigraph.branching.merge import Rights, everything
@@ -743,22 +743,16 @@ def _recorded(verb: Callable[..., Any], name: str | None = None) -> Callable[...
             line.types.update(names_in(given))
         if takes_params and auditor.keeps_params:
             line.params = args[1] if len(args) > 1 else options.get("params")
-        return _ended(auditor, line, outer, lambda: verb(self, *args, **options))
+        try:
+            found = verb(self, *args, **options)
+            describe(line, found)
+        except BaseException as failure:
+            auditor.end(line, outer, failure)
+            raise
+        auditor.end(line, outer, None)
+        return found
 
     return run
-
-
-def _ended(
-    auditor: Auditor, line: AccessLine, outer: AccessLine | None, run: Callable[[], Any]
-) -> Any:
-    try:
-        found = run()
-        describe(line, found)
-    except BaseException as failure:
-        auditor.end(line, outer, failure)
-        raise
-    auditor.end(line, outer, None)
-    return found
 
 
 def _handle_of(self: Any) -> Handle:

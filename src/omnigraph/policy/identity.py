@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 ClaimValue: TypeAlias = str | int | float | bool | tuple[str, ...]
@@ -21,6 +21,18 @@ class Identity:
     id: str
     claims: tuple[tuple[str, ClaimValue], ...] = ()
     """By name, in the order of the names."""
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # A query looks it up in several caches, and claims may be long.
+        object.__setattr__(self, "_hash", hash((self.id, self.claims)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, where texts have other hashes."""
+        return Identity, (self.id, self.claims)
 
     @classmethod
     def of(cls, actor: str, claims: Mapping[str, Any]) -> Identity:

@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 
 from omnigraph.access.identity import Attempts, Identities
 from omnigraph.audit.auditor import Auditor
+from omnigraph.audit.log import flush_all
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.server.admission import Admission, QueryLimits, StreamBudget
 from omnigraph.server.app import App
@@ -430,6 +431,7 @@ def _raise_file_limit(connections_max: int) -> None:
 
 def _exit_now(code: int) -> None:
     sys.stdout.flush()
+    flush_all()
     os._exit(code)
 
 

@@ -109,6 +109,7 @@ class ViewedReader(SnapshotReader):
         self.view = view
         self._visible: dict[str, pa.Array] = {}
         """The ids of all visible nodes, by the keys of restricted types."""
+        self._versions: dict[str, VisibleVersion] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For a worker, which opens the tables itself."""
@@ -122,6 +123,22 @@ class ViewedReader(SnapshotReader):
     def hides_rows_of(self, table_key: str) -> bool:
         """Whether it leaves out rows of a type."""
         return not self.view.shows(table_key) or self.view.restricts(table_key)
+
+    def version(self, table_key: str) -> VisibleVersion:
+        """What the visible rows of a type depend on: the view, and versions of its table, and of
+        those of the nodes at the ends of its edges."""
+        known = self._versions.get(table_key)
+        if known is None:
+            ends = {
+                node.table_key for nodes in self.view.ends(table_key).values() for node in nodes
+            }
+            pins = [
+                (entry.location, entry.ref, entry.version, self.whole.columns(key))
+                for key in (table_key, *sorted(ends))
+                for entry in [self.snapshot.table(key)]
+            ]
+            known = self._versions[table_key] = VisibleVersion((self.view.key, *pins))
+        return known
 
     # --- what rows are visible --------------------------------------------------------------------
 
@@ -319,6 +336,22 @@ class ViewedReader(SnapshotReader):
             if not found.num_rows:
                 return None
         return self.whole.blob_cell(table_key, column, id)
+
+
+class VisibleVersion:
+    """A key of caches, whose hash is computed once."""
+
+    __slots__ = ("_facts", "_hash")
+
+    def __init__(self, facts: tuple[object, ...]) -> None:
+        self._facts = facts
+        self._hash = hash(facts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VisibleVersion) and self._facts == other._facts
 
 
 def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:

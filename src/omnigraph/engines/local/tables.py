@@ -552,13 +552,9 @@ class VisibleTables(SnapshotTables):
         return self.reader
 
     def _version_of(self, entry: TableEntry) -> Hashable:
-        version = SnapshotTables._version_of(self, entry)
-        reader, key = self._viewed, entry.table_key
-        if not reader.restricts(key):
-            return version
-        ends = (node for nodes in reader.view.ends(key).values() for node in nodes)
-        nodes = [self._version_of(self._entry("node", node.name)) for node in ends]
-        return (reader.view.key, version, reader.columns(key), *nodes)
+        if not self._viewed.restricts(entry.table_key):
+            return SnapshotTables._version_of(self, entry)
+        return self._viewed.version(entry.table_key)
 
     def _known_view(self, entry: TableEntry) -> RowView | None:
         if not self._viewed.restricts(entry.table_key):

@@ -64,10 +64,10 @@ MAY_IMPORT: dict[str, str] = {
     # the faces
     "wire": "errors model",
     "client": "errors model wire",
-    "mcp": "errors model graph client",
+    "mcp": "errors model query graph client",
     "lsp": "errors model syntax query",
-    "server": "errors model syntax effects strict_yaml embedding access audit policy review graph"
-    " cluster wire",
+    "server": "errors model syntax effects query strict_yaml embedding access audit policy review"
+    " graph cluster wire",
     "cluster": "errors model syntax effects strict_yaml schema query embedding policy review graph",
     "cli": "errors model effects syntax schema query translate embedding access audit policy views"
     " copies graph loading pipeline pipeline.spark client mcp lsp cluster server inference"

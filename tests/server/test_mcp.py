@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,7 +127,8 @@ CALL = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": 
         (b"[]", -32600),
         (b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', -32600),
         (b'{"jsonrpc": "2.0", "id": 1}', -32600),
-        (b'{"jsonrpc": "2.0", "id": 1, "method": "resources/list"}', -32601),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "prompts/list"}', -32601),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "resources/read"}', -32002),
         (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": []}', -32602),
         (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": 1}}', -32602),
         (CALL % b'"graph_commit"', -32602),
@@ -137,6 +140,80 @@ def test_bad_messages_have_the_codes_of_the_protocol(live: Live, body: bytes, co
         "/mcp", content=body, headers={"Content-Type": "application/json"}
     )
     assert answer.json()["error"]["code"] == code
+
+
+def resources(client: httpx.Client) -> list[str]:
+    return [each["uri"] for each in send(client, "resources/list")["result"]["resources"]]
+
+
+def read(client: httpx.Client, uri: str) -> Any:
+    (contents,) = send(client, "resources/read", uri=uri)["result"]["contents"]
+    assert contents["uri"] == uri
+    return contents["text"]
+
+
+def test_resources_are_what_the_caller_may_read(live: Live):
+    ana, bo, cy = (live.client(actor) for actor in ("act-ana", "act-bo", "act-cy"))
+    assert resources(ana) == ["omnigraph://schema", "omnigraph://primer", "omnigraph://queries"]
+    schema = read(ana, "omnigraph://schema")
+    assert schema == use(ana, "graph_schema")["result"]["structuredContent"]["schema_source"]
+    assert "query one_person($name: String)" in read(ana, "omnigraph://primer")
+    listed = json.loads(read(ana, "omnigraph://queries"))["queries"]
+    assert {query["name"]: query["writes"] for query in listed} == {
+        "everybody": False,
+        "older_than": False,
+        "sign_up": True,
+    }
+    assert listed[0]["parameters"]["type"] == "object"
+    # Who may not call stored queries, or read nothing at all, sees that much less.
+    assert resources(bo) == ["omnigraph://schema", "omnigraph://primer"]
+    assert resources(cy) == []
+    unknown = send(bo, "resources/read", uri="omnigraph://none")["error"]
+    assert unknown["code"] == -32002
+    for client, uri in ((bo, "omnigraph://queries"), (cy, "omnigraph://schema")):
+        refused = send(client, "resources/read", uri=uri)["error"]
+        assert refused == {**unknown, "message": unknown["message"].replace("none", uri[12:])}
+    assert resources(live.client("act-ana", None)) == []
+    assert send(ana, "resources/templates/list")["result"] == {"resourceTemplates": []}
+
+
+HIDING = """\
+version: 2
+groups: {analysts: [act-ana], owners: [act-bo]}
+rules:
+  - id: analysts-read
+    allow: {actors: {group: analysts}, actions: [read], branch_scope: any}
+    types: {Person: {properties: [name]}, Knows: all}
+  - id: owners-read
+    allow: {actors: {group: owners}, actions: [read], branch_scope: any}
+"""
+
+
+def test_c_acc_003_what_is_hidden_is_in_no_resource(spec: GraphSpec, tmp_path: Path):
+    (tmp_path / "policy.yaml").write_text(HIDING)
+    ruled = GraphSpec("default", spec.uri, spec.queries, tmp_path / "policy.yaml")
+    with serving(ruled, environment=with_tokens(), mcp=True, mcp_adhoc=True) as live:
+        ana, bo = live.client("act-ana"), live.client("act-bo")
+        for uri in ("omnigraph://schema", "omnigraph://primer"):
+            for name in ("City", "LivesIn", "livesIn", "age", "photo"):
+                assert not re.search(rf"\b{name}\b", read(ana, uri)), (uri, name)
+        for name in ("City", "livesIn", "age"):
+            assert name in read(bo, "omnigraph://primer"), name
+        # Its examples run for the caller who reads them.
+        shown = re.findall(
+            r"^```gq\n(.*?)^```$", read(ana, "omnigraph://primer"), re.MULTILINE | re.DOTALL
+        )
+        plain = [text for text in shown if "return {" in text and "$" not in text.split("{")[0]]
+        assert len(plain) >= 3
+        for text in plain:
+            assert use(ana, "graph_query", query=text)["result"]["isError"] is False
+        # A hidden name is unknown, at its place.
+        wrong = "query q {\n  match { $p: Person  $p.age > 1 }\n  return { $p.nam }\n}"
+        refused = use(ana, "graph_query", query=wrong)["result"]
+        assert refused["isError"] is True
+        document = refused["structuredContent"]
+        assert (document["position"]["line"], document["position"]["column"]) == (2, 26)
+        assert "hint" not in document or "age" not in document["hint"]
 
 
 def test_the_server_has_tools_of_its_own(live: Live):

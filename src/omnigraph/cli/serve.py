@@ -29,7 +29,7 @@ from omnigraph.cli.output import output_of
 
 if TYPE_CHECKING:
     from omnigraph.audit import AuditSettings
-    from omnigraph.mcp.toolbox import Tool, ToolAccess
+    from omnigraph.mcp.toolbox import McpResource, Tool, ToolAccess
 
 COMMANDS = Commands()
 LISTEN_LINE = "OMNIGRAPH_LISTEN_ADDR"
@@ -510,12 +510,14 @@ def mcp(
         actor=config_of(ctx).actor,
         reviews=review_write,
     )
-    serve(_tools(ctx, queries or [], access))
+    serve(*_tools(ctx, queries or [], access))
 
 
-def _tools(ctx: typer.Context, queries: list[Path], access: ToolAccess) -> list[Tool]:
+def _tools(
+    ctx: typer.Context, queries: list[Path], access: ToolAccess
+) -> tuple[list[Tool], list[McpResource]]:
     from omnigraph.client import RemoteGraph
-    from omnigraph.mcp.toolbox import stored_in_files, stored_on_server, tools_of
+    from omnigraph.mcp.toolbox import resources_of, stored_in_files, stored_on_server, tools_of
 
     flags = {"--queries": bool(queries)}
     if access.writes or access.reviews:
@@ -526,4 +528,4 @@ def _tools(ctx: typer.Context, queries: list[Path], access: ToolAccess) -> list[
         stored = stored_on_server(graph)
     else:
         stored = stored_in_files(graph, queries, access.actor)
-    return tools_of(graph, stored, access)
+    return tools_of(graph, stored, access), resources_of(graph, stored, access)

@@ -16,20 +16,53 @@ from mcp.shared.exceptions import MCPError
 
 from omnigraph import __version__
 from omnigraph.errors import OmnigraphError
-from omnigraph.mcp.toolbox import Tool
+from omnigraph.mcp.toolbox import McpResource, Tool
 
 INSTRUCTIONS = (
     "These tools read, and where allowed change, one Omnigraph graph: typed nodes and edges with "
-    "branches and commits. Begin with `graph_schema`. Changes belong on a branch, where people can "
+    "branches and commits. Begin with the resources omnigraph://schema, omnigraph://primer and "
+    "omnigraph://queries, or with `graph_schema`. Changes belong on a branch, where people can "
     "look at them before they are merged."
 )
 
 Context = ServerRequestContext[Any]
 
 
-def server_of(tools: Iterable[Tool]) -> Server[Any]:
-    """A server with these tools."""
+def server_of(tools: Iterable[Tool], resources: Iterable[McpResource]) -> Server[Any]:
+    """A server with these tools and resources."""
     by_name = {tool.name: tool for tool in tools}
+    by_uri = {each.about.uri: each for each in resources}
+
+    async def list_resources(
+        _context: Context, _params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    uri=each.about.uri,
+                    name=each.about.name,
+                    description=each.about.about,
+                    mime_type=each.about.mime_type,
+                )
+                for each in by_uri.values()
+            ]
+        )
+
+    async def read_resource(
+        _context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        resource = by_uri.get(str(params.uri))
+        if resource is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {params.uri}")
+        try:
+            text = await anyio.to_thread.run_sync(resource.read)
+        except OmnigraphError as error:
+            # A reading has no place for an error but the protocol's own.
+            raise MCPError(types.INTERNAL_ERROR, error.render()) from None
+        contents = types.TextResourceContents(
+            uri=resource.about.uri, mime_type=resource.about.mime_type, text=text
+        )
+        return types.ReadResourceResult(contents=[contents])
 
     async def list_tools(
         _context: Context, _params: types.PaginatedRequestParams | None
@@ -57,12 +90,14 @@ def server_of(tools: Iterable[Tool]) -> Server[Any]:
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
     )
 
 
-def serve(tools: Iterable[Tool]) -> None:
+def serve(tools: Iterable[Tool], resources: Iterable[McpResource]) -> None:
     """Answer on stdout what is asked on stdin, until that ends."""
-    server = server_of(tools)
+    server = server_of(tools, resources)
 
     async def main() -> None:
         async with stdio_server() as (requests, answers):

@@ -1,4 +1,4 @@
-"""The tools of one graph: their names, what they take, and what they do."""
+"""The tools and resources of one graph: their names, what they take, and what they do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from omnigraph.client import RemoteGraph
@@ -17,6 +18,13 @@ from omnigraph.model.ids import check_branch_name
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
 from omnigraph.model.signatures import QuerySignature
+from omnigraph.query.primer import (
+    PRIMER_READING,
+    QUERIES_READING,
+    SCHEMA_READING,
+    FirstReading,
+    primer,
+)
 
 # --- access ---------------------------------------------------------------------------------------
 
@@ -70,6 +78,26 @@ class ToolAccess:
                 f"branch '{branch}' may not be written to here",
                 hint=f"write to {self.shown()}; work of its own belongs on a branch of its own",
             )
+
+    def explained(self) -> str:
+        """What a model may do here, as a section of its primer."""
+        lines = [
+            "# What is allowed here",
+            "",
+            f"- An answer has at most {self.rows_max} rows, and says how many there were.",
+            "- Stored queries are tools of their own: see `omnigraph://queries`.",
+        ]
+        if self.adhoc:
+            lines.append("- `graph_query` runs a query that reads, with `params` by name.")
+        if not self.writes:
+            return "\n".join([*lines, "- Nothing may be written.", ""])
+        lines += [
+            f"- Writes land on {self.shown()} alone. `graph_branch_create` makes a branch.",
+            "- `open_review` asks people to look at a branch and to merge it.",
+        ]
+        if self.adhoc:
+            lines.append("- `graph_mutate` runs a query that writes, on the branch it names.")
+        return "\n".join([*lines, ""])
 
     def shown(self) -> str:
         """The branches in words."""
@@ -391,6 +419,43 @@ def _reviewing(graph: AnyGraph, access: ToolAccess) -> list[Tool]:
             ),
         ]
     return tools
+
+
+# --- resources ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class McpResource:
+    """A text that a model reads before it asks."""
+
+    about: FirstReading
+    read: Callable[[], str]
+    """The text; raises `OmnigraphError`."""
+
+
+def resources_of(
+    graph: AnyGraph, stored: Iterable[QueryTool], access: ToolAccess
+) -> list[McpResource]:
+    """What there is to read about a graph: as its schema is when it is read."""
+    offered = [each for each in stored if access.writes or not each.writes]
+
+    def queries() -> str:
+        listed = [
+            {
+                "name": each.name,
+                "description": each.about,
+                "writes": each.writes,
+                "parameters": dict(each.schema),
+            }
+            for each in offered
+        ]
+        return orjson.dumps({"queries": listed}, option=orjson.OPT_INDENT_2).decode()
+
+    return [
+        McpResource(SCHEMA_READING, lambda: graph.schema_source),
+        McpResource(PRIMER_READING, lambda: f"{primer(graph.schema_source)}\n{access.explained()}"),
+        McpResource(QUERIES_READING, queries),
+    ]
 
 
 # --- parts ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The Model Context Protocol over HTTP: operations and stored queries as tools.
+"""The Model Context Protocol over HTTP: operations and stored queries as tools, and resources.
 
 It keeps no sessions: every request is one JSON-RPC message. A tool is an operation called by the
 same caller, so it obeys the same policy; a tool that policy refuses looks like one that is unknown.
@@ -13,8 +13,15 @@ import orjson
 from starlette.responses import Response
 
 from omnigraph import __version__
-from omnigraph.errors import OmnigraphError
+from omnigraph.errors import Denied, OmnigraphError
 from omnigraph.policy import Action
+from omnigraph.query.primer import (
+    PRIMER_READING,
+    QUERIES_READING,
+    SCHEMA_READING,
+    FirstReading,
+    primer,
+)
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.generation import StoredQuery
 from omnigraph.server.mcp_tools import (
@@ -37,6 +44,7 @@ PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 UNKNOWN_METHOD = -32601
 INVALID_PARAMS = -32602
+UNKNOWN_RESOURCE = -32002
 
 ON_SERVER = Operation("mcp", "POST /mcp", "Tools of the server", body=Body)
 ON_GRAPH = Operation("cluster_mcp", f"POST {GRAPH}/mcp", "Tools of a graph", body=Body)
@@ -82,7 +90,7 @@ class McpServer:
                 version = asked if asked in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0]
                 return {
                     "protocolVersion": version,
-                    "capabilities": {"tools": {"listChanged": False}},
+                    "capabilities": {"tools": {"listChanged": False}, "resources": {}},
                     "serverInfo": {"name": "omnigraph", "version": __version__},
                 }
             case "ping":
@@ -91,6 +99,12 @@ class McpServer:
                 return {"tools": list(self._listed(call))}
             case "tools/call":
                 return await self._called(call, params)
+            case "resources/list":
+                return {"resources": list(_resources(call))}
+            case "resources/templates/list":
+                return {"resourceTemplates": []}
+            case "resources/read":
+                return await self._read(call, params)
         raise RpcError(UNKNOWN_METHOD, f"there is no method {message['method']}")
 
     def _listed(self, call: Call) -> Iterator[dict[str, Any]]:
@@ -99,13 +113,42 @@ class McpServer:
             yield {"name": name, "description": operation.summary, "inputSchema": schema}
         for stored in _stored(call):
             signature = stored.signature
-            about = [each for each in (signature.description, signature.instruction) if each]
-            what = "Change the graph" if signature.is_mutation else "Read the graph"
             yield {
                 "name": signature.name,
-                "description": "\n\n".join(about) or f"{what} with a stored query",
+                "description": _about(stored),
                 "inputSchema": stored_schema(signature),
             }
+
+    async def _read(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A resource; one that policy refuses looks like one that is unknown."""
+        uri = params.get("uri")
+        about = next((each for each in _readings(call) if each.uri == uri), None)
+        if about is None:
+            raise RpcError(UNKNOWN_RESOURCE, f"Unknown resource: {uri}")
+        if about is QUERIES_READING:
+            listed = [
+                {
+                    "name": stored.signature.name,
+                    "description": _about(stored),
+                    "writes": stored.signature.is_mutation,
+                    "parameters": stored_schema(stored.signature),
+                }
+                for stored in _stored(call)
+            ]
+            text = orjson.dumps({"queries": listed}, option=orjson.OPT_INDENT_2).decode()
+        else:
+            inner = _operation_call(call, operations.SCHEMA, {})
+            try:
+                inner.read_parameters()
+                response = await self._handlers[operations.SCHEMA.id](inner)
+            except Denied:
+                raise RpcError(UNKNOWN_RESOURCE, f"Unknown resource: {uri}") from None
+            text = orjson.loads(bytes(response.body))["schema_source"]
+            if about is PRIMER_READING:
+                # What the caller sees of the schema is all that the examples are about.
+                text = await call.read(primer, text)
+        contents = {"uri": about.uri, "mimeType": about.mime_type, "text": text}
+        return {"contents": [contents]}
 
     async def _called(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments") or {}
@@ -145,6 +188,35 @@ class McpServer:
             raise RpcError(INVALID_PARAMS, f"{name} has no parameter '{min(unknown)}'")
         body["params"] = arguments
         return call.inner(operations.INVOKE, {"name": name}, [], orjson.dumps(body))
+
+
+def _about(stored: StoredQuery) -> str:
+    """What a stored query says of itself."""
+    signature = stored.signature
+    about = [each for each in (signature.description, signature.instruction) if each]
+    what = "Change the graph" if signature.is_mutation else "Read the graph"
+    return "\n\n".join(about) or f"{what} with a stored query"
+
+
+def _readings(call: Call) -> Iterator[FirstReading]:
+    """What the caller may read about a graph."""
+    if call.operation.id != ON_GRAPH.id:
+        return
+    if "graph_schema" in _operations(call):
+        yield SCHEMA_READING
+        yield PRIMER_READING
+    if call.may(Action.INVOKE_QUERY):
+        yield QUERIES_READING
+
+
+def _resources(call: Call) -> Iterator[dict[str, Any]]:
+    for each in _readings(call):
+        yield {
+            "uri": each.uri,
+            "name": each.name,
+            "description": each.about,
+            "mimeType": each.mime_type,
+        }
 
 
 def _message(body: bytes) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def main() -> int:
         for run in record.runs:
             coverage.answers.update(run.answers)
         seeds = range(arguments.first, arguments.first + arguments.seeds)
-        chosen = iter(seeds) if arguments.record is None else _left(deck, seeds, record)
+        chosen = iter(seeds) if arguments.record is None else left_of(deck, seeds, record)
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
@@ -107,7 +107,7 @@ def main() -> int:
     return 1 if run.findings else 0
 
 
-def _left(deck: Deck, seeds: range, record: Record) -> Iterator[int]:
+def left_of(deck: Deck, seeds: range, record: Record) -> Iterator[int]:
     """The seeds that have not run yet: first those about cells that no schedule has reached.
 
     What is reached while they run counts as well, so some of them are left for the end.

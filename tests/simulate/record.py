@@ -32,7 +32,7 @@ class Run:
     seeds: str = ""
     """As ranges: `1-40, 43, 50-60`."""
     seconds: float = 0.0
-    """Of processors, in all processes."""
+    """How long it took, beside whatever else ran on the machine."""
     answers: dict[str, int] = field(default_factory=dict)
     findings: dict[str, list[str]] = field(default_factory=dict)
     """By seed, what was wrong."""

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.simulate.judge import faults
+from tests.simulate.__main__ import left_of
+from tests.simulate.judge import Performed, faults
 from tests.simulate.operations import OPERATIONS, seeded
 from tests.simulate.plants import PLANTS
+from tests.simulate.record import Record, ranged, unranged
 from tests.simulate.schedule import (
     CELL_ACTS,
     Company,
@@ -122,6 +126,38 @@ def test_c_ver_003_as_many_seeds_as_combinations_have_every_cell(
         cells = [cell for each in settings if each.act == act for cell in deck.cells(each)]
         assert len(cells) == len({*cells})
         assert {*cells} == cells_of(places)
+
+
+@given(st.sets(st.integers(1, 40)))
+def test_seeds_are_kept_as_ranges(seeds: set[int]) -> None:
+    assert unranged(ranged(seeds)) == seeds
+    assert ranged({1, 2, 3, 7}) == "1-3, 7"
+
+
+def test_a_run_goes_on_where_its_record_ends(
+    deck: Deck, places: dict[str, list[str]], tmp_path: Path
+) -> None:
+    path, seeds = tmp_path / "record.json", range(1, 41)
+    record = Record.read(path)
+    run = record.begin(places, deck.digest)
+    for seed in (1, 2, 3, 9):
+        run.add(Outcome(deck.setting(seed), [Performed("insert", 0)]))
+    run.add(Outcome(deck.setting(8), [], faults=["half of it is there"]))
+    known = deck.setting(5)
+    record.reached[known.act] |= deck.cells(known)
+    record.write(path)
+
+    again = Record.read(path)
+    assert again == record
+    assert again.schedules == 5
+    assert again.runs[-1].seeds == "1-3, 8-9"
+    assert again.runs[-1].answers == {"killed": 4}
+    assert again.findings == [f"seed 8 of {run.commit}: half of it is there"]
+    left = [*left_of(deck, seeds, again)]
+    assert sorted(left) == [seed for seed in seeds if seed not in (1, 2, 3, 8, 9)]
+    assert left[-1] == 5, "what is known already comes last"
+    assert again.begin(places, deck.digest) is again.runs[-1]
+    assert [*left_of(Deck({"insert": places["insert"]}), range(1, 4), again)] == [1, 2, 3]
 
 
 def test_the_judge_looks_again_at_a_file_that_has_changed(tmp_path: Path) -> None:

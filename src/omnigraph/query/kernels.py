@@ -56,6 +56,11 @@ def compare(operator: ComparisonOperator, left: Datum, right: Datum) -> Datum:
     kernel = _KERNELS[operator]
     if left.type == right.type or not (_is_number(left) and _is_number(right)):
         return kernel(left, right)
+    # One number is converted to the type of a column rather than the column to that of the number.
+    if isinstance(right, pa.Scalar) and (number := _as_type(right, left.type)) is not None:
+        return kernel(left, number)
+    if isinstance(left, pa.Scalar) and (number := _as_type(left, right.type)) is not None:
+        return kernel(number, right)
     left, right = _widened(left), _widened(right)
     if left.type == right.type:
         return kernel(left, right)
@@ -83,6 +88,14 @@ def equal_members(members: pa.Array, type: pa.DataType) -> pa.Array:
         if pc.any(pc.equal(members, 0.0)).as_py():
             members = pa.concat_arrays([members, pa.array([0.0, -0.0], type)])
     return members
+
+
+def _as_type(number: pa.Scalar, type: pa.DataType) -> pa.Scalar | None:
+    """The same number in another type, if that has it."""
+    if not number.is_valid:
+        return None
+    exact = exactly(number.as_py(), type)
+    return None if exact is None else pa.scalar(exact, type)
 
 
 def exactly(value: int | float, type: pa.DataType) -> int | float | None:

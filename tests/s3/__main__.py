@@ -4,7 +4,8 @@
     python -m tests.s3 --verb insert --fault "reset after" --nth 7     # one case again
 
 A cell of the table is a verb and a fault. Its cases let different requests of the verb meet the
-fault; which ones, a seed decides. With a record, a run goes on where the last one has stopped.
+fault; which ones, a seed decides. With a record, a run goes on where the last one has stopped. A
+signal, as of Ctrl-C, ends it after the cell under way.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 import uuid
@@ -27,14 +29,12 @@ from typing import Any
 
 from bench.circumstances import circumstances
 from tests.effects import s3_server
-from tests.s3.hostile import Case, Trial, verbs
+from tests.s3.hostile import LEASE_TTL_MS, Case, Trial, verbs
 from tests.support.hostile_store import Fault, HostileStore, Seen, hostile_store
 
 BUCKET = "graphs"
 CASES_PER_GRAPH = 25
 """Then the next graph is begun: reading all of it after each case is most of the work."""
-LEASE_TTL_MS = 5_000
-"""So long a writer waits for a lease that could not be given back."""
 
 Table = dict[str, dict[str, dict[str, Any]]]
 """By verb and fault: how many cases ended in which way, at which requests, of which code."""
@@ -52,7 +52,9 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     ends = time.monotonic() + (arguments.seconds or float("inf"))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
     table: Table = {}
     if arguments.record is not None and arguments.record.exists():
         table = json.loads(arguments.record.read_text(encoding="utf-8"))
@@ -63,7 +65,7 @@ def main() -> int:
             graphs = _Graphs(store, Path(folder))
             requests = graphs.take().requests_of(verb) if left else []
             for fault in left:
-                if time.monotonic() > ends:
+                if stop.is_set() or time.monotonic() > ends:
                     break
                 nths = [arguments.nth] if arguments.nth else _nths(verb, fault, requests, arguments)
                 cells[fault] = _cell(graphs, [Case(verb, fault, nth) for nth in nths])

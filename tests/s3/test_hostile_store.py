@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.commit import leases
+from omnigraph.effects.clock import monotonic_seconds
+from omnigraph.errors import LeaseLost, RecoveryRequired
 from omnigraph.graph import Graph
 from tests.effects import s3_server
-from tests.s3.hostile import Case, Trial, cases_of, sampled, verbs
+from tests.s3.hostile import LEASE_TTL_MS, Case, Trial, cases_of, sampled, verbs
 from tests.support.budgets import IS_LONG, budget
-from tests.support.hostile_store import Fault, HostileStore, hostile_store
+from tests.support.hostile_store import Fault, HostileStore, Seen, hostile_store
 
 SEED = 22
 VERBS = list(verbs(Path()))
@@ -35,8 +38,7 @@ def store(proxy: HostileStore, uri: str, monkeypatch: pytest.MonkeyPatch) -> Hos
     """The proxy, in the environment instead of the store behind it."""
     proxy.arm()
     s3_server.use(proxy.endpoint, monkeypatch)
-    # A lease that could not be given back is taken over after some seconds, and not after a minute.
-    monkeypatch.setenv("OMNIGRAPH_LEASE_TTL_MS", "5000")
+    monkeypatch.setenv("OMNIGRAPH_LEASE_TTL_MS", str(LEASE_TTL_MS))
     return proxy
 
 
@@ -72,6 +74,30 @@ def test_c_ver_006_an_outage_in_the_middle_of_a_write_is_typed_and_settled(
     for nth in begins:
         trial.run(Case(verb, Fault.RESET_BEFORE, nth, times=10_000))
     assert trial.endings.get("refused", 0) + trial.endings.get("unknown", 0) > 0
+    trial.require_healthy()
+
+
+@pytest.mark.parametrize("verb", VERBS if IS_LONG else ["insert"])
+def test_c_ver_006_a_lease_that_runs_out_during_a_write_is_typed_and_settled(
+    store: HostileStore, uri: str, tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that is too busy to renew it; nothing is wrong with the store."""
+    trial = Trial.begin(store, uri, tmp_path)
+    count = len(trial.requests_of(verb))
+    late = [0.0]
+    monkeypatch.setattr(leases, "monotonic_seconds", lambda: monotonic_seconds() + late[0])
+    errors = set()
+    for nth in range(1, count, budget(6, 2)):
+
+        def pass_time(seen: Seen, nth: int = nth) -> None:
+            # Longer than the lease is valid, and not so long that another writer takes it over.
+            late[0] += LEASE_TTL_MS * 0.7 / 1000 if seen.number == nth else 0
+
+        monkeypatch.setattr(store, "watch", pass_time)
+        trial.run(Case(verb, Fault.SLOW, 10_000))
+        errors.add(type(trial.last_error))
+    assert errors <= {type(None), LeaseLost, RecoveryRequired}
+    assert verb != "insert" or len(errors) == 3
     trial.require_healthy()
 
 

@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -114,6 +114,8 @@ class HostileStore:
     delay_seconds: float = 0.0
     """Added to every request: an object store is not on loopback."""
     requests: list[Seen] = field(default_factory=list)
+    watch: Callable[[Seen], object] = lambda seen: None
+    """Called with each request before it is served."""
     _rules: list[Rule] = field(default_factory=list)
     _lists: dict[str, tuple[int, list[tuple[str, str]], bytes]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -146,6 +148,7 @@ class HostileStore:
             self.requests.append(seen)
             rule = next((rule for rule in self._rules if rule.is_for(seen)), None)
             seen.fault = None if rule is None else rule.fault
+        self.watch(seen)
         return seen
 
     def listed(

@@ -126,8 +126,8 @@ function activate(context) {
       if (connection.isStopping) return;
       if (restarts++ < RESTARTS_MAX) return void start();
       vscode.window.showErrorMessage(
-        `\`${command} lsp\` does not run: ${problem.message}. Install it with ` +
-          "`pip install 'omnigraph[lsp]'`, or name the command in `omnigraph.command`.",
+        `\`${command} lsp\` does not run: ${problem.message}. Install ` +
+          "Omnigraph with its extra `lsp`, or name the command in `omnigraph.command`.",
       );
     });
     const folder = vscode.workspace.workspaceFolders?.[0]?.uri.toString() ?? null;

@@ -82,11 +82,14 @@ HTTP status and exit codes are one mapping each, in ``wire`` and ``cli``.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any, ClassVar, Literal
+from urllib.parse import unquote, urlsplit
 
 HINT = "hint: "
 """Prefix of a hint in text output."""
@@ -190,6 +193,23 @@ def _restored(kind: type[OmnigraphError], args: tuple[Any, ...]) -> OmnigraphErr
     error = kind.__new__(kind)
     error.args = args
     return error
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra to this installation, from the place it came from.
+
+    That is a checkout or a wheel, as `pip` remembers it, and an index only if it came from one.
+    """
+    try:
+        origin = distribution("omnigraph").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return f"pip install '.[{extra}]'  # in a checkout of Omnigraph"
+    if origin is None:
+        return f"pip install 'omnigraph[{extra}]'"
+    place = json.loads(origin)
+    if place.get("dir_info", {}).get("editable"):
+        return f"pip install --editable '{unquote(urlsplit(place['url']).path)}[{extra}]'"
+    return f"pip install 'omnigraph[{extra}] @ {place['url']}'"
 
 
 class InputError(OmnigraphError, ValueError):

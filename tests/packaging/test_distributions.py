@@ -7,16 +7,23 @@ nothing is downloaded.
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import re
+import shlex
 import signal
 import subprocess
+import sys
 import tarfile
+from base64 import urlsafe_b64encode
 from email import message_from_bytes
 from pathlib import Path
 from zipfile import ZipFile
 
 import httpx
 import pytest
+from packaging.metadata import Metadata
+from trove_classifiers import classifiers
 
 import omnigraph
 from docs.generators.licences import declared, installed_with
@@ -29,6 +36,7 @@ pytestmark = pytest.mark.xdist_group("distributions")
 
 PACKAGES = ("omnigraph", "pyspark_omnigraph")
 BLOCK = re.compile(r"^```(?P<language>python|text)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMIT_ID = re.compile(r"\b01[0-9A-HJKMNP-TV-Z]{24}\b")
 """Differs from run to run."""
 
@@ -87,6 +95,97 @@ def test_the_version_has_one_home_and_a_place_in_the_changelog(built: tuple[Path
     assert about["License-Expression"] == "MIT"
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## {re.escape(version)}\b", changelog, re.MULTILINE)
+
+
+def test_the_metadata_of_both_are_valid_for_an_index(built: tuple[Path, Path]):
+    """What `twine check` and an index would refuse: fields, classifiers, the description."""
+    version = omnigraph.__version__
+    with ZipFile(built[0]) as opened:
+        of_wheel = opened.read(f"omnigraph-{version}.dist-info/METADATA")
+        tags = opened.read(f"omnigraph-{version}.dist-info/WHEEL").decode()
+        entries = opened.read(f"omnigraph-{version}.dist-info/entry_points.txt").decode()
+        recorded = opened.read(f"omnigraph-{version}.dist-info/RECORD").decode()
+        for name, digest, size in csv.reader(recorded.splitlines()):
+            if name.endswith("/RECORD"):
+                continue
+            data = opened.read(name)
+            found = urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            assert (digest, int(size)) == (f"sha256={found}", len(data)), name
+    with tarfile.open(built[1]) as archive:
+        member = archive.extractfile(f"omnigraph-{version}/PKG-INFO")
+        assert member is not None and member.read() == of_wheel
+    about = Metadata.from_email(of_wheel, validate=True)
+    assert (about.name, str(about.version)) == ("omnigraph", version)
+    assert about.description_content_type == "text/markdown"
+    assert about.description and about.description.startswith("# Omnigraph")
+    assert about.summary and len(about.summary) < 512 and "\n" not in about.summary
+    assert set(about.classifiers or ()) <= classifiers
+    assert about.requires_python is not None and "3.11" in about.requires_python
+    asked = {
+        extra
+        for requirement in about.requires_dist or ()
+        for extra in re.findall(r"extra == ['\"](\w+)['\"]", str(requirement))
+    }
+    assert asked == set(about.provides_extra or ())
+    assert "Root-Is-Purelib: true" in tags and "Tag: py3-none-any" in tags
+    assert "omnigraph = omnigraph.cli.main:main" in entries
+
+
+def test_the_source_archive_has_what_is_committed_and_the_page_alone(built: tuple[Path, Path]):
+    with tarfile.open(built[1]) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    known = set(run("git", "ls-files", cwd=ROOT).splitlines())
+    made = {"PKG-INFO", ".gitignore"}
+    page = {f"src/omnigraph/server/page/{path.name}" for path in PAGE.iterdir()}
+    assert names - known - made - page == set()
+    for needed in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "CHANGELOG.md"):
+        assert needed in names
+
+
+def test_the_lines_of_the_page_about_installing_work_for_this_wheel(
+    built: tuple[Path, Path], environment: Path, tmp_path: Path
+):
+    """Each names a wheel as pip, pipx and uv take it; here without what it depends on."""
+    page = (ROOT / "docs" / "guide" / "install.md").read_text(encoding="utf-8")
+    lines = [line for block in SHELL.findall(page) for line in block.splitlines()]
+    (tmp_path / "dist").symlink_to(built[0].parent)
+    tried = 0
+    for line in lines:
+        words = shlex.split(line)
+        (*_, wheel) = [word for word in words if ".whl" in word] or [""]
+        if not wheel:
+            continue
+        tried += 1
+        assert wheel.partition("[")[0] == f"./dist/{built[0].name}", "the page has this version"
+        dry = ("install", "--dry-run", "--quiet", "--no-deps", "--no-index", "--ignore-installed")
+        python = environment / "python"
+        run(sys.executable, "-m", "pip", "--python", python, *dry, wheel, cwd=tmp_path)
+    assert tried == 5
+    extras = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    with ZipFile(built[0]) as opened:
+        name = f"omnigraph-{omnigraph.__version__}.dist-info/METADATA"
+        offered = set(Metadata.from_email(opened.read(name)).provides_extra or ())
+    assert extras == offered - {"bench", "dev"}
+
+
+def test_a_missing_extra_names_a_command_that_installs_it_from_the_wheel(
+    built: tuple[Path, Path], environment: Path, tmp_path: Path
+):
+    done = subprocess.run(
+        [environment / "omnigraph", "lsp"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    command = f"pip install 'omnigraph[lsp] @ {built[0].as_uri()}'"
+    assert f"hint: install it with `{command}`" in done.stderr
+    dry = ("--dry-run", "--quiet", "--no-deps", "--no-index", "--ignore-installed")
+    _, verb, requirement = shlex.split(command)
+    python = environment / "python"
+    run(sys.executable, "-m", "pip", "--python", python, verb, *dry, requirement, cwd=tmp_path)
 
 
 def test_the_source_archive_builds_the_same_wheel(built: tuple[Path, Path], tmp_path: Path):

@@ -113,7 +113,7 @@ def settings_of(command: str) -> dict[str, str]:
 def packages_of(line: str) -> set[str]:
     """The packages of a line that calls pip, and those that they need, without Omnigraph."""
     names = shlex.split(line.partition(" install ")[2])[2:]
-    assert names[0] == "omnigraph"
+    assert names[0] == "./omnigraph-*.whl"
     return installed_with([*declared(), *map(Requirement, names[1:])])
 
 

@@ -50,8 +50,7 @@ def wheel_as_a_package(folder: Path) -> dict[str, str]:
     python = new_environment(folder / "machine")
     install(python, packages_of(line))
     used = next(b.text for b in blocks_of(PAGE) if "spark.submit.pyFiles" in b.text)
-    download, *command = used.splitlines()
-    copy = download.partition("&& ")[2]
+    copy, *command = used.splitlines()
     subprocess.run(["bash", "-c", copy], cwd=wheel.parent, check=True)
     (wheel.parent / "omnigraph.zip").rename(folder / "omnigraph.zip")
     return {**settings_of(" ".join(command)), "PYSPARK_PYTHON": str(python)}

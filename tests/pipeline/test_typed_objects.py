@@ -15,7 +15,7 @@ import fastavro
 import pytest
 
 import omnigraph
-from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.errors import InputError, OmnigraphError, install_command
 from omnigraph.graph import ErrorOptions, Graph
 from omnigraph.loading.records.framing import items_on_lines
 from tests.commit.loading import lines, node
@@ -339,4 +339,4 @@ def test_without_fastavro_the_way_to_install_it_is_told(graph, tmp_path, monkeyp
     write_avro(path, [field("slug", "string")], [{"slug": "a"}])
     monkeypatch.setitem(sys.modules, "fastavro", None)
     error = load(graph, path, nodes={"Person": path})
-    assert isinstance(error, InputError) and error.hint == "pip install 'omnigraph[spark]'"
+    assert isinstance(error, InputError) and error.hint == install_command("spark")

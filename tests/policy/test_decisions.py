@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from omnigraph.errors import InputError, PolicyDenied, PolicyEvaluationFailed
+from omnigraph.errors import (
+    InputError,
+    PolicyDenied,
+    PolicyEvaluationFailed,
+    install_command,
+)
 from omnigraph.policy import Action, Decision, Policy, load_policy
 from omnigraph.policy.cedar import Uid, literal
 
@@ -295,5 +300,5 @@ except InputError as error:
     print(error.render())
 """
     assert python(code) == (
-        "policies need Cedar, which is not installed\nhint: pip install 'omnigraph[policy]'\n"
+        f"policies need Cedar, which is not installed\nhint: {install_command('policy')}\n"
     )

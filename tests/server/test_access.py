@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 import omnigraph
-from omnigraph.errors import InputError, PolicyDenied
+from omnigraph.errors import InputError, PolicyDenied, install_command
 from omnigraph.server.auth import (
     ONE_TOKEN,
     TOKENS_AWS_SECRET,
@@ -130,7 +130,7 @@ def test_c_srv_008_the_aws_secret_without_its_library_fails_boot_and_never_falls
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(InputError, match="not installed") as caught:
         read_tokens({TOKENS_AWS_SECRET: "team/tokens", ONE_TOKEN: "one"})
-    assert "omnigraph[aws]" in str(caught.value.hint)
+    assert install_command("aws") in str(caught.value.hint)
 
 
 def test_tokens_come_from_a_secret_of_aws_alone(monkeypatch: pytest.MonkeyPatch):

@@ -18,6 +18,7 @@ from omnigraph.errors import (
     InternalError,
     OmnigraphError,
     PreconditionFailed,
+    install_command,
 )
 from omnigraph.syntax.suggest import did_you_mean
 
@@ -77,7 +78,7 @@ def require_library(module: str, command: str, *, extra: str) -> None:
             raise
         raise InputError(
             f"`{command}` needs {missing.name}, which is not installed",
-            hint=f"install it with `pip install 'omnigraph[{extra}]'`",
+            hint=f"install it with `{install_command(extra)}`",
         ) from None
 
 

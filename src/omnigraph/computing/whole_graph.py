@@ -17,7 +17,7 @@ from omnigraph.computing.algorithms import EdgeUse
 from omnigraph.computing.blocks import Counts, Floats, Places, ranges
 from omnigraph.computing.in_process import Computed, Topology, named_after
 from omnigraph.engines.local.adjacency import Adjacency
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, install_command
 from omnigraph.model.governor import current
 
 Measure = Literal["jaccard", "cosine", "overlap"]
@@ -207,7 +207,7 @@ def _library(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise InputError(
             f"{name.partition('.')[0]} is not installed, which this algorithm needs",
-            hint="install the extra: pip install 'omnigraph[algorithms]'",
+            hint=f"install the extra: {install_command('algorithms')}",
         ) from error
 
 

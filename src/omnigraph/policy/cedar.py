@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
-from omnigraph.errors import InputError, InternalError, PolicyEvaluationFailed
+from omnigraph.errors import (
+    InputError,
+    InternalError,
+    PolicyEvaluationFailed,
+    install_command,
+)
 from omnigraph.policy.bundle import (
     TYPED_ACTIONS,
     Action,
@@ -288,7 +293,7 @@ def _cedar() -> Any:
         import cedarpy
     except ImportError:
         raise InputError(
-            "policies need Cedar, which is not installed", hint="pip install 'omnigraph[policy]'"
+            "policies need Cedar, which is not installed", hint=install_command("policy")
         ) from None
     return cedarpy
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, install_command
 from omnigraph.model.ids import check_declared_actor
 from omnigraph.policy import Action, Decision, Identity, Policy
 
@@ -182,7 +182,7 @@ def _aws_secret(secret_id: str, environment: Mapping[str, str]) -> str:
     except ImportError:
         raise InputError(
             f"`{TOKENS_AWS_SECRET}` needs the AWS library, which is not installed",
-            hint="install it with `pip install 'omnigraph[aws]'`, or name the tokens another way",
+            hint=f"install it with `{install_command('aws')}`, or name the tokens another way",
         ) from None
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
     try:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, install_command
 from omnigraph.loading.files import Files
 from omnigraph.loading.pieces import Piece
 from omnigraph.storage.failures import sentence_of
@@ -133,7 +133,7 @@ def _fastavro() -> Any:
     except ImportError as error:
         raise InputError(
             "Avro files are read with fastavro, which is not installed",
-            hint="pip install 'omnigraph[spark]'",
+            hint=install_command("spark"),
         ) from error
     return fastavro
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from omnigraph.errors import InputError, StorageError
+from omnigraph.errors import InputError, StorageError, install_command
 from omnigraph.pipeline.spark.gateway import (
     JVM_OPTIONS,
     Jvm,
@@ -346,7 +346,7 @@ def require_pyspark() -> None:
     """Raise `InputError` if PySpark is not installed; does not import it."""
     if find_spec("pyspark") is None:
         raise InputError(
-            "bulk jobs need PySpark, which is not installed", hint="pip install 'omnigraph[spark]'"
+            "bulk jobs need PySpark, which is not installed", hint=install_command("spark")
         )
 
 

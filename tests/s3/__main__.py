@@ -21,17 +21,21 @@ import threading
 import time
 import traceback
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.circumstances import circumstances
+from bench.circumstances import ROOT, circumstances
 from tests.effects import s3_server
 from tests.s3.hostile import LEASE_TTL_MS, Case, Trial, verbs
 from tests.support.hostile_store import Fault, HostileStore, Seen, hostile_store
 
+TABLE = ROOT / "bench" / "records" / "hostile.json"
+"""The one that is kept."""
 BUCKET = "graphs"
 CASES_PER_GRAPH = 25
 """Then the next graph is begun: reading all of it after each case is most of the work."""
@@ -61,7 +65,7 @@ def main() -> int:
     with _store() as store, TemporaryDirectory(prefix="omnigraph-hostile-") as folder:
         for verb in arguments.verb or [*verbs(Path())]:
             cells = table.setdefault(verb, {})
-            left = [each for each in arguments.fault or Fault if each not in cells]
+            left = [each for each in arguments.fault or Fault if not is_filled(cells.get(each))]
             graphs = _Graphs(store, Path(folder))
             requests = graphs.take().requests_of(verb) if left else []
             for fault in left:
@@ -100,7 +104,8 @@ class _Graphs:
 
     def take(self) -> Trial:
         if self._trial is not None and not self._left:
-            trial = self.leave()
+            trial = self._trial
+            self.leave()
             trial.require_healthy()
         if self._trial is None:
             folder = self._folder / uuid.uuid4().hex
@@ -110,11 +115,9 @@ class _Graphs:
         self._left -= 1
         return self._trial
 
-    def leave(self) -> Trial:
+    def leave(self) -> None:
         """Begin the next one for the next case."""
-        assert self._trial is not None
-        trial, self._trial = self._trial, None
-        return trial
+        self._trial = None
 
 
 @contextmanager
@@ -131,9 +134,11 @@ def _store() -> Iterator[HostileStore]:
 
 def _cell(graphs: _Graphs, cases: list[Case]) -> dict[str, Any]:
     """Run the cases of a cell; a failed one is told, and the next one has a graph of its own."""
-    endings: dict[str, int] = {}
-    failures = []
-    for case in cases:
+    endings: Counter[str] = Counter()
+    requests, failures = [], []
+    while cases:
+        case = cases.pop(0)
+        requests.append(case.nth)
         try:
             trial = graphs.take()
             trial.endings.clear()
@@ -143,11 +148,22 @@ def _cell(graphs: _Graphs, cases: list[Case]) -> dict[str, Any]:
             failures.append(f"{case}: {error!r}")
             graphs.leave()
             continue
-        for ending, count in trial.endings.items():
-            endings[ending] = endings.get(ending, 0) + count
+        endings.update(trial.endings)
+        if "not met" in trial.endings and case.nth > 1:
+            # What is asked at once is not asked equally often each time: an earlier request.
+            cases.append(replace(case, nth=case.nth // 2))
     commit = circumstances(None, 0).commit
-    requests = [case.nth for case in cases]
-    return {"requests": requests, "endings": endings, "failures": failures, "commit": commit}
+    return {
+        "requests": requests,
+        "endings": dict(endings),
+        "failures": failures,
+        "commit": commit,
+    }
+
+
+def is_filled(cell: dict[str, Any] | None) -> bool:
+    """Whether a request met the fault, and no case failed."""
+    return cell is not None and not cell["failures"] and bool({*cell["endings"]} - {"not met"})
 
 
 def _told(cell: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ class Stage:
     def stop_at(self, place: str) -> None:
         """Say where the process is, and wait for the word to go on."""
         with self._turn:
-            self._scheduler.send(("at", place))
+            self._scheduler.send(("at", str(place)))
             while True:
                 word, self.now = self._scheduler.recv()
                 if word == "go":

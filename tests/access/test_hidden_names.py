@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from omnigraph.audit import AuditFilter, read_entries
 from omnigraph.engines.local import tables
 from omnigraph.engines.local.engine import LocalEngine
 from omnigraph.engines.local.tables import tables_of
 from omnigraph.errors import OmnigraphError, PolicyDenied
+from omnigraph.graph import open_graph
 from omnigraph.model.result import ReadTarget
 from omnigraph.policy import Identity, load_policy
 
@@ -317,6 +319,57 @@ def test_c_acc_005_frames_show_what_a_view_shows(seen: og.Graph):
         seen.frame("Secret")
     with pytest.raises(OmnigraphError):
         seen.frame("Person", columns=["salary"])
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark_queries")
+@pytest.mark.usefixtures("spark")
+def test_c_acc_012_reads_on_spark_have_a_line_in_the_audit(whole: og.Graph, tmp_path: Path):
+    lines = tmp_path / "audit.jsonl"
+    ana = open_graph(whole.uri, policy=load_policy(BUNDLE), audit=lines).acting_as(ANA)
+    assert ana.frame("Person").count() == 2
+    ana.query("query q() { match { $p: Person } return { $p.name } }", engine="spark").to_pylist()
+    found = [dict(each.facts) for each in read_entries([lines], AuditFilter())]
+    assert [(e["verb"], e["types"], e["rules"]) for e in found if e["event"] == "access"] == [
+        ("frame", ["Person"], ["analysts-read"]),
+        ("query", ["Person"], ["analysts-read"]),
+    ]
+
+
+RENAMED = """
+version: 2
+groups: {readers: [act-ana]}
+rules:
+  - id: reads
+    allow: {actors: {group: readers}, actions: [read], branch_scope: any}
+    types: {Person: {properties: [name, ticket], where: '$row.age > 1'}}
+"""
+
+
+def test_c_acc_005_rules_name_what_is_called_so_in_the_schema_that_a_commit_is_shown_with(
+    tmp_path: Path,
+):
+    schema = "node Person { name: String @key  code: String?  age: I32? }"
+    whole = og.init(tmp_path / "g.omni", schema=schema)
+    whole.mutate('query w { insert Person { name: "ada", code: "c", age: 2 } }')
+    first = whole.list_commits()[0].graph_commit_id
+    whole.apply_schema(schema.replace("code: String?", 'ticket: String? @rename_from("code")'))
+    whole.mutate('query w { update Person set { ticket: "d" } where name = "ada" }')
+    last = whole.list_commits()[0].graph_commit_id
+    ana = open_graph(whole.uri, policy=load_policy(RENAMED)).acting_as("act-ana")
+    ask = "query q { match { $p: Person } return { $p.ticket as ticket } }"
+    assert ana.query(ask, snapshot=first).to_pylist() == [{"ticket": "c"}]
+    assert ana.entity_at("node:Person", "ada", snapshot=first) == {
+        "id": "ada",
+        "name": "ada",
+        "ticket": "c",
+    }
+
+    def shown(commit: str) -> list[dict[str, Any]]:
+        return [dict(each.after.properties) for each in ana.commit_changes(commit) if each.after]
+
+    assert shown(first) == [{"name": "ada"}]
+    assert shown(last) == [{"name": "ada", "ticket": "d"}]
 
 
 def test_saved_adjacency_is_not_that_of_an_actor(seen: og.Graph, monkeypatch: pytest.MonkeyPatch):

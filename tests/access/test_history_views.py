@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections.abc import Iterator
@@ -55,38 +56,45 @@ class History:
         key = (branch, commit)
         if key not in self._tables:
             self._tables[key] = self._read(branch, commit)
-        left = view.left_of(self._tables[key])
-        return {
-            (type_key, row["id"]): {
-                name: row[name]
-                for name in (*COMPARED, "src", "dst")
-                if name in row and (name in ("src", "dst") or _shows(view, type_key, name))
-            }
-            for type_key, rows in left.items()
-            for row in rows
-        }
+        return content_of(view.left_of(self._tables[key]), view)
 
     @cached_property
     def _tables(self) -> dict[tuple[str, str], Tables]:
         return {}
 
     def _read(self, branch: str, commit: str) -> Tables:
-        tables: dict[str, list[dict[str, Any]]] = {
-            str(type.table_key): [] for type in CATALOG.types
+        return exported(b"".join(self.graph.export(branch=branch, snapshot=commit)))
+
+
+def exported(lines: bytes) -> Tables:
+    """The rows of an export, by type key."""
+    tables: dict[str, list[dict[str, Any]]] = {str(type.table_key): [] for type in CATALOG.types}
+    for line in lines.splitlines():
+        record = json.loads(line)
+        if "type" in record:
+            row = {"id": record["data"]["name"], **record["data"]}
+            tables[f"node:{record['type']}"].append(row)
+            continue
+        type = CATALOG.edges[record["edge"]]
+        ends = {
+            end: _reference(type, end, record[given], record.get(f"{given}_type"))
+            for end, given in (("src", "from"), ("dst", "to"))
         }
-        for line in b"".join(self.graph.export(branch=branch, snapshot=commit)).splitlines():
-            record = json.loads(line)
-            if "type" in record:
-                row = {"id": record["data"]["name"], **record["data"]}
-                tables[f"node:{record['type']}"].append(row)
-                continue
-            type = CATALOG.edges[record["edge"]]
-            ends = {
-                end: _reference(type, end, record[given], record.get(f"{given}_type"))
-                for end, given in (("src", "from"), ("dst", "to"))
-            }
-            tables[f"edge:{record['edge']}"].append({**record["data"], **ends})
-        return tables
+        tables[f"edge:{record['edge']}"].append({**record["data"], **ends})
+    return tables
+
+
+def content_of(tables: Tables, view: RandomView) -> Content:
+    """What is compared of some rows: of their properties those that a view shows."""
+    return {
+        (type_key, row["id"]): {
+            name: row[name]
+            for name in (*COMPARED, "src", "dst")
+            if name in row and (name in ("src", "dst") or _shows(view, type_key, name))
+        }
+        for type_key, rows in tables.items()
+        for row in rows
+    }
 
 
 def _shows(view: RandomView, type_key: str, name: str) -> bool:
@@ -279,24 +287,25 @@ def test_c_acc_005_whole_contents_and_entities_are_those_without_what_is_hidden(
     assert {key: described[key] for key in shown} == counts
     assert {key for key in described if not key.startswith("interface:")} == shown.keys()
 
-    lines = [json.loads(line) for line in b"".join(graph.export()).splitlines()]
-    exported = {
-        ("node:" + each["type"], each["data"]["name"])
-        if "type" in each
-        else ("edge:" + each["edge"], each["data"]["id"])
-        for each in lines
+    lines = b"".join(graph.export())
+    given = exported(lines)
+    assert content_of(given, RandomView.of_everything()) == content
+    assert len(lines.splitlines()) == len(content)
+    everything = history.content("main", line[-1], RandomView.of_everything())
+    photos = {
+        row["id"]: row["photo"]
+        for row in history._tables["main", line[-1]]["node:Person"]
+        if row.get("photo") is not None
     }
-    assert exported == content.keys() and len(lines) == len(content)
-    for each in lines:
-        key = f"node:{each['type']}" if "type" in each else f"edge:{each['edge']}"
-        names = set(shown[key].properties)
-        given = set(each["data"]) - {"id"}
-        assert {name for name in given if name in COMPARED} <= names
+    sees_photos = "node:Person" in shown and _shows(view, "node:Person", "photo")
+    photos = {id: photo for id, photo in photos.items() if ("node:Person", id) in content}
+    assert {row["id"]: row["photo"] for row in given["node:Person"] if row.get("photo")} == (
+        photos if sees_photos else {}
+    )
     baseline = graph.change_baseline()
     assert baseline.entity_count == len(content)
     assert {(f"{e.kind}:{e.type_name}", e.id) for e in baseline} == content.keys()
 
-    everything = history.content("main", line[-1], RandomView.of_everything())
     for key, id in everything:
         if key not in shown:
             with pytest.raises(NotFound):
@@ -304,6 +313,8 @@ def test_c_acc_005_whole_contents_and_entities_are_those_without_what_is_hidden(
             continue
         entity = graph.entity_at(key, id)
         assert (entity is not None) == ((key, id) in content)
+        for name, value in content.get((key, id), {}).items():
+            assert name in ("src", "dst") or (entity or {})[name] == value
     for key in shown:
         ids = set(graph.table(key, columns=["id"]).to_arrow()["id"].to_pylist())
         assert ids == {id for own, id in content if own == key}
@@ -311,13 +322,45 @@ def test_c_acc_005_whole_contents_and_entities_are_those_without_what_is_hidden(
         if key != "node:Person":
             continue
         try:
-            graph.blob("node", "Person", id, "photo").read()
+            photo = graph.blob("node", "Person", id, "photo").read()
         except NotFound:
+            assert id not in photos
             continue
         except InputError:
-            assert key not in shown or "photo" not in shown[key].properties
+            assert not sees_photos
             continue
-        assert (key, id) in content
+        assert photos[id] == "base64:" + base64.b64encode(photo).decode()
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark_queries")
+@given(st.data(), random_views())
+@settings(EXAMPLES, max_examples=budget(2, 20))
+def test_c_acc_005_frames_are_those_without_what_is_hidden(
+    spark: Any, histories: list[History], data: st.DataObject, view: RandomView
+):
+    history = data.draw(st.sampled_from(histories))
+    graph = actor_of(history, view)
+    branch = data.draw(st.sampled_from(["main", "side"]))
+    content = history.content(branch, history.commits[branch][-1], view)
+    for type in data.draw(st.permutations(view.catalog.types))[:3]:
+        key = str(type.table_key)
+        named = [
+            name
+            for name in ("src", "dst", "age", "note", "size", "since")
+            if name in {*type.properties, *(("src", "dst") if isinstance(type, EdgeType) else ())}
+        ]
+        rows = graph.frame(key, branch=branch, columns=["id", *named]).collect()
+        found = {
+            (key, row["id"]): {name: row[name] for name in named if name not in ("src", "dst")}
+            for row in rows
+        }
+        assert len(found) == len(rows)
+        assert found == {
+            entity: {name: values.get(name) for name in named if name not in ("src", "dst")}
+            for entity, values in content.items()
+            if entity[0] == key
+        }
 
 
 @pytest.mark.slow

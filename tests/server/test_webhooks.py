@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -13,10 +15,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import httpx
 import orjson
 import pytest
 
 from omnigraph.errors import InputError
+from omnigraph.graph import open_graph
 from omnigraph.server import webhooks
 from omnigraph.server.config import GraphSpec
 from omnigraph.server.metrics import Metrics
@@ -29,6 +33,8 @@ from omnigraph.server.webhooks import (
     signature,
 )
 from tests.server.live import ADD, PATIENCE_SECONDS, serving
+from tests.server.test_process import started
+from tests.server.test_workers import pids
 
 SECRET = "a secret of thirty-two characters"
 VARIABLE = "TEST_WEBHOOK_SECRET"
@@ -285,6 +291,42 @@ def test_c_rev_014_everything_that_happens_to_a_request_is_posted(
     said = caplog.text + "".join(str(vars(each)) for each in caplog.records) + "".join(live.events)
     assert SECRET not in said and "part-of-the-address" not in said
     assert SECRET not in repr(live.server.webhooks._queues)
+
+
+@pytest.mark.slow
+def test_c_rev_014_workers_post_an_event_once_also_if_the_one_that_follows_them_dies(
+    spec: GraphSpec, tmp_path: Path
+):
+    with listening() as receiver:
+        hook = {"url": receiver.url, "secret_env": VARIABLE, "name": "ci"}
+        arguments = ("--store", spec.uri, "--unauthenticated", "--workers", "2")
+        told = ("--settings", str(settings(tmp_path, hook)))
+        with started(*arguments, *told, **{VARIABLE: SECRET}) as server:
+            graph = open_graph(spec.uri)
+
+            def opened(branch: str) -> str:
+                graph.create_branch(branch)
+                graph.mutate(ADD, {"name": branch}, branch=branch)
+                body = {"source": branch, "title": branch}
+                answer = httpx.post(f"{server.url}/graphs/default/reviews", json=body)
+                answer.raise_for_status()
+                return str(answer.json()["id"])
+
+            def expect(event: str, id: str) -> None:
+                _, document = receiver.next()
+                assert (document["event"], document["review"]["id"]) == (event, id)
+
+            first = opened("first")
+            expect("opened", first)
+            os.kill(min(pids(server)), signal.SIGKILL)  # it was started before the other
+            graph.reviews.comment(first, "while nothing follows")
+            graph.reviews.merge(first)
+            events = {receiver.next()[1]["event"] for _ in range(2)}
+            assert events == {"commented", "merged"}
+            expect("opened", opened("second"))
+            server.send(signal.SIGTERM)
+            assert server.wait() == 0
+        assert receiver.requests.empty()
 
 
 def test_settings_that_cannot_be_read_stop_a_server(spec: GraphSpec, tmp_path: Path):

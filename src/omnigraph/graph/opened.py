@@ -216,6 +216,12 @@ class OpenGraph:
                 found = view if found is None else found.common(view)
         return found
 
+    def sees(self, by: Access, action: Action = Action.READ) -> Sees | None:
+        """What an actor sees of branches; None where everything is shown to all."""
+        if self.policy is None or not self.policy.has_views or by.is_system:
+            return None
+        return partial(self.view_of_all, by, action)
+
     def unfinished_of(self, by: Access) -> Unfinished:
         """Pages of changes that an actor has begun to read; each actor has its own."""
         known = self._unfinished.get(by.identity)
@@ -492,10 +498,7 @@ class Handle:
         return self._sees_by(Action.READ)
 
     def _sees_by(self, action: Action) -> Sees | None:
-        opened = self._opened
-        if opened.policy is None or not opened.policy.has_views:
-            return None
-        return partial(opened.view_of_all, self._access, action)
+        return self._opened.sees(self._access, action)
 
     @property
     def _unfinished(self) -> Unfinished:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from omnigraph.errors import (
     OmnigraphError,
     QueryCancelled,
     ReviewBlocked,
+    StorageError,
 )
 from omnigraph.graph.gate import Access
 from omnigraph.graph.history import compared, compared_page
@@ -65,6 +67,7 @@ from omnigraph.review.requests import Readable, Standing, not_open
 from omnigraph.review.requirements import Requirements
 from omnigraph.storage.layout import MAIN
 from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.views import View
 
 OUTCOMES: Mapping[ReviewVerdict, ReviewOutcome] = {
     "approve": "approved",
@@ -109,7 +112,7 @@ class Reviews:
 
     def get(self, id: str) -> Review:
         """One request as it stands now: reviews, comments, checks, and what blocks it."""
-        return self._requests.show(self._readable("review show", id), self._required)
+        return self._described(self._readable("review show", id), self._handle._access)
 
     def diff(
         self,
@@ -171,6 +174,8 @@ class Reviews:
         """Some of what `export` gives; `ReviewEvents.next_page_token` leads to the rest."""
         gate, by = self._opened.gate, self._handle._access
         gate.read("review export", by, MAIN, Action.EXPORT)
+        # Events have what the queries of checks returned, and comments on whatever there is.
+        self._handle._require_everything("review export", MAIN, action=Action.EXPORT)
         return self._requests.export(page_token, limit, self._shown)
 
     # --- for a server -----------------------------------------------------------------------------
@@ -214,7 +219,7 @@ class Reviews:
         told = checked_title(source if title is None else title)
         about = checked_text(description, "description") if description else ""
         request = self._requests.open(source, target, told, about, caller)
-        return self._requests.show(request, self._required)
+        return self._described(request, self._by(actor))
 
     def edit(
         self,
@@ -411,7 +416,7 @@ class Reviews:
             own = None if caller.operation_id is None else f"{caller.operation_id}:{check.name}"
             key = EventAuthor(caller.actor_id, own)
             request = self._requests.add(request, "check_reported", key, body)
-        return self._requests.show(request, self._required)
+        return self._described(request, self._by(caller.actor_id))
 
     def _signatures(self, file: Path) -> Iterable[QuerySignature]:
         return describe_queries(self._handle, file)
@@ -481,6 +486,56 @@ class Reviews:
         )
         return ReviewMerged(merged.id, merged.title, merged.approvers, receipt)
 
+    # --- what is shown ----------------------------------------------------------------------------
+
+    def _described(self, request: Request, by: Access) -> Review:
+        """A request as it stands now, as far as an actor sees what it is about.
+
+        Who sees a part of the branches gets neither what the queries of checks returned, which may
+        be about all of them, nor comments on what is hidden.
+        """
+        sees = self._opened.sees(by)
+        found = self._requests.show(request, self._required, sees)
+        if sees is None:
+            return found
+        catalog = self._opened.known_catalog(MAIN)
+        view = sees(catalog, (found.source, found.target))
+        if view is None:
+            return found
+        checks = tuple(replace(each, text=None, rows=()) for each in found.checks)
+        hidden = {each.id for each in found.comments if not self._is_shown(each, view, found)}
+        comments = tuple(each for each in found.comments if not hidden & {each.id, each.reply_to})
+        return replace(found, checks=checks, comments=comments)
+
+    def _is_shown(self, comment: ReviewComment, view: View, review: Review) -> bool:
+        """Whether a comment is on something that a view shows."""
+        named = view.catalog
+        type = named.nodes.get(comment.type_name or "") or named.edges.get(comment.type_name or "")
+        if comment.type_name is None or type is None:
+            return comment.type_name is None
+        if comment.property_name is not None and comment.property_name not in type.properties:
+            return False
+        if comment.entity_id is None or not view.restricts(type.table_key):
+            return True
+        import pyarrow as pa
+
+        wanted = pa.array([comment.entity_id])
+        opened = self._opened
+        places = (
+            partial(opened.snapshot_of_any_branch, comment.graph_commit_id or ""),
+            partial(opened.snapshot, review.target),
+        )
+        for place in places:
+            try:
+                reader = opened.seen(opened.reader_of(place()), view)
+                if reader.is_empty(type.table_key):
+                    continue
+                if reader.rows_where_in(type.table_key, "id", wanted, ["id"]).num_rows:
+                    return True
+            except (NotFound, StorageError):
+                continue  # the branch, or what the commit had, is gone
+        return False
+
     # --- parts ------------------------------------------------------------------------------------
 
     def _required(self, branch: str) -> Requirements:
@@ -541,7 +596,8 @@ class Reviews:
     def _added(
         self, request: Request, kind: ReviewEventKind, caller: EventAuthor, body: dict[str, Any]
     ) -> Review:
-        return self._requests.show(self._requests.add(request, kind, caller, body), self._required)
+        added = self._requests.add(request, kind, caller, body)
+        return self._described(added, self._by(caller.actor_id))
 
     def _head(self, request: Request, head: str | None) -> str:
         """The head that a review or a check is about; raises `ReviewBlocked` if it is not open."""
@@ -574,7 +630,8 @@ class Reviews:
         checked_text(type_name, "type", NAME_CHARACTERS_MAX)
         if property_name is not None:
             checked_text(property_name, "property", NAME_CHARACTERS_MAX)
-        found = find_type(self._opened.catalog_of(state.head_snapshot()), type_name)
+        catalog = self._opened.catalog_of(state.head_snapshot())
+        found = find_type(self._handle._named_types(state.branch, catalog), type_name)
         if property_name is not None and property_name not in found.properties:
             raise NotFound(
                 f"type {found.name} has no property {property_name}",

@@ -20,7 +20,7 @@ from omnigraph.branching import merge as merges
 from omnigraph.branching.ancestry import diff_ends, distances, with_merged
 from omnigraph.branching.change_pages import Unfinished
 from omnigraph.branching.commit_changes import diff_of
-from omnigraph.branching.moments import SchemaHistory
+from omnigraph.branching.moments import SchemaHistory, Sees
 from omnigraph.branching.three_way import ConflictRules
 from omnigraph.branching.workers import Choose
 from omnigraph.commit.kernel import Kernel
@@ -34,6 +34,7 @@ from omnigraph.errors import (
 )
 from omnigraph.model.changes import ChangeFilter, PageLimits
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK, check_branch_name
+from omnigraph.model.merging import HIDDEN_CONFLICT
 from omnigraph.model.reviews import (
     ID_CHARACTERS_MAX,
     ID_PREFIX,
@@ -258,13 +259,16 @@ class Requests:
             rest,
         )
 
-    def show(self, request: Request, required: RequirementsOf) -> Review:
-        """A request as it stands now, with everything that keeps it from being merged."""
+    def show(self, request: Request, required: RequirementsOf, sees: Sees | None = None) -> Review:
+        """A request as it stands now, with everything that keeps it from being merged.
+
+        Conflicts are told as far as ``sees`` shows them.
+        """
         standing = self.standing(request)
         shown = self._described(request, standing, standing.head(request))
         if standing.state != "open":
             return shown
-        return self._with_prospects(shown, required(shown.target))
+        return self._with_prospects(shown, required(shown.target), sees)
 
     def _described(self, request: Request, standing: Standing, head: str) -> Review:
         """A request with its reviews and checks as they apply to a head; nothing is planned."""
@@ -311,18 +315,19 @@ class Requests:
             closed_because=_why_closed(request, standing),
         )
 
-    def _with_prospects(self, review: Review, required: Requirements) -> Review:
+    def _with_prospects(self, review: Review, required: Requirements, sees: Sees | None) -> Review:
         """An open request with what a merge of it would meet."""
         reasons = list(blocks(review, required))
         conflicts: list[BlockReason] = []
         base: str | None = None
         try:
             spec = merges.MergeSpec(review.source, review.target, ConflictRules())
-            plan = merges.plan_merge(
-                self._kernel, spec, merges.PlanPage(Unfinished(), PageLimits.of(1))
-            )
+            page = merges.PlanPage(Unfinished(), PageLimits.of(1))
+            plan = merges.plan_merge(self._kernel, spec, page, sees=sees)
             base = plan.base_commit_id
             conflicts = [BlockReason("conflicts", each.text) for each in plan.conflicts]
+            if plan.is_blocked_by_hidden:
+                conflicts.append(BlockReason("conflicts", HIDDEN_CONFLICT))
         except Conflict as refused:
             conflicts = [BlockReason("conflicts", refused.message)]
         behind = (

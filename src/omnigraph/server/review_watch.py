@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+
+import orjson
 
 from omnigraph.effects.clock import ulid_at
 from omnigraph.errors import Conflict, NotFound, OmnigraphError, QueryCancelled
@@ -47,7 +50,8 @@ class _Followed:
 
     since: str
     """Events with smaller ids were before this process, or are known."""
-    open: dict[str, Standing] = field(default_factory=dict)
+    open: dict[str, Standing | None] = field(default_factory=dict)
+    """Open requests; None for one that was open before this process."""
     seen: set[str] = field(default_factory=set)
     """Events behind `since` that were posted."""
     checked: dict[str, tuple[str, tuple[DeclaredCheck, ...]]] = field(default_factory=dict)
@@ -64,13 +68,18 @@ class ReviewWatch:
         webhooks: Webhooks,
         *,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        notes: Path | None = None,
     ) -> None:
+        """``notes`` is a file for what was followed, from which a worker that is started again goes
+        on: what happened meanwhile is posted, and nothing that was posted before."""
         self._services = services
         self._generation = generation
         self._webhooks = webhooks
         self._wall_ms = wall_ms
         self._began = ulid_at(wall_ms())
-        self._followed: dict[str, _Followed] = {}
+        self._notes = notes
+        self._noted = b""
+        self._followed: dict[str, _Followed] = self._read_notes()
         self._due: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         """Graphs and requests whose checks have to run."""
         self._waiting: set[tuple[str, str]] = set()
@@ -120,12 +129,39 @@ class ReviewWatch:
                 self._webhooks.put(each)
             if served.checks:
                 self._plan_checks(served, known)
+        self._write_notes()
+
+    # --- for a successor --------------------------------------------------------------------------
+
+    def _read_notes(self) -> dict[str, _Followed]:
+        if self._notes is None or not self._webhooks or not self._notes.exists():
+            return {}
+        noted = orjson.loads(self._notes.read_bytes())
+        return {
+            graph_id: _Followed(since, dict.fromkeys(open), set(seen))
+            for graph_id, (since, open, seen) in noted.items()
+        }
+
+    def _write_notes(self) -> None:
+        if self._notes is None or not self._webhooks:
+            return
+        noted = orjson.dumps(
+            {
+                graph_id: (each.since, list(each.open), sorted(each.seen))
+                for graph_id, each in self._followed.items()
+            }
+        )
+        if noted != self._noted:
+            self._noted = noted
+            beside = self._notes.with_suffix(".new")
+            beside.write_bytes(noted)
+            beside.replace(self._notes)
 
     # --- checks -----------------------------------------------------------------------------------
 
     def _plan_checks(self, served: Served, known: _Followed) -> None:
         for id, standing in known.open.items():
-            assert standing.source is not None
+            assert standing is not None and standing.source is not None
             wanted = (standing.source.head.commit_id, served.checks)
             if known.checked.get(id) != wanted:
                 known.checked[id] = wanted

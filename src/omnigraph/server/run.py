@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import uvicorn
@@ -60,6 +61,10 @@ class Worker(Protocol):
     @property
     def is_first(self) -> bool:
         """Whether it does what must be done once."""
+
+    @property
+    def review_notes(self) -> Path:
+        """The file of what the first one knows of change requests, for its successor."""
 
     @property
     def attempts(self) -> Attempts:
@@ -131,7 +136,12 @@ class RunningServer:
         )
         self.app = App(self.services, generation)
         self.webhooks = Webhooks(receivers, self.services.metrics)
-        self.watch = ReviewWatch(self.services, lambda: self.app.generation, self.webhooks)
+        self.watch = ReviewWatch(
+            self.services,
+            lambda: self.app.generation,
+            self.webhooks,
+            notes=None if worker is None else worker.review_notes,
+        )
         self.reloader = Reloader(self.app, config)
         self._http = HttpListener(_uvicorn_config(self.app, config, self._tls))
         hosts = OwnHosts(config.metrics_bind or config.bind, config.allowed_hosts)

@@ -386,6 +386,8 @@ class SharingWorker:
 
     def __init__(self, task: Task) -> None:
         self.is_first = task.number == 0
+        self.review_notes = task.folder / "reviews.notes"
+        """What the first worker knows of change requests, for the one that takes its place."""
         self._number = task.number
         self._state = SharedState(task.state_fd, task.workers)
         self.attempts = SharedAttempts(self._state)

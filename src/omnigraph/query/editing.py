@@ -31,6 +31,7 @@ from omnigraph.syntax.query_ast import (
     AGGREGATE_FUNCTIONS,
     SCALAR_FUNCTIONS,
     SEARCH_FUNCTIONS,
+    TEXT_QUERY_KINDS,
 )
 from omnigraph.syntax.query_expressions import QueryStream
 from omnigraph.syntax.schema_parser import SchemaStream
@@ -326,7 +327,10 @@ class Document:
             yield from (Completion(word, "keyword") for word in ("is", "contains", "starts_with"))
         else:
             yield from self._variables(index)
-            functions = (*AGGREGATE_FUNCTIONS, *SCALAR_FUNCTIONS, *SEARCH_FUNCTIONS)
+            functions = (
+                *(*AGGREGATE_FUNCTIONS, *SCALAR_FUNCTIONS),
+                *(*SEARCH_FUNCTIONS, *TEXT_QUERY_KINDS),
+            )
             yield from (Completion(word, "keyword") for word in QUERY_WORDS)
             yield from (Completion(name, "function") for name in functions)
 

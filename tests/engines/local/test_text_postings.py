@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,10 @@ from omnigraph.engines.local import text_index
 from omnigraph.engines.local.search import Sought, TextColumn
 from omnigraph.engines.local.text_index import Mask, TextIndex, tokens
 from omnigraph.errors import InputError
+from omnigraph.graph import init
+from omnigraph.syntax.query_ast import TEXT_QUERY_KINDS
+from omnigraph.syntax.search_text import search_term
+from tests.support.reference.text import Corpus, found
 
 WORDS = ["cat", "cats", "cart", "dog", "the", "running", "ran", "été", "日本", "a1", "caterpillar"]
 
@@ -257,3 +262,67 @@ def test_memory_is_accounted_for() -> None:
     small, large = index_of(["cat"]), index_of([f"w{i} x{i}" for i in range(1_000)])
     assert 0 < small.nbytes < large.nbytes
     assert large.nbytes >= 2_000 * 5
+
+
+# --- readings of a search text --------------------------------------------------------------------
+
+repeated = st.lists(st.sampled_from([*WORDS, "cat", "cat"]), min_size=1, max_size=7).map(" ".join)
+
+
+@st.composite
+def readings(draw: st.DrawFn) -> Sought:
+    """A search text in a reading, also with words that it repeats."""
+    kind = draw(st.sampled_from(TEXT_QUERY_KINDS))
+    text = draw(repeated)
+    if kind == "text_query":
+        other = draw(st.sampled_from(WORDS))
+        text = draw(
+            st.sampled_from([f'"{text}" OR {other}*', f"{text} NOT {other}", f'{other} "{text}"'])
+        )
+    elif kind == "prefix":
+        text = text[: max(1, len(text) - draw(st.integers(0, 2)))]
+    return Sought(text, search_term(kind, text))
+
+
+@given(texts, readings())
+def test_c_srch_029_readings_find_and_score_what_their_definition_does(
+    column: list[str | None], sought: Sought
+) -> None:
+    assert sought.term is not None
+    whole = TextColumn.of(pa.array(column, pa.string()))
+    wanted = [at for at, text in enumerate(column) if found(text, sought.term, tokens)]
+    assert whole.matching(sought).tolist() == wanted
+    rows, scores = whole.scores(sought)
+    assert rows.tolist() == wanted
+    corpus = Corpus(tuple(column), tokens)
+    assert scores.tolist() == pytest.approx(
+        [corpus.score_of(column[at], sought.term) for at in wanted]
+    )
+    # Workers score parts of a column by the statistics of all of it.
+    parts = [TextColumn.of(pa.array(part, pa.string())) for part in (column[:3], column[3:])]
+    statistics = parts[0].statistics(sought).plus(parts[1].statistics(sought))
+    in_parts = np.concatenate([part.scores_in(sought, statistics) for part in parts])
+    assert np.flatnonzero(in_parts).tolist() == wanted
+    assert in_parts[wanted].tolist() == pytest.approx(scores.tolist())
+
+
+def test_c_srch_029_a_phrase_that_repeats_a_word_may_be_longer_than_the_texts() -> None:
+    column = TextColumn.of(pa.array(["cat cat cat cat"]))
+    for count in range(1, 12):
+        text = " ".join(["cat"] * count)
+        sought = Sought(text, search_term("phrase", text))
+        assert column.matching(sought).tolist() == ([0] if count <= 4 else [])
+
+
+def test_c_srch_029_a_prefix_is_ranked_where_there_is_no_text(tmp_path: Path) -> None:
+    graph = init(tmp_path / "notes.omni", "node Note { key: String @key  body: String? @index }")
+    ranked = (
+        "query q($q: String) { match { $n: Note } return { $n.key, bm25($n.body, prefix($q)) as s }"
+        " order { s desc } }"
+    )
+    assert graph.query(ranked, {"q": "ca"}).to_pylist() == []
+    graph.mutate('query add { insert Note { key: "a" }  insert Note { key: "b", body: "the" } }')
+    for text in ("ca", "a", "the", ""):
+        assert graph.query(ranked, {"q": text}).to_pylist() == []
+    graph.mutate('query add { insert Note { key: "c", body: "cats" } }')
+    assert [row["n.key"] for row in graph.query(ranked, {"q": "ca"}).to_pylist()] == ["c"]

@@ -205,12 +205,14 @@ class TextColumn:
         column = analysed(self.texts(rows))
         codes = {word: code for code, word in enumerate(column.vocabulary)}
         count = len(column.codes) - len(wanted) + 1
-        follows = np.ones(max(count, 0), np.bool_)
+        if count <= 0:
+            # A word that the phrase repeats may be in texts that are shorter than it.
+            return rows[:0]
+        follows = np.ones(count, np.bool_)
         for at, word in enumerate(wanted):
             follows &= column.codes[at : at + count] == codes.get(word, -1)
-        last = column.rows[len(wanted) - 1 :]
-        follows &= column.rows[: len(follows)] == last[: len(follows)]
-        return rows[np.unique(column.rows[: len(follows)][follows])]
+        follows &= column.rows[:count] == column.rows[len(wanted) - 1 :]
+        return rows[np.unique(column.rows[:count][follows])]
 
 
 def _all(parts: Iterable[Positions | None]) -> Positions | None:

@@ -245,8 +245,9 @@ class TextIndex:
             texts_with = len(positions)
             if candidates is not None:
                 positions, frequencies = _kept(positions, frequencies, candidates)  # noqa: PLW2901
-            lengths = self._lengths_at(positions)
-            parts.append((positions, extent.scores(texts_with, frequencies, lengths)))
+            if len(positions):
+                lengths = self._lengths_at(positions)
+                parts.append((positions, extent.scores(texts_with, frequencies, lengths)))
         return _total(parts, len(self))
 
     def statistics(
@@ -277,6 +278,8 @@ class TextIndex:
                     texts_with_token, segment.frequencies[here], lengths
                 )
         for each, texts_with in zip(also, whole.texts_with[len(wanted) :], strict=False):
+            if not len(each.positions):
+                continue
             lengths = self._lengths_at(each.positions)
             scores[each.positions] += extent.scores(texts_with, each.frequencies, lengths)
         return scores

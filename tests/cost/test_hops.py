@@ -15,29 +15,29 @@ from tests.cost.costs import cost_of, many_types
 from tests.s3.hostile import SCHEMA, verbs
 
 HOPS_MAX = {
-    "insert": 16,
-    "update": 15,
-    "delete": 15,
-    "append": 16,
-    "merge load": 16,
-    "overwrite": 16,
-    "branch create": 22,
+    "insert": 6,
+    "update": 7,
+    "delete": 7,
+    "append": 9,
+    "merge load": 9,
+    "overwrite": 8,
+    "branch create": 21,
     "branch delete": 26,
-    "branch merge": 23,
-    "revert": 18,
-    "cherry-pick": 25,
+    "branch merge": 17,
+    "revert": 10,
+    "cherry-pick": 17,
     "tag create": 12,
     "tag delete": 12,
-    "schema apply": 44,
-    "index": 32,
-    "optimize": 42,
+    "schema apply": 43,
+    "index": 17,
+    "optimize": 36,
     "cleanup": 48,
     "push": 68,
 }
 """What was reached; `cleanup` and `push` have some room, since threads decide what is known."""
 
 TABLES = 8
-MERGE_OF_TABLES_HOPS_MAX = 21
+MERGE_OF_TABLES_HOPS_MAX = 13
 
 
 @pytest.mark.parametrize("name", list(verbs(Path())))

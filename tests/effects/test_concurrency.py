@@ -80,10 +80,19 @@ def test_a_failure_is_raised_only_when_every_call_has_ended():
     assert ended == ["slow"]
 
 
-def test_concurrency_inside_of_a_pool_thread_needs_no_second_thread():
-    def nested() -> tuple[int, int, int]:
-        first, second = concurrently(threading.get_ident, threading.get_ident, threads=True)
-        return threading.get_ident(), first, second
+def test_calls_inside_of_concurrent_calls_overlap_as_well():
+    def nested() -> None:
+        meeting = threading.Barrier(2, timeout=60)
+        concurrently(meeting.wait, meeting.wait, threads=True)
 
-    found = concurrently(lambda: (0, 0, 0), *[nested] * 40, threads=True)
-    assert all(own == first == second for own, first, second in found)
+    concurrently(*[nested] * 20, threads=True)
+
+
+def test_no_depth_of_concurrent_calls_waits_for_itself():
+    def nested(depth: int) -> int:
+        if not depth:
+            return 1
+        return sum(concurrently(*[lambda: nested(depth - 1)] * 5, threads=True))
+
+    found = concurrently(*[lambda: nested(4)] * 40, threads=True)
+    assert found == (5**4,) * 40

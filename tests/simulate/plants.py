@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from omnigraph.commit import sidecars
 from omnigraph.commit.executor import Executor, TableExecution
 from omnigraph.commit.leases import Lease, Leases
 from omnigraph.commit.plan import CommitPlan
@@ -22,8 +21,8 @@ def _effects_before_sidecar() -> None:
     """The sidecar is written when all tables are committed."""
     written = Sidecars.write
 
-    def only_digest(self: Sidecars, plan: CommitPlan) -> str:
-        return sidecars._digest(sidecars.encode_sidecar(plan))
+    def write_nothing(self: Sidecars, plan: CommitPlan, content: bytes) -> None:
+        pass
 
     published = Executor._publish_checked
 
@@ -31,7 +30,7 @@ def _effects_before_sidecar() -> None:
         written(self._kernel.sidecars, plan)
         return published(self, plan, tables)
 
-    _replace(Sidecars, "write", only_digest)
+    _replace(Sidecars, "write", write_nothing)
     _replace(Executor, "_publish_checked", write_late)
 
 

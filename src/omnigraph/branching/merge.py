@@ -41,6 +41,7 @@ from omnigraph.commit.schema.rebase import SchemaPath, schema_position
 from omnigraph.commit.write_path import earlier_commit
 from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.requests import concurrently, outcome
 from omnigraph.errors import (
     ChangeDiffRefused,
     Conflict,
@@ -205,11 +206,16 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
     """
     _check(request)
     recoverer = Recoverer(kernel)
-    target = recoverer.barrier(request.target, "branch merge")
+    target, source = concurrently(
+        partial(recoverer.barrier, request.target, "branch merge"),
+        partial(outcome, partial(recoverer.barrier, request.source, "branch merge")),
+        threads=kernel.is_remote,
+    )
     # Before the source is looked for: the first of two requests may have deleted it.
     if (earlier := _earlier_merge(kernel, request, target.state)) is not None:
         return earlier
-    source = recoverer.barrier(request.source, "branch merge")
+    if isinstance(source, Exception):
+        raise source
     captured = _capture(kernel, request.rules, source, target, _seen_by(request.rights))
     if request.condition is not None:
         request.condition.require_source(source)

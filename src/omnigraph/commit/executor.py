@@ -29,6 +29,7 @@ from omnigraph.commit.schema.contract import (
     promote_contract,
     write_contract,
 )
+from omnigraph.commit.sidecars import encode_sidecar, sidecar_digest
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.failures import StorageFailure
 from omnigraph.effects.requests import concurrently
@@ -44,16 +45,18 @@ from omnigraph.schema.contract import AcceptedSchema, SchemaContract
 from omnigraph.storage.datasets import (
     CommitLost,
     DatasetRef,
+    DraftedCommit,
     Flushes,
     Handle,
     StagedTransaction,
     row_count,
 )
 from omnigraph.storage.digests import encode_digests
+from omnigraph.storage.drafts import LandedDataset
 from omnigraph.storage.layout import STAGING_SUFFIX
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow, VersionRow
-from omnigraph.storage.publisher import publish
+from omnigraph.storage.publisher import PublishRequest, StagedPublish, publish, stage_publish
 
 
 class TableExecution(Protocol):
@@ -133,6 +136,10 @@ _FAILPOINTS: dict[WriterKind, OperationFailpoints] = {
 }
 
 
+PUT_OFF: tuple[WriterKind, ...] = ("Mutation", "Load", "BranchMerge")
+"""Writes whose owner does nothing more, and gives the branch back."""
+
+
 class Executor:
     """Runs plans on a branch, for the owner of its lease."""
 
@@ -145,6 +152,8 @@ class Executor:
         self._sidecar_digest: str | None = None
         """Of the sidecar that this executor wrote; every transaction of the plan carries it."""
         self._flushes = Flushes()
+        self._drafted: dict[str, list[DraftedCommit]] = {}
+        """On an object store, by table key: its commits, ready to be sent."""
 
     def run(
         self,
@@ -160,9 +169,10 @@ class Executor:
         if plan.writer_kind == "Repair":
             # It publishes versions that exist: there is nothing to undo, hence no sidecar.
             return self.adopt(plan, tables)
+        self._lease.catch_up()
         self._lease.require_valid()
         self._flush_staged(tables)
-        self._sidecar_digest = self._kernel.sidecars.write(plan)
+        self._announce(plan, tables)
         try:
             commit = self._effects(plan, tables, schema)
         except CommitLost as lost:
@@ -173,19 +183,72 @@ class Executor:
             self._require_branch()
         else:
             self._promote(plan)
-        self._kernel.sidecars.forget(plan.attempt_id)
+        self._forget(plan, tables)
         return commit
+
+    def _forget(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> None:
+        """Phase D: the plan is visible, and its sidecar goes.
+
+        On an object store that happens while the lease is given back. A writer that owns the branch
+        at once, and still finds the sidecar, settles it: it is published, and thereby finished.
+        """
+        forget = partial(self._kernel.sidecars.forget, plan.attempt_id)
+        if not self._kernel.is_remote or plan.writer_kind not in PUT_OFF:
+            forget()
+            return
+        self._lease.put_off(forget)
+        for table in tables:
+            if isinstance(table.landed, LandedDataset):
+                # The next write looks its rows up in it.
+                self._lease.put_off(table.landed.open_now)
+
+    def _announce(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> None:
+        """Phase A: write the sidecar, durable before the first effect.
+
+        On an object store the commits of the tables are made before, on this machine, where nobody
+        can find them.
+        """
+        content = encode_sidecar(plan)
+        self._sidecar_digest = sidecar_digest(content)
+        if self._kernel.is_remote:
+            self._drafted = {table.effects.table_key: self._drafts(plan, table) for table in tables}
+        commits = [each for chain in self._drafted.values() for each in chain]
+        concurrently(
+            partial(self._kernel.sidecars.write, plan, content),
+            *(partial(self._kernel.lance.digest, each) for each in commits),
+            threads=self._kernel.is_remote,
+        )
+
+    def _drafts(self, plan: CommitPlan, table: TableExecution) -> list[DraftedCommit]:
+        """The commits to a table, none of them sent; none if Lance has to make them."""
+        handle = table.handle
+        is_staged = len(table.staged) == len(table.effects.transactions)
+        if table.effects.first_touch is not None or not is_staged or None in table.staged:
+            return []
+        assert handle is not None
+        made: list[DraftedCommit] = []
+        for at in range(len(table.effects.transactions)):
+            each = self._kernel.lance.draft(
+                handle, table.transaction(at, handle), plan.attempt_id, self._sidecar_digest
+            )
+            if each is None:
+                return []
+            made.append(each)
+            handle = each.landed
+        return made
 
     def _commit_together(
         self,
         plan: CommitPlan,
         tables: Sequence[TableExecution],
         passed: OperationFailpoints,
+        ahead: StagedPublish | None,
     ) -> None:
         """Commit all tables at once: the sidecar names them all, and none of it is visible yet.
 
-        Raises `CommitLost` only if that is all that went wrong: beside an unknown outcome, a
-        rejected commit must not say that nothing is left.
+        The rows of the publish are uploaded beside them. Raises `CommitLost` only if that is all
+        that went wrong: beside an unknown outcome, a rejected commit must not say that nothing is
+        left.
         """
 
         def commit(table: TableExecution) -> CommitLost | None:
@@ -196,14 +259,39 @@ class Executor:
             hit(passed.after_table)
             return None
 
-        for lost in concurrently(*(partial(commit, table) for table in tables), threads=True):
+        sent = concurrently(
+            *(partial(commit, table) for table in tables),
+            *(() if ahead is None else ahead.files.requests),
+            threads=True,
+        )
+        for lost in sent[: len(tables)]:
             if lost is not None:
                 raise lost
+        self._commit_others(tables)
+
+    def _commit_others(self, tables: Sequence[TableExecution]) -> None:
+        """Send the commits of a group after its first one to each table, all at once.
+
+        That one was accepted, so the table is where the leader has seen it, and the next versions
+        are its own. With a gap among them, recovery knows those that landed by their uuids.
+        """
+        others = [
+            (table, each)
+            for table in tables
+            for each in self._drafted.get(table.effects.table_key, ())[1:]
+        ]
+        if not others:
+            return
+        self._lease.require_valid()
+        concurrently(*(partial(self._kernel.lance.land, each) for _, each in others), threads=True)
+        for table, each in others:
+            table.landed = each.landed
 
     def commit_table(self, plan: CommitPlan, table: TableExecution) -> None:
         """Fork the table if it has to be, and commit its transactions, one after the other.
 
-        What these commits add is flushed by the publish, at the latest.
+        Of commits that were drafted, only the first: see `_commit_others`. What these commits add
+        is flushed by the publish, at the latest.
         """
         self._lease.require_valid()
         fork = table.effects.first_touch
@@ -213,6 +301,10 @@ class Executor:
                 self._where(table.effects), fork.from_ref, fork.from_version
             )
         assert table.handle is not None
+        drafted = self._drafted.get(table.effects.table_key)
+        if drafted:
+            table.landed = self._kernel.lance.land(drafted[0])
+            return
         landed = table.handle
         for at in range(len(table.effects.transactions)):
             staged = table.transaction(at, landed)
@@ -227,13 +319,31 @@ class Executor:
     def publish(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:
         """Make the plan visible by one compare-and-swap, with the new versions of each table."""
         self._kernel.lance.flush_commits(self._flushes)
+        return publish(self._branch, self._request(plan, tables))
+
+    def _request(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> PublishRequest:
         first, *others = self._pins(plan, tables)
         created = (
             {}
             if plan.schema is None
             else {new.identity: self._created_digests(new) for new in plan.schema.registrations}
         )
-        return publish(self._branch, plan.request(first, self._lease.epoch, created, others))
+        return plan.request(first, self._lease.epoch, created, others)
+
+    def _stage_publish(
+        self, plan: CommitPlan, tables: Sequence[TableExecution]
+    ) -> tuple[PublishRequest, StagedPublish] | None:
+        """What will be published once all commits have been sent, if all of them are drafted."""
+        if not all(self._drafted.get(table.effects.table_key) for table in tables):
+            return None
+        if not tables or plan.schema is not None:
+            return None
+        request = self._request(plan, tables)
+        try:
+            staged = stage_publish(self._branch, request)
+        except OmnigraphError:
+            return None  # the publish itself refuses, or waits for what is in the way
+        return None if staged is None else (request, staged)
 
     def _pins(
         self, plan: CommitPlan, tables: Sequence[TableExecution]
@@ -243,7 +353,8 @@ class Executor:
         for number, commit in enumerate(plan.commits, start=1):
             pins = []
             for work in tables:
-                effects, at = work.effects, work.landed
+                drafted = self._drafted.get(work.effects.table_key)
+                effects, at = work.effects, drafted[-1].landed if drafted else work.landed
                 own = [
                     effects.expected_version + n
                     for n, tx in enumerate(effects.transactions, start=1)
@@ -253,11 +364,18 @@ class Executor:
                     continue
                 version = own[-1] if number <= len(plan.following) else at.version
                 before, after[effects.identity] = after[effects.identity], version
-                rows, digests = row_count(at, version), self._digests(effects, before, version)
+                rows = self._row_count(work, at, version)
+                digests = self._digests(effects, before, version)
                 pins.append(
                     VersionRow(effects.identity, version, effects.ref, rows, digests=digests)
                 )
             yield pins
+
+    def _row_count(self, work: TableExecution, at: Handle, version: int) -> int:
+        for each in self._drafted.get(work.effects.table_key, ()):
+            if each.version.version == version:
+                return row_count(each.landed, version)
+        return row_count(at, version)
 
     def _digests(self, effects: TableEffects, before: int, version: int) -> str | None:
         """Digests of the files that effects on a table added to it behind a version."""
@@ -322,14 +440,19 @@ class Executor:
         if schema is not None:
             self._stage_schema(plan, schema)
         if self._kernel.is_remote:
-            self._commit_together(plan, tables, passed)
+            staged = self._stage_publish(plan, tables)
+            self._commit_together(plan, tables, passed, staged[1] if staged else None)
         else:
+            staged = None
             for table in tables:
                 self.commit_table(plan, table)
                 hit(passed.after_table)
         if passed.after_tables is not None:
             hit(passed.after_tables)
-        return self._publish_checked(plan, tables)
+        if staged is None:
+            return self._publish_checked(plan, tables)
+        self._lease.require_valid()
+        return publish(self._branch, *staged)
 
     # --- failures ---------------------------------------------------------------------------------
 

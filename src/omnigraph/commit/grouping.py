@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from omnigraph.commit.plan import (
 from omnigraph.commit.validation import validate
 from omnigraph.commit.writer import WriteAttempt, compact_tables
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import (
     EffectFreeConflict,
     LeaseLost,
@@ -153,9 +155,13 @@ class GroupCommit:
     """The head, as the owner has read it."""
     catalog: Catalog
     lease: Lease
+    is_confirmed: bool = True
+    """Whether what the head rests on was read under the lease; otherwise that is done first."""
     upkeep_failed: bool = False
     _handles: dict[TableKey, Handle | None] = field(default_factory=dict)
     """By table, the version that is published; None if it is not the newest."""
+    _looked_up: dict[TableKey, tuple[pa.Array, bool]] = field(default_factory=dict)
+    """By table, ids that were looked up, and whether it has one of them."""
 
     def run(self, members: Sequence[Member], tell: Callable[[], None]) -> None:
         """Commit those that fit, with one publish, and set the outcome of each.
@@ -175,6 +181,8 @@ class GroupCommit:
 
     def _commit(self, members: Sequence[Member]) -> Sequence[GroupTable]:
         """Publish those that fit; the tables they have written to."""
+        if not self.is_confirmed and not self._confirm(members):
+            return ()
         admitted = self._admitted(members)
         if not admitted:
             return ()
@@ -196,6 +204,42 @@ class GroupCommit:
         for member, planned in zip(admitted, plan.commits, strict=True):
             member.commit = commits[planned.lineage.commit_id]
         return tables
+
+    def _confirm(self, members: Sequence[Member]) -> bool:
+        """Read under the lease, all at once, what the head of the branch and admission rest on.
+
+        False if another operation has begun, was interrupted or has published since: the members go
+        alone, and meet it.
+        """
+        kernel, branch = self.kernel, self.capture.branch
+        ids: dict[TableKey, list[pa.Array]] = {}
+        for member in members:
+            for table in member.write.tables if self._is_on_ground(member.write) else ():
+                ids.setdefault(table.table_key, []).append(table.rows[ID].combine_chunks())
+
+        def look_up(key: TableKey) -> None:
+            all_ids = pa.concat_arrays(ids[key])
+            self._looked_up[key] = all_ids, holds_any(self.capture.reader.handle(key), all_ids)
+
+        def look() -> bool:
+            pending, newest, owner = concurrently(
+                kernel.sidecars.names,
+                partial(kernel.manifest.refreshed, branch.branch),
+                kernel.leases.graph_owner,
+                threads=kernel.is_remote,
+            )
+            head = newest.state.head.commit_id
+            is_here = newest is branch and head == self.capture.snapshot.commit_id
+            is_settled = not [*kernel.sidecars.pending_on(branch.branch, pending)]
+            return is_here and is_settled and owner is None
+
+        is_confirmed, *_ = concurrently(
+            look,
+            *(partial(look_up, key) for key in ids),
+            *(partial(self._handle, key) for key in ids),
+            threads=kernel.is_remote,
+        )
+        return is_confirmed
 
     # --- who fits ---------------------------------------------------------------------------------
 
@@ -229,6 +273,12 @@ class GroupCommit:
 
     def _has_same_ground(self, write: MemberWrite) -> bool:
         """Whether a member was prepared with the schema, branch and tables that there are."""
+        return self._is_on_ground(write) and all(
+            self._handle(table.table_key) is not None for table in write.tables
+        )
+
+    def _is_on_ground(self, write: MemberWrite) -> bool:
+        """The same, as far as the manifest tells it."""
         ref, state = self.capture.branch.where.ref, self.capture.branch.state
         if (write.schema_hash, write.ref) != (self.capture.schema_hash, ref):
             return False
@@ -236,11 +286,10 @@ class GroupCommit:
             return False
         for table in write.tables:
             entry = self.capture.snapshot.tables.get(table.table_key)
-            if (
-                entry is None
-                or (entry.identity, entry.location, entry.ref)
-                != (table.identity, table.location, ref)
-                or self._handle(entry.table_key) is None
+            if entry is None or (entry.identity, entry.location, entry.ref) != (
+                table.identity,
+                table.location,
+                ref,
             ):
                 return False
         return True
@@ -283,6 +332,9 @@ class GroupCommit:
         ]
 
     def _has_any(self, key: TableKey, ids: pa.Array) -> bool:
+        known, is_there = self._looked_up.get(key, (None, True))
+        if known is not None and not is_there and pc.all(pc.is_in(ids, value_set=known)).as_py():
+            return False
         handle = self._handle(key)
         assert handle is not None
         return holds_any(handle, ids)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from omnigraph.commit.leases import (
@@ -31,6 +32,7 @@ from omnigraph.effects.clock import MINT, SYSTEM_CLOCK, Clock, IdMint
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.local_disk import configured_durability
 from omnigraph.effects.objects import ObjectStore, open_store
+from omnigraph.effects.requests import concurrently, outcome
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, ReadSetChanged, SchemaContractError, StorageError
 from omnigraph.model.receipts import CommitKind
@@ -206,6 +208,16 @@ class Capture:
     snapshot: Snapshot
     reader: SnapshotReader
     schema_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedAgain:
+    """A lease that was taken again, and what was read meanwhile."""
+
+    lease: Lease
+    manifest: ManifestBranch
+    pending: list[str]
+    accepted: AcceptedSchema
 
 
 @dataclass(frozen=True)
@@ -459,6 +471,42 @@ class Kernel:
                 beside()
             with self._noting_published(branch, lease):
                 yield lease
+
+    @contextmanager
+    def own_again(
+        self, branch: str, read_schema: Callable[[], AcceptedSchema]
+    ) -> Iterator[OwnedAgain | None]:
+        """Be the only writer of a branch whose lease this process has given back.
+
+        All that a write begins with is read while the lease is taken. None if another process has
+        taken it since. The caller has to look whether a graph-wide operation runs.
+        """
+        attempt_id = self.ids.ulid()
+        with self.gates.write([branch]):
+            begin = partial(
+                concurrently,
+                partial(self.manifest.refreshed, branch),
+                self.sidecars.names,
+                read_schema,
+                threads=True,
+            )
+            lease, read = concurrently(
+                partial(outcome, partial(self.leases.take_again, branch, attempt_id)),
+                partial(outcome, begin),
+                threads=True,
+            )
+            if isinstance(lease, Exception):
+                raise lease
+            with lease or nullcontext():
+                if isinstance(read, Exception):
+                    raise read
+                if lease is None:
+                    yield None
+                    return
+                owned = OwnedAgain(lease, *read)
+                self._continue_epochs(owned.manifest, lease)
+                with self._noting_published(owned.manifest, lease):
+                    yield owned
 
     def _continue_epochs(self, branch: ManifestBranch, lease: Lease) -> None:
         """If the record of a lease was lost, continue with an epoch above that of the head row.

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -251,6 +252,7 @@ class Lease:
         self._renewed_at = monotonic_seconds()
         self._guard = threading.Lock()
         self._timer: threading.Timer | None = None
+        self._put_off: list[Callable[[], object]] = []
         self._schedule()
 
     def __enter__(self) -> Lease:
@@ -295,6 +297,15 @@ class Lease:
                 raise LeaseLost(f"the lease of {self.scope} was taken over", hint="try again")
             self._record, self._token, self.epoch = record, token, epoch
 
+    def put_off(self, work: Callable[[], object]) -> None:
+        """Do some work, which raises nothing, beside the request that gives the lease back."""
+        self._put_off.append(work)
+
+    def catch_up(self) -> None:
+        """Do now what was put off: the owner goes on."""
+        work, self._put_off = self._put_off, []
+        concurrently(*work, threads=True)
+
     def release(self) -> None:
         """Give the lease back; a record that another owner took over is left alone.
 
@@ -305,14 +316,19 @@ class Lease:
             if self._timer is not None:
                 self._timer.cancel()
             token, self._token = self._token, None
+        work, self._put_off = self._put_off, []
+        try:
+            concurrently(partial(self._give_back, token), *work, threads=True)
+        finally:
+            if self._os_lock is not None:
+                self._os_lock.release()
+
+    def _give_back(self, token: Token | None) -> None:
         try:
             if token is not None:
                 self._leases.give_back(self.scope, self._record, token)
         except StorageError:
             log.warning("the lease of %s was not given back", self.scope, exc_info=True)
-        finally:
-            if self._os_lock is not None:
-                self._os_lock.release()
 
     def _schedule(self) -> None:
         self._timer = threading.Timer(self._record.ttl_ms / 3000, self._beat)
@@ -384,7 +400,7 @@ class Leases:
             lease = self._acquire(branch_scope(branch), attempt_id, left_ms, queue, catch_up)
             assert lease is not None
             try:
-                _, other = concurrently(beside, self._graph_owner, threads=self._is_remote)
+                _, other = concurrently(beside, self.graph_owner, threads=self._is_remote)
             except BaseException:
                 lease.release()
                 raise
@@ -395,6 +411,20 @@ class Leases:
             if time.monotonic() >= deadline and health == "live":
                 raise WriterBusy(GRAPH_SCOPE, owner, self._settings.ttl_ms)
             time.sleep(POLL_SECONDS)
+
+    def was_ours(self, branch: str) -> bool:
+        """Whether this process has given the lease of a branch on an object store back last, as far
+        as it knows."""
+        return self._is_remote and branch_scope(branch) in self._given_back
+
+    def take_again(self, branch: str, attempt_id: str) -> Lease | None:
+        """A lease that this process has given back, by one request; None if another took it since.
+
+        The caller looks whether a graph-wide operation runs, by `graph_owner`, and releases it.
+        """
+        scope = branch_scope(branch)
+        given_back = self._given_back.pop(scope, None)
+        return None if given_back is None else self._take(scope, attempt_id, *given_back, None)
 
     def is_crowded(self, branch: str) -> bool:
         """Whether another writer of this machine owns the branch, or is about to."""
@@ -516,8 +546,11 @@ class Leases:
         if left is not None:
             self._given_back[scope] = (released, left)
 
-    def _graph_owner(self) -> tuple[str, Health] | None:
-        """The owner of the graph scope other than this process, unless it is dead."""
+    def graph_owner(self) -> tuple[str, Health] | None:
+        """The owner of the graph scope other than this process, unless it is dead.
+
+        A branch writer looks once it has the lease of its branch.
+        """
         found = self._recorded(GRAPH_SCOPE)
         if found is None:
             return None

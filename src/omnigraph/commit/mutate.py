@@ -26,7 +26,7 @@ from omnigraph.commit.plan import (
 from omnigraph.commit.validation import validate
 from omnigraph.commit.validation.ends import ResultNodes, with_resolved_ends
 from omnigraph.commit.write_path import AlreadyWritten, Prepared, WritePath, key_taken
-from omnigraph.errors import InputError, InternalError, LimitExceeded
+from omnigraph.errors import InputError, InternalError, LimitExceeded, OmnigraphError
 from omnigraph.model.arrow import DST, ID, SRC, node_schema
 from omnigraph.model.ids import TableKey
 from omnigraph.model.parameters import bind_parameters
@@ -78,6 +78,7 @@ def mutate(
     params: Mapping[str, Any] | None,
     *,
     accepted: AcceptedSchema,
+    read_again: Callable[[], AcceptedSchema] | None = None,
     branch: str,
     limits: WriteLimits,
     actor_id: str | None = None,
@@ -89,10 +90,18 @@ def mutate(
 ) -> MutationReceipt:
     """Run a mutation and publish it as one commit; no commit if it changes nothing.
 
-    It is compiled again should the schema change before the commit. Blobs may be given by URI only
-    as far as ``external`` allows it; their bytes are copied.
+    It is compiled again should the schema change before the commit. A caller that has not read the
+    schema just now gives ``read_again``: that is done while the write waits for other things. Blobs
+    may be given by URI only as far as ``external`` allows it; their bytes are copied.
     """
-    plan, parameters = _bound(compile_for, accepted.catalog, params)
+    try:
+        plan, parameters = _bound(compile_for, accepted.catalog, params)
+    except OmnigraphError:
+        newest = accepted if read_again is None else read_again()
+        if newest.schema_hash == accepted.schema_hash:
+            raise
+        accepted, read_again = newest, None
+        plan, parameters = _bound(compile_for, accepted.catalog, params)
     # All attempts of a request use the same time and the same new ids.
     now: dt.datetime = datetime_from_ms(kernel.clock.wall_us() // 1000)
     minted: list[str] = []
@@ -134,6 +143,7 @@ def mutate(
             prepare,
             kind="mutation",
             accepted=accepted,
+            read_again=read_again,
             may_prepare_again=plan.is_insert_only,
             expected_head=expected_head,
             operation_id=operation_id,

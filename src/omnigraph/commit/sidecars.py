@@ -126,6 +126,11 @@ def _named_table_json(table: NewTable | TableRow) -> dict[str, Any]:
     }
 
 
+def sidecar_digest(content: bytes) -> str:
+    """The digest of the bytes of a sidecar, which its transactions carry."""
+    return hashlib.sha256(content).hexdigest()
+
+
 log = logging.getLogger(__name__)
 
 SIDECAR_BYTES_MAX = 16 << 20
@@ -144,12 +149,14 @@ class Sidecars:
         listed = self._store.list(RECOVERY)
         return sorted(name for name in listed if name.endswith(".json") and name.isprintable())
 
-    def write(self, plan: CommitPlan) -> str:
-        """Phase A: make the intent durable; the digest of its bytes."""
+    def write(self, plan: CommitPlan, content: bytes | None = None) -> None:
+        """Phase A: make the intent durable.
+
+        ``content`` is what `encode_sidecar` has made of the plan, if it is at hand.
+        """
         hit(Failpoint.RECOVERY_SIDECAR_WRITE)
-        content = encode_sidecar(plan)
+        content = encode_sidecar(plan) if content is None else content
         self._store.write(sidecar_name(plan.attempt_id), content)
-        return _digest(content)
 
     def read(self, name: str) -> CommitPlan | None:
         """The sidecar behind a listed name; None if its writer has finished meanwhile."""
@@ -157,7 +164,7 @@ class Sidecars:
         content = self._content(name)
         if content is None:
             return None
-        return replace(read_sidecar(name, content), sidecar_digest=_digest(content))
+        return replace(read_sidecar(name, content), sidecar_digest=sidecar_digest(content))
 
     def _content(self, name: str) -> bytes | None:
         """The bytes of a sidecar; None if it is gone.
@@ -278,13 +285,9 @@ class RefusedSidecar:
     problem: str
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def _refused_name(name: str, content: bytes) -> str:
     stem = name.removeprefix(f"{RECOVERY}/").removesuffix(".json")[:STEM_CHARACTERS_MAX]
-    return f"{REFUSED_SIDECARS}/{stem}.{_digest(content)[:16]}.json"
+    return f"{REFUSED_SIDECARS}/{stem}.{sidecar_digest(content)[:16]}.json"
 
 
 def _problem_of(operation_id: str, content: bytes) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -31,6 +31,7 @@ from omnigraph.commit.plan import ChangeSet, Intent
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import WriteAttempt, require_nothing_pending
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import (
     Conflict,
     EffectFreeConflict,
@@ -41,9 +42,11 @@ from omnigraph.errors import (
     StorageError,
     WriterBusy,
 )
+from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.model.receipts import CommitKind
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
+from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import require_head, was_published
@@ -92,6 +95,15 @@ class _WriteRequest:
     expected_head: str | None
     operation_id: str | None
     actor_id: str | None
+    read_again: Callable[[], AcceptedSchema] | None = None
+
+    def schema_now(self) -> AcceptedSchema:
+        """The schema in force; it may be newer or older than what the branch shows."""
+        return self.accepted if self.read_again is None else self.read_again()
+
+    def with_schema(self, accepted: AcceptedSchema) -> _WriteRequest:
+        """The same, after the schema was read."""
+        return replace(self, accepted=accepted, read_again=None)
 
     @property
     def may_share(self) -> bool:
@@ -124,6 +136,7 @@ class WritePath:
         *,
         kind: CommitKind,
         accepted: AcceptedSchema,
+        read_again: Callable[[], AcceptedSchema] | None = None,
         may_prepare_again: bool,
         expected_head: str | None = None,
         operation_id: str | None = None,
@@ -132,7 +145,7 @@ class WritePath:
         """Prepare and publish; ``prepare`` is called anew for every attempt.
 
         ``accepted`` is the schema as the caller has just read it; it is read again only if the
-        branch shows another one.
+        branch shows another one. If it was read before, ``read_again`` reads it.
 
         ``may_prepare_again`` is for writes that mean the same on a newer head: inserts, append and
         merge loads. Others get the conflict, unless only maintenance happened in between. A
@@ -149,6 +162,7 @@ class WritePath:
             expected_head,
             operation_id,
             actor_id,
+            read_again,
         )
         for attempt in range(retries + 1):
             captured: list[Capture] = []
@@ -311,7 +325,11 @@ class WritePath:
     ) -> bool:
         """Own the branch and commit the members that wait; whether upkeep was interrupted."""
         kernel = self._kernel
-        manifest = self._recoverer.barrier(request.branch, request.kind)
+        if kernel.leases.was_ours(request.branch):
+            done = self._lead_again(group, request, member)
+            if done is not None:
+                return done
+        request, manifest = self._begun(request)
         pending: list[str] = []
 
         def look() -> None:
@@ -323,46 +341,122 @@ class WritePath:
             owned = kernel.own_branch(manifest, attempt_id, look, catch_up=manifest.refresh)
             with owned as lease:
                 require_nothing_pending(kernel, request.branch, pending)
-                current = kernel.manifest.branch(request.branch)
-                head = current.state.head_snapshot()
-                accepted = kernel.accepted_at(head, request.accepted)
-                capture = kernel.capture(current, accepted.schema_hash, head)
-                commit = GroupCommit(kernel, capture, accepted.catalog, lease)
-                members = [member, *group.take()]
-                locks = kernel.leases.locks
-                machine = None if locks is None else HandOver(locks, request.branch)
-                handed = [] if machine is None else machine.take(MEMBERS_MAX - len(members))
-
-                def tell() -> None:
-                    group.tell()
-                    for each in handed:
-                        assert machine is not None
-                        machine.tell(each)
-
-                commit.run([*members, *handed], tell)
-                return commit.upkeep_failed
+                kernel.manifest.branch(request.branch)
+                return self._commit_group(group, request, member, lease, is_confirmed=True)
         except WriterBusy as busy:
             group.fail_waiting(busy)
             raise
+
+    def _lead_again(
+        self, group: WriterGroup[MemberWrite], request: _WriteRequest, member: Member
+    ) -> bool | None:
+        """The same for the process that has owned the branch last; see `_as_last_owner`."""
+        kernel, branch = self._kernel, request.branch
+        with kernel.own_again(branch, request.schema_now) as owned:
+            if owned is None or not self._is_clear(owned.manifest, owned.pending):
+                return None
+            request = request.with_schema(owned.accepted)
+            return self._commit_group(group, request, member, owned.lease, is_confirmed=False)
+
+    def _commit_group(
+        self,
+        group: WriterGroup[MemberWrite],
+        request: _WriteRequest,
+        member: Member,
+        lease: Lease,
+        *,
+        is_confirmed: bool,
+    ) -> bool:
+        kernel = self._kernel
+        current = kernel.manifest.known(request.branch)
+        head = current.state.head_snapshot()
+        accepted = kernel.accepted_at(head, request.accepted)
+        capture = kernel.capture(current, accepted.schema_hash, head)
+        commit = GroupCommit(kernel, capture, accepted.catalog, lease, is_confirmed)
+        members = [member, *group.take()]
+        locks = kernel.leases.locks
+        machine = None if locks is None else HandOver(locks, request.branch)
+        handed = [] if machine is None else machine.take(MEMBERS_MAX - len(members))
+
+        def tell() -> None:
+            group.tell()
+            for each in handed:
+                assert machine is not None
+                machine.tell(each)
+
+        commit.run([*members, *handed], tell)
+        return commit.upkeep_failed
+
+    def _begun(self, request: _WriteRequest) -> tuple[_WriteRequest, ManifestBranch]:
+        """The barrier, while the schema is read."""
+        manifest, accepted = concurrently(
+            partial(self._recoverer.barrier, request.branch, request.kind),
+            request.schema_now,
+            threads=self._kernel.is_remote,
+        )
+        return request.with_schema(accepted), manifest
 
     def _as_owner(
         self, request: _WriteRequest, prepare: Prepare[T], captured: list[Capture]
     ) -> WriteOutcome[T]:
         """Own the branch first, and then prepare."""
-        manifest = self._recoverer.barrier(request.branch, request.kind)
+        request, manifest = self._begun(request)
         attempt_id = self._kernel.ids.ulid()
         with self._kernel.own_branch(manifest, attempt_id) as lease:
             return self._owned(lease, request, prepare, captured)
+
+    def _as_last_owner(
+        self, request: _WriteRequest, prepare: Prepare[T], captured: list[Capture]
+    ) -> WriteOutcome[T] | None:
+        """Own the branch again, on an object store, and prepare; None if that is not to be had.
+
+        This process has owned it last, so probably no other writes to it, and its lease is taken by
+        one request, beside all that is read. What the write rests on is read under the lease while
+        it is staged.
+        """
+        kernel, branch = self._kernel, request.branch
+        with kernel.own_again(branch, request.schema_now) as owned:
+            if owned is None or not self._is_clear(owned.manifest, owned.pending):
+                return None
+            request = request.with_schema(owned.accepted)
+            lease = owned.lease
+            capture, prepared = self._prepare(owned.manifest, request, prepare, captured)
+            if prepared.changes.is_empty:
+                if request.expected_head is not None:
+                    require_head(capture.branch.refresh(), request.expected_head)
+                return WriteOutcome(prepared.result, None)
+            expects_new = request.kind == "mutation" and request.may_prepare_again
+            attempt = WriteAttempt(
+                kernel, capture, prepared.changes, prepared.intent, expects_new=expects_new
+            )
+            if not attempt.stage_as_owner():
+                return None  # a graph-wide operation has begun, and waits for the branch
+            try:
+                commit = attempt.commit(lease)
+                return WriteOutcome(prepared.result, commit, attempt.upkeep_failed)
+            except (ExpectedVersionMismatch, ReadSetChanged):
+                if not lease.is_valid or not self._may_repeat(request, captured):
+                    raise
+                return self._owned(lease, request, prepare, captured, attempt)
+
+    def _is_clear(self, manifest: ManifestBranch, pending: list[str]) -> bool:
+        """Whether nothing has to be settled before a write."""
+        is_locked = SCHEMA_APPLY_LOCK in manifest.state.branches
+        return not pending and not (manifest.branch == MAIN and is_locked)
 
     def _beside_others(
         self, request: _WriteRequest, prepare: Prepare[T], captured: list[Capture]
     ) -> WriteOutcome[T]:
         """Prepare without owning anything: most writes meet no other."""
+        if self._kernel.leases.was_ours(request.branch):
+            written = self._as_last_owner(request, prepare, captured)
+            if written is not None:
+                return written
         with ExitStack() as until_owned:
             queue = NO_QUEUE
             if request.kind == "mutation":
                 queue = until_owned.enter_context(self._kernel.leases.queued(request.branch))
-            manifest = self._recoverer.barrier(request.branch, request.kind)
+            request, manifest = self._begun(request)
             if queue.is_crowded and not request.may_prepare_again:
                 # Prepared beside others it would be refused: another writer is about to publish.
                 attempt_id = self._kernel.ids.ulid()

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
+import pyarrow as pa
+
 from omnigraph.commit.executor import Executor
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import NO_QUEUE, Lease, WriterQueue
@@ -22,6 +24,7 @@ from omnigraph.errors import (
     ReadSetChanged,
     UnreadableSidecar,
 )
+from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.ids import TableKey
 from omnigraph.storage import tables
 from omnigraph.storage.datasets import Handle, StagedTransaction, fragment_count, latest_version
@@ -83,6 +86,7 @@ class WriteAttempt:
         earlier: WriteAttempt | None = None,
         queue: WriterQueue = NO_QUEUE,
         assumes_new: bool = False,
+        expects_new: bool = False,
     ) -> None:
         self._kernel = kernel
         self._queue = queue
@@ -92,6 +96,8 @@ class WriteAttempt:
         self.attempt_id = kernel.ids.ulid()
         self._assumes_new = assumes_new
         """Whether its rows are staged as new ones, which the leader of a group proves."""
+        self._expects_new = expects_new
+        """Whether its rows are probably new: they are written as such while that is looked up."""
         self._earlier = earlier
         """An attempt at the same write that lost. Data files it wrote may be used again."""
         self.tables = [self._plan(change) for _, change in sorted(changes.tables.items())]
@@ -107,6 +113,7 @@ class WriteAttempt:
 
     def run_owned(self, lease: Lease) -> CommitRow:
         """The same for a caller that owns the branch already."""
+        lease.catch_up()
         self.stage()
         self._read_state()
         return self.commit(lease)
@@ -134,6 +141,25 @@ class WriteAttempt:
             work_max=tables_at_once,
         )
         hit(Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE)
+
+    def stage_as_owner(self) -> bool:
+        """Step 7 for the owner of the branch, who reads its state meanwhile.
+
+        False if a graph-wide operation has begun: the caller has to give the branch back.
+        """
+        kernel = self._kernel
+        tables = [table for table in self.tables if table.effects.first_touch is None]
+        opened = concurrently(
+            *(partial(self.capture.reader.handle, table.entry.table_key) for table in tables),
+            threads=kernel.is_remote,
+        )
+        for table, handle in zip(tables, opened, strict=True):
+            table.handle = handle
+
+        _, _, owner = concurrently(
+            self.stage, self._read_state, kernel.leases.graph_owner, threads=kernel.is_remote
+        )
+        return owner is None
 
     def owned_branch(self) -> AbstractContextManager[Lease]:
         """Step 8: own the branch, and read its state."""
@@ -273,16 +299,24 @@ class WriteAttempt:
         rows, uuids = table.change.rows, [each.uuid for each in table.effects.transactions]
         match table.change.kind:
             case "append":
-                return [tables.stage_append(handle, rows, uuids[0])]
+                return [self._stage_append(handle, rows, uuids[0])]
             case "upsert":
                 # Rows that are new are staged much faster if that is known, and can be committed
                 # on a newer version as they are. Without other writers it is not worth asking.
                 ids = table.change.ids.combine_chunks()
-                is_new = self._assumes_new or (
-                    self._queue.is_crowded and not holds_any(handle, ids)
-                )
-                stage = tables.stage_append if is_new else tables.stage_upsert
-                return [stage(handle, rows, uuids[0])]
+                if self._assumes_new:
+                    return [self._stage_append(handle, rows, uuids[0])]
+                if self._expects_new and self._kernel.is_remote and is_small(rows):
+                    is_known, staged = concurrently(
+                        partial(holds_any, handle, ids),
+                        partial(self._stage_append, handle, rows, uuids[0]),
+                        threads=True,
+                    )
+                    if not is_known:
+                        return [staged]
+                elif self._queue.is_crowded and not holds_any(handle, ids):
+                    return [tables.stage_append(handle, rows, uuids[0])]
+                return [tables.stage_upsert(handle, rows, uuids[0])]
             case "delete":
                 return [tables.stage_delete(handle, rows["id"].combine_chunks(), uuids[0])]
             case "replace":
@@ -293,6 +327,32 @@ class WriteAttempt:
                 return [stage_exchange(handle, rows, gone, uuids[0])]
             case "upkeep":
                 return list(stage_ahead(handle, table.change.steps, uuids))
+
+    def _stage_append(self, handle: Handle, rows: pa.Table, uuid: str) -> StagedTransaction:
+        """Write rows as new ones: by one request, whose bytes are known, if they are few."""
+        staged = None
+        if self._kernel.is_remote and is_small(rows):
+            append = partial(tables.appended, rows=rows, uuid=uuid)
+            staged = self._kernel.lance.stage_apart(handle, append, only_adds=True)
+        if staged is None:
+            return tables.stage_append(handle, rows, uuid)
+        transaction, files = staged
+        files.send()
+        return transaction
+
+
+STAGED_APART_BYTES_MAX = 1 << 20
+
+
+def is_small(rows: pa.Table) -> bool:
+    """Whether rows are few enough to make their file on this machine before it is uploaded.
+
+    Blobs may lie in files beside it, which Lance writes to the store itself.
+    """
+    has_blobs = any(
+        isinstance(each, pa.ExtensionType) or each == BLOB_STORAGE for each in rows.schema.types
+    )
+    return not has_blobs and rows.nbytes <= STAGED_APART_BYTES_MAX
 
 
 def require_nothing_pending(kernel: Kernel, branch: str, names: list[str]) -> None:

@@ -149,6 +149,7 @@ def measure(*, tracing: bool = False) -> Iterator[Meter]:
 # --- concurrency ----------------------------------------------------------------------------------
 
 _WORKERS_MAX = 32
+_DEPTH_MAX = 3
 _worker = threading.local()
 
 
@@ -161,6 +162,18 @@ def concurrently(
     threads: bool,
     work_max: int | None = None,
 ) -> tuple[A, B]: ...
+
+
+@overload
+def concurrently(
+    first: Callable[[], A],
+    second: Callable[[], B],
+    third: Callable[[], T],
+    /,
+    *,
+    threads: bool,
+    work_max: int | None = None,
+) -> tuple[A, B, T]: ...
 
 
 @overload
@@ -189,26 +202,39 @@ def concurrently(
     in this thread. Without, as on local disk, where a request is done before a thread has picked it
     up, they run one after the other, up to the first failure.
 
-    ``work_max`` bounds how many run at once. Calls made inside other concurrent calls run one after
-    the other: a thread of the pool that waited for the pool could deadlock.
+    ``work_max`` bounds how many run at once. Concurrent calls inside of concurrent calls run by
+    threads of another pool, since a thread that waited for its own pool could deadlock; those that
+    lie deeper than there are pools run one after the other.
 
     >>> concurrently(lambda: 1, lambda: "a", threads=True)
     (1, 'a')
     """
-    if not threads or len(work) < 2 or getattr(_worker, "is_one", False):
+    depth: int = getattr(_worker, "depth", 0)
+    if not threads or len(work) < 2 or depth >= _DEPTH_MAX:
         return tuple([each() for each in work])
     meter = current_meter.get()
     branches = [Meter(meter, is_concurrent=True) for _ in work]
     calls = [partial(_metered, each, branch) for each, branch in zip(work, branches, strict=True)]
     try:
-        return tuple(_in_shared_pool(calls) if work_max is None else _in_own_pool(calls, work_max))
+        if work_max is None:
+            return tuple(_in_shared_pool(calls, depth))
+        return tuple(_in_own_pool(calls, work_max))
     finally:
         if meter is not None:
             meter.add_round_trips(max(branch.round_trips for branch in branches))
 
 
-def _in_shared_pool(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    running = [_pool().submit(_as_worker, call) for call in calls[1:]]
+def outcome(work: Callable[[], T]) -> T | Exception:
+    """What a call returns or raises, for concurrent calls whose failures are looked at in turn."""
+    try:
+        return work()
+    except Exception as failure:
+        return failure
+
+
+def _in_shared_pool(calls: Sequence[Callable[[], Any]], depth: int) -> list[Any]:
+    pool = _pool(depth)
+    running = [pool.submit(_as_worker, depth + 1, call) for call in calls[1:]]
     try:
         first = calls[0]()
     finally:
@@ -221,12 +247,12 @@ def _in_own_pool(calls: Sequence[Callable[[], Any]], workers: int) -> list[Any]:
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(workers) as pool:
-        running = [pool.submit(_as_worker, call) for call in calls]
+        running = [pool.submit(_as_worker, _DEPTH_MAX, call) for call in calls]
     return [future.result() for future in running]
 
 
-def _as_worker(call: Callable[[], T]) -> T:
-    _worker.is_one = True
+def _as_worker(depth: int, call: Callable[[], T]) -> T:
+    _worker.depth = depth
     return call()
 
 
@@ -239,7 +265,8 @@ def _metered(work: Callable[[], T], branch: Meter) -> T:
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
+def _pool(depth: int) -> ThreadPoolExecutor:
+    """The threads for calls of callers in this depth."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(_WORKERS_MAX, thread_name_prefix="omnigraph-requests")

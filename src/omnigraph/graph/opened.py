@@ -31,7 +31,7 @@ from omnigraph.branching.workers import Choose, InProcess, Workers, rows_to_comp
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.plan import WriteLimits
-from omnigraph.commit.recovery.healing import Healer
+from omnigraph.commit.recovery import Healer
 from omnigraph.commit.schema.change import tables_today
 from omnigraph.commit.write_path import WritePath
 from omnigraph.effects.environment import positive_number
@@ -113,6 +113,8 @@ class OpenGraph:
         """By the hash of the schema: branches may have older ones than main."""
         self._known: dict[str, Catalog] = {}
         """By branch, the types as they were last read."""
+        self._accepted: dict[str, AcceptedSchema] = {}
+        """By branch, the schema that the last write began with."""
         self._lock = threading.Lock()
         every = None if read_only else commits_between(auto_optimize)
         self.healer = Healer(kernel) if kernel.heals else None
@@ -162,7 +164,16 @@ class OpenGraph:
 
     def last_accepted(self, branch: str) -> AcceptedSchema:
         """The schema that a branch had when it was last read, to begin a write with."""
-        return self.kernel.accepted_on(branch, self.kernel.manifest.known_state(branch))
+        found = self.kernel.accepted_on(branch, self.kernel.manifest.known_state(branch))
+        self._accepted[branch] = found
+        return found
+
+    def known_accepted(self, branch: str) -> AcceptedSchema | None:
+        """What `last_accepted` said last, where asking takes time; None if it was not asked.
+
+        For a write that asks again while it waits for something else.
+        """
+        return self._accepted.get(branch) if self.kernel.is_remote else None
 
     def known_catalog(self, branch: str) -> Catalog:
         """The types as last read, to compile with before a snapshot is pinned; may be outdated."""

@@ -101,16 +101,15 @@ def mutate(
             opened.gate.select("mutate", by, target)
         return plan
 
-    return _with_newest_schema(
-        opened,
-        target,
-        "mutation",
-        lambda: run_mutation(
+    def run() -> MutationReceipt:
+        known, read_schema = opened.known_accepted(target), partial(opened.last_accepted, target)
+        return run_mutation(
             self._kernel,
             opened.path,
             compile_for,
             params,
-            accepted=opened.last_accepted(target),
+            accepted=known or read_schema(),
+            read_again=None if known is None else read_schema,
             branch=target,
             limits=opened.limits,
             actor_id=actor,
@@ -119,8 +118,9 @@ def mutate(
             message=message,
             external=opened.external,
             rights=partial(opened.write_rights, by, target),
-        ),
-    )
+        )
+
+    return _with_newest_schema(opened, target, "mutation", run)
 
 
 def load(

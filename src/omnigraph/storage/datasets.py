@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,14 @@ from omnigraph.storage.digests import (
     is_recorded,
     read_listing,
     update_listing,
+)
+from omnigraph.storage.drafts import (
+    Draft,
+    DraftedVersion,
+    Drafts,
+    LandedDataset,
+    NotUploaded,
+    WrittenFiles,
 )
 from omnigraph.storage.failures import (
     LIBRARY_ERRORS,
@@ -73,6 +82,9 @@ HINT = "latest_version_hint.json"
 
 _REMEMBERED_MAX = 1_024
 """Commits whose digests wait for their publish; those of failed writes stay until then."""
+
+_LANDED_MAX = 64
+"""Versions of an object store that this process has just made, and need not be opened again."""
 
 _LISTINGS_MAX = 10
 """How often a listing is begun again because something in it was removed meanwhile."""
@@ -137,6 +149,17 @@ class CommitOutcomeUnknown(OmnigraphError):
     """The reply of the store was lost: the commit may have landed."""
 
 
+@dataclass(frozen=True, slots=True)
+class DraftedCommit:
+    """A commit to a dataset on an object store that was made on this machine and not sent yet."""
+
+    before: LanceDataset
+    transaction: Transaction
+    version: DraftedVersion
+    landed: LandedDataset
+    """The new version, which can be read once it was sent."""
+
+
 @dataclass(slots=True)
 class LanceStore:
     """The datasets of one root: one set of storage options, one shared metadata cache."""
@@ -148,6 +171,13 @@ class LanceStore:
     _session: Any = field(default_factory=_bounded_session)
     _digests: dict[tuple[str, int], dict[str, FileDigest]] = field(default_factory=dict)
     """By address and version: digests of commits that this process has not published yet."""
+    _sent: dict[str, FileDigest] = field(default_factory=dict)
+    """By name: digests of files that this process has written and not yet committed."""
+    _drafts: Drafts = field(init=False)
+    _landed: OrderedDict[tuple[str, int], LandedDataset] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self._drafts = Drafts(self.root)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For a worker: with caches of its own, and credentials from its environment."""
@@ -159,13 +189,20 @@ class LanceStore:
         Raises `NotFound` for an absent dataset or ref, `HistoricalVersionReclaimed` when cleanup
         removed the version, and `DamagedFile` when its file is lost or cannot be read.
         """
+        landed = None if version is None else self._landed.get((where.address, version))
+        return self._opened(where, version) if landed is None else landed
+
+    def _opened(
+        self, where: DatasetRef, version: int | None, manifest: bytes | None = None
+    ) -> LanceDataset:
         count_lance("open", where.address)
         try:
-            return lance.dataset(
+            return LanceDataset(
                 where.address,
                 version=version,
                 session=self._session,
                 storage_options=self.root.storage_options() or None,
+                serialized_manifest=manifest,
             )
         except BaseException as error:
             if not is_of_a_library(error):
@@ -234,11 +271,7 @@ class LanceStore:
         ``sidecar_digest`` for recovery (see `sidecar_digest_of`). With ``flushes``, what the
         commit adds to the files that it lists waits for `flush_commits`.
         """
-        if operation_id is not None:
-            properties = {"operation": operation_id}
-            if sidecar_digest is not None:
-                properties[SIDECAR_DIGEST] = sidecar_digest
-            transaction.transaction_properties = properties
+        _announce(transaction, operation_id, sidecar_digest)
         if self.root.is_local:
             _require_whole(handle.uri, transaction)
             known = Flushes() if flushes is None else flushes
@@ -248,14 +281,106 @@ class LanceStore:
             if flushes is None:
                 self.flush_commits(known)
             return landed
+        drafted = self.draft(handle, transaction)
+        if drafted is not None:
+            return concurrently(
+                partial(self.land, drafted), partial(self.digest, drafted), threads=True
+            )[0]
         # What the commit lists is there already: it is fetched while the commit is under way.
         landed, digests = concurrently(
             partial(commit_strict, handle, transaction),
             partial(self._remote_digests, handle, transaction),
             threads=True,
         )
-        self._remember(landed, digests)
+        self._remember(landed.uri, landed.version, digests)
         return landed
+
+    # --- commits that are drafted on this machine -------------------------------------------------
+
+    def draft(
+        self,
+        handle: LanceDataset,
+        transaction: Transaction,
+        operation_id: str | None = None,
+        sidecar_digest: str | None = None,
+    ) -> DraftedCommit | None:
+        """A commit to a dataset on an object store, made but not sent: `land` sends it.
+
+        None if Lance has to commit it itself.
+        """
+        if self.root.is_local:
+            return None
+        draft: Draft | None = handle.draft if isinstance(handle, LandedDataset) else None
+        if draft is None or not draft.is_usable:
+            draft = self._drafts.of(handle)
+        if draft is None:
+            return None
+        _announce(transaction, operation_id, sidecar_digest)
+        version = self._drafts.next(draft, handle.uri, transaction)
+        if version is None:
+            return None
+        opened = partial(self._opened, _place_of(handle.uri), version.version)
+        landed = LandedDataset.of(handle, version.draft, opened)
+        return DraftedCommit(handle, transaction, version, landed)
+
+    def land(self, drafted: DraftedCommit) -> LanceDataset:
+        """Send a commit: it is there afterwards; raises like `commit_strict`."""
+        version = drafted.version
+        try:
+            self._drafts.upload(version)
+        except NotUploaded as lost:
+            is_taken = lost.failure is None
+            reason = "another writer was first" if lost.failure is None else lost.failure.message
+            raise CommitLost(
+                f"a commit to {version.address} was rejected: {reason}",
+                hint=None if lost.failure is None else lost.failure.hint,
+                details={"conflict": is_taken},
+            ) from lost.failure
+        except StorageError as unanswered:
+            raise CommitOutcomeUnknown(
+                f"a commit to {version.address} was not acknowledged: {unanswered.message}"
+            ) from unanswered
+        self._landed[version.address, version.version] = drafted.landed
+        while len(self._landed) > _LANDED_MAX:
+            self._landed.popitem(last=False)
+        return drafted.landed
+
+    def digest(self, drafted: DraftedCommit) -> None:
+        """Have the digests of the files that a commit lists: fetch those not written here."""
+        digests = self._remote_digests(drafted.before, drafted.transaction)
+        self._remember(drafted.version.address, drafted.version.version, digests)
+
+    def stage_apart(
+        self,
+        handle: LanceDataset,
+        stage: Callable[[LanceDataset], Transaction | None],
+        *,
+        only_adds: bool,
+    ) -> tuple[Transaction, WrittenFiles] | None:
+        """Stage a change of a dataset on an object store on this machine; the caller sends files.
+
+        For small changes that read nothing but metadata. A change that ``only_adds`` rows may be
+        staged on any version with the same columns. None if it has to be staged in the store,
+        as ``stage`` may also find.
+        """
+        if self.root.is_local:
+            return None
+        draft = self._drafts.to_write(handle) if only_adds else self._drafts.of(handle)
+        if draft is None:
+            return None
+        transaction = stage(draft.handle)
+        if transaction is None:
+            return None
+        names = (name for name, _ in _new_names(transaction, None))
+        written = self._drafts.written(draft, handle.uri, names)
+        if self._listed_subject(_place_of(handle.uri)) is None:
+            self._know(written.digests)
+        return replace(transaction, read_version=handle.version), written
+
+    def _know(self, digests: Mapping[str, FileDigest]) -> None:
+        if len(self._sent) >= _REMEMBERED_MAX:
+            self._sent.clear()
+        self._sent.update(digests)
 
     def digests_between(self, where: DatasetRef, after: int, version: int) -> dict[str, FileDigest]:
         """Digests of the files that a table got behind version ``after``, by name in the table.
@@ -500,7 +625,8 @@ class LanceStore:
         if self._listed_subject(where) is not None:
             self._list_new(root, where, files)
         else:
-            self._remember(landed, self._relative(root, digest_files(files)))
+            found = self._relative(root, digest_files(files))
+            self._remember(landed.uri, landed.version, found)
 
     def _finish_files(self, root: Path, where: DatasetRef, known: frozenset[Path]) -> None:
         """The same for the files that Lance added by itself to a dataset that had ``known``."""
@@ -523,10 +649,10 @@ class LanceStore:
     def _relative(self, root: Path, digests: Mapping[Path, FileDigest]) -> dict[str, FileDigest]:
         return {path.relative_to(root).as_posix(): each for path, each in digests.items()}
 
-    def _remember(self, landed: LanceDataset, digests: dict[str, FileDigest]) -> None:
+    def _remember(self, address: str, version: int, digests: dict[str, FileDigest]) -> None:
         if len(self._digests) >= _REMEMBERED_MAX:
             self._digests.clear()
-        self._digests[landed.uri, landed.version] = digests
+        self._digests[address, version] = digests
 
     def _remote_digests(
         self, handle: LanceDataset, transaction: Transaction
@@ -543,9 +669,11 @@ class LanceStore:
         with suppress(StorageError):
             for index in getattr(transaction.operation, "new_indices", None) or ():
                 sizes |= store.sizes(f"{folder}/_indices/{index.uuid}")
-            work = (partial(digest_object, store, name, size) for name, size in sizes.items())
-            pairs = zip(sizes, concurrently(*work, threads=True), strict=True)
-            return {name: each for name, each in pairs if each is not None}
+            known = {name: self._sent.pop(name) for name in [*sizes] if name in self._sent}
+            asked = [name for name in sizes if name not in known]
+            work = (partial(digest_object, store, name, sizes[name]) for name in asked)
+            pairs = zip(asked, concurrently(*work, threads=True), strict=True)
+            return known | {name: each for name, each in pairs if each is not None}
         return {}
 
     def require_recorded(self, handle: LanceDataset) -> None:
@@ -642,7 +770,7 @@ def latest_version(handle: LanceDataset) -> int:
 def fragment_count(handle: LanceDataset) -> int:
     """How many fragments a version has; known from its metadata."""
     with lance_errors(handle):
-        return len(handle.get_fragments())
+        return len(handle.fragment_ids())
 
 
 def row_count(handle: LanceDataset, version: int) -> int:
@@ -654,6 +782,17 @@ def row_count(handle: LanceDataset, version: int) -> int:
 
 SIDECAR_DIGEST = "sidecar"
 """The property of a transaction that has the digest of the sidecar it was announced in."""
+
+
+def _announce(
+    transaction: Transaction, operation_id: str | None, sidecar_digest: str | None
+) -> None:
+    """Write the operation into a transaction, and the digest of the sidecar that announces it."""
+    if operation_id is not None:
+        properties = {"operation": operation_id}
+        if sidecar_digest is not None:
+            properties[SIDECAR_DIGEST] = sidecar_digest
+        transaction.transaction_properties = properties
 
 
 def transaction_uuid(handle: LanceDataset, version: int) -> str | None:

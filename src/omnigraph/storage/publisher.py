@@ -42,6 +42,7 @@ from omnigraph.storage.datasets import (
     fragment_count,
     transaction_property,
 )
+from omnigraph.storage.drafts import WrittenFiles
 from omnigraph.storage.failures import count_lance, lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK
 from omnigraph.storage.manifest import Manifest, ManifestBranch, ManifestState
@@ -119,8 +120,44 @@ class PublishRequest:
     """Published version of each table the change rests on; 0 means unregistered."""
 
 
-def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
+@dataclass(frozen=True, slots=True)
+class StagedPublish:
+    """The rows of a publish as files that no version of the manifest refers to yet."""
+
+    on: LanceDataset
+    rows: list[ManifestRow]
+    transaction: StagedTransaction
+    files: WrittenFiles
+
+
+def stage_publish(branch: ManifestBranch, request: PublishRequest) -> StagedPublish | None:
+    """Write what `publish` will, on an object store, before the tables are committed.
+
+    The caller uploads the files, and publishes with the same request. Raises what `publish` does
+    when an assumption does not hold; None if there is nothing that could be written ahead.
+    """
+    handle, state = branch.current
+    if state.branch not in state.heads or request.commit.commit_id in state.commits:
+        return None
+    _require(state, request)
+    rows = _rows(state, request, _next_commit(state, request))
+    staged = _stage_apart(branch, handle, state, rows)
+    return None if staged is None else StagedPublish(handle, rows, *staged)
+
+
+def _next_commit(state: ManifestState, request: PublishRequest) -> CommitRow:
+    return replace(
+        request.commit, manifest_version=state.version + 1, commit_seq=state.head.commit_seq + 1
+    )
+
+
+def publish(
+    branch: ManifestBranch, request: PublishRequest, ahead: StagedPublish | None = None
+) -> CommitRow:
     """Make a change visible, once, and return its commit row, the first one of a group.
+
+    ``ahead`` is what `stage_publish` has written for it. It counts only if it is just what is to be
+    written now.
 
     Raises the typed conflict for whichever assumption no longer holds, and nothing was published;
     `RecoveryRequired` when the store cannot say whether it was.
@@ -138,11 +175,10 @@ def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
             # all attempts, so its row proves it.
             return landed
         _require(state, request)
-        commit = replace(
-            request.commit, manifest_version=state.version + 1, commit_seq=state.head.commit_seq + 1
-        )
+        commit = _next_commit(state, request)
         rows = _rows(state, request, commit)
-        if _swap(branch, handle, state, rows, commit.commit_id):
+        is_staged = ahead is not None and ahead.on is handle and ahead.rows == rows
+        if _swap(branch, (handle, state), rows, commit.commit_id, ahead if is_staged else None):
             hit(Failpoint.GRAPH_PUBLISH_AFTER_MANIFEST_COMMIT)
             return commit
     raise RowLevelCasContention(
@@ -226,15 +262,22 @@ def _rows(state: ManifestState, request: PublishRequest, commit: CommitRow) -> l
 
 def _swap(
     branch: ManifestBranch,
-    handle: LanceDataset,
-    state: ManifestState,
+    on: tuple[LanceDataset, ManifestState],
     rows: list[ManifestRow],
     commit_id: str,
+    ahead: StagedPublish | None = None,
 ) -> bool:
     """Write the rows, the head row last, as the next manifest version; False if one was first."""
+    handle, state = on
     encoded = encode_rows(rows)
-    only_head = not any(isinstance(row, TableRow) and row.identity in state.tables for row in rows)
-    if only_head:
+    only_head = _replaces_only_head(state, rows)
+    if ahead is not None:
+        transaction = ahead.transaction
+    elif (staged := _stage_apart(branch, handle, state, rows)) is not None:
+        transaction, files = staged
+        files.send()
+    elif only_head:
+        count_lance("stage", handle.uri)
         transaction = stage_head_swap(handle, branch.head_address(handle), encoded)
     else:
         # A table gets another alias: its registration is replaced as well, wherever it lies.
@@ -252,6 +295,28 @@ def _swap(
     head_address = swapped_head_address(landed, encoded) if only_head else None
     branch.adopt(landed, state.with_rows(landed.version, rows), head_address)
     return True
+
+
+def _replaces_only_head(state: ManifestState, rows: Iterable[ManifestRow]) -> bool:
+    return not any(isinstance(row, TableRow) and row.identity in state.tables for row in rows)
+
+
+def _stage_apart(
+    branch: ManifestBranch, handle: LanceDataset, state: ManifestState, rows: list[ManifestRow]
+) -> tuple[StagedTransaction, WrittenFiles] | None:
+    """The swap of the head row, staged on this machine; None where it has to be in the store."""
+    if branch.lance.root.is_local or not _replaces_only_head(state, rows):
+        return None
+    address = branch.head_address(handle)
+    encoded = encode_rows(rows)
+
+    def stage(draft: LanceDataset) -> Transaction | None:
+        fragment = draft.get_fragment(address >> FRAGMENT_SHIFT)
+        if fragment is None or fragment.metadata.deletion_file is not None:
+            return None  # Lance reads which of its rows are gone already
+        return stage_head_swap(draft, address, encoded)
+
+    return branch.lance.stage_apart(handle, stage, only_adds=False)
 
 
 def _settle(branch: ManifestBranch, commit_id: str, unknown: CommitOutcomeUnknown) -> bool:
@@ -276,7 +341,7 @@ def fence(branch: ManifestBranch, epoch: int) -> None:
         if state.head.fence_epoch >= epoch:
             return
         fenced = replace(state.head, fence_epoch=epoch)
-        if _swap(branch, handle, state, [fenced], f"fence:{epoch}"):
+        if _swap(branch, (handle, state), [fenced], f"fence:{epoch}"):
             return
     raise RowLevelCasContention(
         f"{PUBLISHER_RETRY_BUDGET} attempts to fence {branch.branch} lost to other writers"
@@ -470,7 +535,6 @@ def _publish_registry(
 
 def stage_head_swap(handle: LanceDataset, head_address: int, rows: pa.Table) -> Transaction:
     """Insert ``rows``, the new head row last, and remove the head row at ``head_address``."""
-    count_lance("stage", handle.uri)
     fragment_id, offset = head_address >> FRAGMENT_SHIFT, head_address & OFFSET_MASK
     fragment = handle.get_fragment(fragment_id)
     if fragment is None:

@@ -55,6 +55,11 @@ pool of 300 MB, and fails if they do not fit. For so many of them a scan of all 
 def stage_append(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
     """Insert rows whose ids are known to be new."""
     count_lance("stage", handle.uri)
+    return appended(handle, rows, uuid)
+
+
+def appended(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
+    """The same; uncounted, for a copy of a version on this machine."""
     transaction = write_fragments(
         rows, handle, return_transaction=True, allow_external_blob_outside_bases=True
     )

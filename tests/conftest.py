@@ -28,8 +28,13 @@ from tests.support.prepared import prepare
 os.environ.setdefault("OMNIGRAPH_DURABILITY", "process")
 
 # Of every JVM, also those that commands, clusters and executors start. Most end before a second
-# compiler and threads that collect garbage pay off: a start takes half the processor time.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# compiler, threads that collect garbage and a check of Spark's bytecode pay off: a start takes half
+# the processor time.
+os.environ.setdefault(
+    "JDK_JAVA_OPTIONS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 
 # Almost all that collecting tests makes is kept: see `pytest_collection_finish`.
 gc.disable()
@@ -39,15 +44,13 @@ setattr(ssl, "create_default_context", cache(ssl.create_default_context))  # noq
 
 SPARK_PYTHON = Path(__file__).parent / "support" / "spark_python"
 
-# No collection of garbage, no check of bytecode while Spark starts.
+# No collection of garbage while Spark starts.
 SPARK_JAVA = " ".join(
     [
         "-Xms512m",
         # The room that Java gives this compiler is too small for Spark: it would throw code away.
         "-XX:ReservedCodeCacheSize=240m",
         "-XX:MetaspaceSize=256m",
-        "-XX:+UnlockDiagnosticVMOptions",
-        "-XX:-BytecodeVerificationRemote",
     ]
 )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from bench import aggregates
+from bench import aggregates, query_child, query_processes
 from bench.aggregates import QUESTIONS, Followers, WeightedEdges
-from bench.contest import Effort
+from bench.contest import Effort, Mismatch
 from bench.scale import Scale
 from bench.social import Size, generate
 from bench.social_files import SocialFiles
@@ -45,6 +48,27 @@ def test_the_first_read_after_a_write_is_compared_with_a_warm_one(
     assert figure.versus is not None and figure.versus.name == "a warm one"
     assert figure.target == aggregates.FIRST_READ
     assert not list(followers.files.directory.glob("followers-written*"))
+
+
+def test_every_first_question_of_a_process_is_compared_with_that_of_kuzu(
+    followers: Followers, monkeypatch: pytest.MonkeyPatch
+):
+    def ask(verb: str, **arguments: Any) -> Any:
+        """What a process of its own answers; the test of all suites starts some."""
+        return getattr(query_child, verb)(**arguments)
+
+    monkeypatch.setattr(query_processes, "_ask", ask)
+    monkeypatch.setattr(query_processes, "FIRST_ROUNDS", 1)
+    paths = {"Omnigraph": followers.graph, "Kuzu": followers.kuzu}
+    assert len(aggregates.EDGE_QUESTIONS) == 3
+    for name in aggregates.EDGE_QUESTIONS:
+        figure = query_processes.first_of_process(QUESTIONS[name], paths, {})
+        assert figure.name == f"first {name} of a process"
+        assert figure.target == query_processes.FIRST_RATIO
+        assert figure.versus is not None and figure.versus.name == "Kuzu"
+        wrong = replace(QUESTIONS[name], cypher=["UNWIND range(1, 9999) AS n RETURN n"])
+        with pytest.raises(Mismatch, match=name):
+            query_processes.first_of_process(wrong, paths, {})
 
 
 def test_memory_is_measured_with_edges_as_loaded_and_optimized(followers: Followers):

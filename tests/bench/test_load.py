@@ -15,6 +15,13 @@ from omnigraph.graph import open_graph
 PLACES, TRIPS = 40, 100
 
 
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load sets the limits of its process, which is one of its own in the benchmark."""
+    for name in ("OMNIGRAPH_WRITE_ROWS_MAX", "OMNIGRAPH_WRITE_BYTES_MAX"):
+        monkeypatch.setenv(name, str(1 << 40))
+
+
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both tables in both forms."""
@@ -41,6 +48,8 @@ def test_both_forms_hold_the_same_rows(inputs: Path, tmp_path: Path):
 
 
 @pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.usefixtures("spark")
 def test_a_load_with_spark_is_the_same_and_says_what_its_stages_cost(inputs: Path, tmp_path: Path):
     measured = load_child.load(
         str(tmp_path / "g"), str(inputs / "parquet"), engine="spark", form="parquet"

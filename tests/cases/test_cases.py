@@ -84,7 +84,7 @@ def test_c_pip_024_every_node_of_a_plan_gives_the_same_spread_over_tasks(
     several = 0
     with spread_over_tasks(spark):
         for case, _ in PLANNED_ON_SPARK if IS_LONG else representative(PLANNED_ON_SPARK):
-            with small_files():
+            with small_files(rows=5):
                 made = graphs.of(case.setup)
             several += files_max(made) > 1
             with pytest.MonkeyPatch.context() as patch:

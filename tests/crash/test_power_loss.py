@@ -135,8 +135,14 @@ class Photographer:
 
 
 QUICK = ("update",)
-SLOW = ("insert", "delete", "append", "merge", "overwrite", "group", "first-touch")
-KINDS = [*QUICK, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)]
+SLOW = ("delete", "group", "first-touch")
+LONG = ("insert", "append", "merge", "overwrite")
+"""Their files are flushed, committed and published by the same steps as those of an update."""
+KINDS = [
+    *QUICK,
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW),
+    *(pytest.param(kind, marks=[pytest.mark.slow, pytest.mark.long]) for kind in LONG),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)

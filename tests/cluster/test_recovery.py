@@ -263,19 +263,30 @@ def test_c_clu_036_a_crash_after_the_contents_leaves_the_ledger_as_it_was(runnin
     converge(running)
 
 
-KILLS = [
-    Failpoint.CLUSTER_CREATE_POST_SIDECAR,
-    Failpoint.CLUSTER_CREATE_POST_INIT,
-    Failpoint.CLUSTER_APPLY_POST_PAYLOADS,
-    Failpoint.CLUSTER_APPLY_POST_LEDGER,
-]
+KILLS = {
+    Failpoint.CLUSTER_CREATE_POST_SIDECAR: "alone",
+    Failpoint.CLUSTER_CREATE_POST_INIT: "alone",
+    Failpoint.CLUSTER_APPLY_POST_PAYLOADS: "alone",
+    Failpoint.CLUSTER_APPLY_POST_LEDGER: "alone",
+    Failpoint.CLUSTER_SCHEMA_POST_SIDECAR: "wider",
+    Failpoint.CLUSTER_SCHEMA_POST_APPLY: "wider",
+    Failpoint.CLUSTER_DELETE_POST_SIDECAR: "doomed",
+    Failpoint.CLUSTER_DELETE_POST_REMOVE: "doomed",
+}
+"""Every step of an apply, and what is to be applied."""
+
+
+def test_every_step_of_an_apply_is_killed():
+    named = [each for each in Failpoint if each.name.startswith("CLUSTER_")]
+    assert sorted(KILLS) == sorted(named)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failpoint", KILLS, ids=str)
-def test_c_clu_030_031_036_a_killed_process_is_settled_once_its_lock_is_broken(
-    alone: Fleet, failpoint: Failpoint
+@pytest.mark.parametrize(("failpoint", "due"), KILLS.items(), ids=map(str, KILLS))
+def test_c_clu_030_031_032_033_036_a_killed_process_is_settled_once_its_lock_is_broken(
+    request: pytest.FixtureRequest, failpoint: Failpoint, due: str
 ):
+    alone: Fleet = request.getfixturevalue(due)
     environment = {**os.environ, VARIABLE: f"{failpoint}=kill"}
     words = ("cluster", "apply", "--config", alone.directory, "--as", ACTOR)
     killed = Command(*words, env=environment)

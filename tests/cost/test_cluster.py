@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.cluster import Cluster
+from omnigraph.cluster.serving import read_applied
 from omnigraph.effects.requests import IoReport, measure
 
 PLAN_REQUESTS_PER_GRAPH_MAX = 20
@@ -66,7 +67,7 @@ def test_a_status_reads_the_ledger_the_lock_and_each_content_once(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_cluster_in_a_bucket_is_applied_and_planned_at_the_same_cost(
+def test_c_clu_046_a_cluster_in_a_bucket_is_applied_planned_and_served_at_the_same_cost(
     s3_root: str, tmp_path: Path
 ):
     cluster = new_cluster(tmp_path / "far", 2, s3_root)
@@ -76,4 +77,7 @@ def test_a_cluster_in_a_bucket_is_applied_and_planned_at_the_same_cost(
     assert cluster.apply(actor="act-ana").converged
     assert cluster.refresh().ok
     assert cluster.status().state_observations.state_path.startswith(s3_root)
+    served = read_applied(s3_root)
+    assert [graph.graph_id for graph in served.graphs] == ["g0", "g1"]
+    assert all(graph.uri.startswith(s3_root) for graph in served.graphs)
     assert not list((tmp_path / "far").glob("__cluster"))

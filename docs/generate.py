@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from docs.generators.cli import cli_page
+from docs.generators.cli import cli_page, index_of_commands
 from docs.generators.conformance import conformance_pages
 from docs.generators.errors import errors_page
 from docs.generators.http import http_page
@@ -17,6 +17,7 @@ from docs.generators.owners import code_owners
 from docs.generators.pipelines import pipelines_page
 from docs.generators.sdk import python_page, values_page
 from docs.generators.settings import settings_page
+from omnigraph.cli.help import INDEX
 from omnigraph.wire.openapi import openapi
 
 DOCS = Path(__file__).parent
@@ -38,6 +39,7 @@ def pages() -> dict[Path, str]:
         reference / "settings.md": settings_page(),
         reference / "values.md": values_page(),
         **conformance_pages(),
+        INDEX: index_of_commands(),
         OWNERS.with_name("CODEOWNERS"): code_owners(OWNERS.read_text(encoding="utf-8")),
     }
 

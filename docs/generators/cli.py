@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from omnigraph.cli.failures import ExitCode
-from omnigraph.cli.help import all_pages
-from omnigraph.cli.main import app
+from omnigraph.cli.help import all_pages, command_index
+from omnigraph.cli.main import SOURCES, root_command
 
 INTRODUCTION = """\
 # Command line
@@ -29,5 +31,12 @@ goes on working: `--uri` is `--store`, and so is a URI behind the other argument
 def cli_page() -> str:
     """The help pages of every command, one section each."""
     codes = "".join(f"| {code:d} | {code.meaning} |\n" for code in ExitCode)
-    sections = [f"\n## {name}\n\n```text\n{page}\n```\n" for name, page in all_pages(app).items()]
+    sections = [
+        f"\n## {name}\n\n```text\n{page}\n```\n" for name, page in all_pages(root_command()).items()
+    ]
     return INTRODUCTION + codes + "".join(sections)
+
+
+def index_of_commands() -> str:
+    """What `omnigraph --help` says of every command, which it need not import for that."""
+    return json.dumps(command_index(SOURCES), indent=1) + "\n"

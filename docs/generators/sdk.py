@@ -21,6 +21,7 @@ from typing import Any
 import omnigraph as og
 from docs.generators.text import cell
 from omnigraph.graph.computing import Algorithms
+from omnigraph.graph.verbs import in_place
 from omnigraph.model.computations import ComputeOptions
 
 PYTHON_INTRODUCTION = """\
@@ -93,7 +94,7 @@ def python_page() -> str:
     for name in ("init", "open", "connect", "connect_async", "infer_schema", "read_pipeline"):
         parts += _callable(f"og.{name}", getattr(og, name), 3)
     for name in ("Graph", "RemoteGraph"):
-        graph = getattr(og, name)
+        graph = in_place(getattr(og, name))
         parts.append(f"\n## {name}\n\n{docstring(graph)}\n")
         for group, members in _grouped(graph).items():
             parts.append(f"\n### {name}: {group[0].lower()}{group[1:]}\n")

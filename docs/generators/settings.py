@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from deploy import entrypoint
 from docs.generators.text import cell
-from omnigraph import errors
+from omnigraph import errors, upkeep
 from omnigraph.access import identity
 from omnigraph.audit.log import AUDIT_BYTES
 from omnigraph.branching import spill
@@ -24,7 +24,7 @@ from omnigraph.loading import inputs
 from omnigraph.model import governor
 from omnigraph.pipeline.spark import session
 from omnigraph.server import admission, auth
-from omnigraph.upkeep import automatic, optimize
+from omnigraph.upkeep import optimize
 
 INTRODUCTION = """\
 # Settings
@@ -183,9 +183,9 @@ SECTIONS = (
         "[Keeping a graph in shape](../guide/upkeep.md) has the rhythm.",
         (
             Setting(
-                automatic.VARIABLE,
-                f"`on` (after every {automatic.EVERY} commits of a handle), `off`, or a number of "
-                "commits; a server does it unless this is `off`",
+                upkeep.AUTO_OPTIMIZE_VARIABLE,
+                f"`on` (after every {upkeep.AUTO_OPTIMIZE_EVERY} commits of a handle), `off`, or a "
+                "number of commits; a server does it unless this is `off`",
                 code("off"),
             ),
             Setting(

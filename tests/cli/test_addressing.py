@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import typer.main
 
 from omnigraph.cli.addressing import ServedTarget, Target, resolve_any
-from omnigraph.cli.help import Command, Group, leaves
-from omnigraph.cli.main import app
+from omnigraph.cli.help import Command
+from omnigraph.cli.main import root_command
 from omnigraph.cli.options import GlobalFlag
 from tests.support.tables import check_all
 
@@ -207,12 +206,13 @@ def settings(no_settings: Path):
 
 
 def test_c_cli_004_the_commands_take_the_flags_of_the_matrix():
-    root = typer.main.get_command(app)
-    assert isinstance(root, Group)
+    root = root_command()
     found = {}
-    for leaf in leaves(root, None):
-        assert isinstance(leaf.command, Command)
-        found[leaf.name] = {flag.spelling.removeprefix("--") for flag in leaf.command.takes}
+    for leaf in root.leaves(None):
+        command = root.called(leaf.name)
+        assert isinstance(command, Command)
+        assert command.capability is leaf.capability
+        found[leaf.name] = {flag.spelling.removeprefix("--") for flag in command.takes}
     assert found == {command: set(taken.split()) for command, taken in TAKEN.items()}
 
 

@@ -394,7 +394,7 @@ def test_a_token_that_may_only_read_is_told_what_would_let_it_write(
     monkeypatch.setenv("OMNIGRAPH_BEARER_TOKEN", bearer("act-ana")["Authorization"][7:])
     done = spawn("branch", "create", "review", "--server", served(guarded))
     assert done.code == 1 and "Traceback" not in done.err
-    assert "may only read; `--policy` gives the server one" in done.err
+    assert "may only read; `serve --policy` gives the server one" in done.err
 
 
 def test_a_server_that_is_not_there_is_named_with_the_command_that_starts_one(mistake: Mistake):

@@ -6,20 +6,17 @@ import re
 import shlex
 
 import pytest
-import typer.main
 
-from omnigraph.cli.help import LEGEND, Capability, Group, all_pages, leaves
-from omnigraph.cli.main import app
+from omnigraph.cli.help import LEGEND, Capability, all_pages
+from omnigraph.cli.main import root_command
 from omnigraph.cli.output import Output
 
-PAGES = all_pages(app)
+PAGES = all_pages(root_command())
 
 
 def commands() -> list[str]:
     """Every command by its full name, in the order of the help page."""
-    root = typer.main.get_command(app)
-    assert isinstance(root, Group)
-    return [leaf.name for leaf in leaves(root, None)]
+    return [leaf.name for leaf in root_command().leaves(None)]
 
 
 def test_c_cli_002_help_orders_by_capability_and_ends_with_the_legend(run):

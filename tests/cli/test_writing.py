@@ -66,7 +66,7 @@ def test_init_replaces_leftovers_only_by_force(run, schema_file: Path, tmp_path:
     (root / "_schema.pg").write_text("node Old {}")
     done = run("init", "--schema", schema_file, root)
     assert done.code == 1
-    assert "hint: use --force to replace them" in done.err
+    assert "hint: replace them with `--force` (force=True)" in done.err
     assert run("init", "--schema", schema_file, root, "--force").code == 0
     assert "node Person" in run("schema", "show", root).out
 

@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
-from omnigraph.cli.help import Group, leaves
-from omnigraph.cli.main import app, main
+from omnigraph.cli.main import main, root_command
 from omnigraph.cli.options import GlobalFlag
 from omnigraph.graph import init, open_graph
 from omnigraph.server.config import GraphSpec
@@ -313,10 +311,9 @@ def sides(tmp_path: Path, files: dict[str, str]) -> Iterator[Sides]:
 
 
 def served_commands() -> set[str]:
-    root = typer.main.get_command(app)
-    assert isinstance(root, Group)
+    root = root_command()
     both = {GlobalFlag.SERVER, GlobalFlag.STORE}
-    return {leaf.name for leaf in leaves(root, None) if both <= leaf.command.takes}
+    return {leaf.name for leaf in root.leaves(None) if both <= root.called(leaf.name).takes}
 
 
 def test_c_cli_048_no_command_is_forgotten():

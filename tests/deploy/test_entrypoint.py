@@ -12,7 +12,7 @@ import pytest
 
 from deploy import entrypoint
 from omnigraph.cli.help import all_pages
-from omnigraph.cli.main import app
+from omnigraph.cli.main import root_command
 from omnigraph.server import auth, config
 from tests.deploy.launch import DEPLOY, ENTRYPOINT, ROOT, Fake, fake_program, run, surroundings
 
@@ -89,7 +89,7 @@ def test_no_value_can_pass_for_a_flag(fake: Fake, settings: dict[str, str]):
 
 
 def test_every_flag_is_one_of_the_server():
-    page = all_pages(app)["omnigraph serve"]
+    page = all_pages(root_command())["omnigraph serve"]
     for flag in (*entrypoint.FLAGS.values(), "--queries"):
         assert f"{flag} " in page, flag
 

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 import omnigraph as og
 from docs.generators import conformance, sdk, settings
-from omnigraph.cli.main import app
+from omnigraph.cli.main import root_command
 from omnigraph.errors import OmnigraphError
 from omnigraph.wire.operations import OPERATIONS
 
@@ -58,7 +57,7 @@ def variables() -> set[str]:
 
 
 def test_every_command_has_a_section():
-    known = set(commands(typer.main.get_group(app), "omnigraph"))
+    known = set(commands(root_command(), "omnigraph"))
     assert len(known) > 30
     assert known - headings("cli.md") == set()
 

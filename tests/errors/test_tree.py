@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import io
 import pickle
 import re
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
 
@@ -139,3 +141,62 @@ except OSError as problem:
 
 def test_completion_of_the_package_lists_its_public_names() -> None:
     assert dir(omnigraph) == sorted(omnigraph.__all__)
+
+
+# --- hints for every place ------------------------------------------------------------------------
+
+PACKAGE = Path(omnigraph.__file__).parent
+ON_THE_COMMAND_LINE = ("access", "cli", "cluster", "lsp.py", "server")
+"""What is started from the command line, where a flag is all there is to change."""
+COMMAND = re.compile(r"`(omnigraph|serve) [^`]*`")
+VERB = re.compile(r"(// )?(omnigraph )?[a-z]+( [a-z-]+)? --[a-z-]+( \S+)*")
+"""What the gate decides about, and lines to be typed as they are."""
+FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
+ARGUMENTS = {
+    "edge": "edges=",
+    "from": "from_=",
+    "graph": "`graph`",
+    "node": "nodes=",
+    "replace": "absent=",
+    "server": "omnigraph.connect(",
+    "spark-conf": "SparkOptions(",
+    "store": "=…)",
+    "type": "types=",
+}
+"""Flags that are called otherwise in Python."""
+
+
+def sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every text on one line that is no docstring, with its line; what it inserts is `{}`."""
+    inside = {id(part) for each in ast.walk(tree) if isinstance(each, ast.JoinedStr)
+              for part in ast.walk(each) if part is not each}  # fmt: skip
+    alone = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            text = "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        else:
+            continue
+        if id(node) not in inside | alone and " " in text and "\n" not in text:
+            yield node.lineno, text
+
+
+def only_flags(text: str) -> list[str]:
+    """The flags of a text that does not say what they are called in Python."""
+    flags = () if VERB.fullmatch(text) else FLAG.findall(COMMAND.sub("", text))
+    return [flag for flag in flags if ARGUMENTS.get(flag, f"{flag.replace('-', '_')}=") not in text]
+
+
+def test_a_hint_that_names_a_flag_names_the_argument_of_python_as_well() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}: --{flag}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] not in ON_THE_COMMAND_LINE
+        for line, text in sentences(ast.parse(path.read_text(encoding="utf-8")))
+        for flag in only_flags(text)
+    ]
+    assert found == []
+    assert only_flags("pass `--force`, or `omnigraph repair --confirm`") == ["force"]
+    assert only_flags("pass `--allow-data-loss` (allow_data_loss=True)") == []

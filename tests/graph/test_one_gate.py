@@ -16,8 +16,8 @@ from omnigraph.audit.log import flush_all
 from omnigraph.errors import NotFound, OmnigraphError, PolicyDenied
 from omnigraph.graph import Graph, open_graph
 from omnigraph.graph.computing import Algorithms
-from omnigraph.graph.opened import NO_ACCESS
 from omnigraph.graph.reviews import Reviews
+from omnigraph.graph.verbs import NO_ACCESS, in_place
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.policy import load_policy
 from omnigraph.server.config import GraphSpec
@@ -112,7 +112,7 @@ def verbs_of(cls: type) -> Iterator[str]:
 
 def called(owner: Any, name: str, where: Path) -> None:
     """Call a verb with a value for each parameter that it needs; read a property."""
-    verb = inspect.getattr_static(type(owner), name)
+    verb = inspect.getattr_static(in_place(type(owner)), name)
     if isinstance(verb, property):
         getattr(owner, name)
         return
@@ -202,7 +202,7 @@ def test_c_acc_008_what_is_no_access_is_listed_with_its_reason():
     assert set(NO_ACCESS) <= public
     for cls in (Graph, Reviews, Algorithms):
         for name in verbs_of(cls):
-            verb = inspect.getattr_static(cls, name)
+            verb = inspect.getattr_static(in_place(cls), name)
             inner = verb.fget if isinstance(verb, property) else verb
             assert hasattr(inner, "__wrapped__"), f"{cls.__name__}.{name} is not audited"
 

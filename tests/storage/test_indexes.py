@@ -15,7 +15,7 @@ from lance.query import MatchQuery
 
 from omnigraph.effects.uri import Root
 from omnigraph.errors import StorageError
-from omnigraph.model.upkeep import IndexSpec
+from omnigraph.model.types import IndexSpec
 from omnigraph.storage import tables
 from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore, transaction_uuid
 from omnigraph.storage.indexes import (

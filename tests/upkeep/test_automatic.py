@@ -14,8 +14,8 @@ from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import InputError, StorageError
 from omnigraph.graph import open_graph
 from omnigraph.storage.indexes import indexes_of
-from omnigraph.upkeep import automatic
-from omnigraph.upkeep.automatic import EVERY, AutoOptimizer, commits_between
+from omnigraph.upkeep import AUTO_OPTIMIZE_EVERY, AUTO_OPTIMIZE_VARIABLE, automatic, commits_between
+from omnigraph.upkeep.automatic import AutoOptimizer
 
 SCHEMA = """
 node Memo { code: String @key  body: String? @index  leaf: Vector(4)? @index }
@@ -107,11 +107,11 @@ def test_it_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert og.open(place).auto_optimize is None
     assert og.open(place, auto_optimize=False).auto_optimize is None
     assert open_graph(place, "read_only", auto_optimize=True).auto_optimize is None
-    monkeypatch.setenv(automatic.VARIABLE, "on")
+    monkeypatch.setenv(AUTO_OPTIMIZE_VARIABLE, "on")
     found = og.open(place).auto_optimize
     assert found is not None
-    assert found.every == EVERY
-    assert found.to_dict()["every"] == EVERY
+    assert found.every == AUTO_OPTIMIZE_EVERY
+    assert found.to_dict()["every"] == AUTO_OPTIMIZE_EVERY
     assert og.open(place, auto_optimize=False).auto_optimize is None
     with pytest.raises(InputError, match="auto_optimize"):
         og.open(place, auto_optimize=-1)
@@ -120,8 +120,15 @@ def test_it_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_c_mnt_045_a_bad_number_of_commits_is_reported_once_and_the_default_used(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for text, expected in [("", 0), ("ON", EVERY), ("7", 7), ("0", 0), ("often", 0), ("often", 0)]:
-        assert commits_between(None, {automatic.VARIABLE: text}) == expected
+    for text, expected in [
+        ("", 0),
+        ("ON", AUTO_OPTIMIZE_EVERY),
+        ("7", 7),
+        ("0", 0),
+        ("often", 0),
+        ("often", 0),
+    ]:
+        assert commits_between(None, {AUTO_OPTIMIZE_VARIABLE: text}) == expected
     assert caplog.text.count("OMNIGRAPH_AUTO_OPTIMIZE is 'often'") == 1
 
 

@@ -18,7 +18,8 @@ from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, RecoveryRequired, StorageError
 from omnigraph.graph import open_graph
-from omnigraph.model.upkeep import IndexSpec, OptimizedTable, OptimizeReceipt
+from omnigraph.model.types import IndexSpec
+from omnigraph.model.upkeep import OptimizedTable, OptimizeReceipt
 from omnigraph.schema.catalog import declared_indexes
 from omnigraph.storage import table_upkeep
 from omnigraph.storage.datasets import Handle, LanceStore

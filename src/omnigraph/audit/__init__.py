@@ -6,12 +6,13 @@ requests and storage. `omnigraph audit` reads the files again, without a databas
 
 from __future__ import annotations
 
-from omnigraph.audit.auditor import AccessLine, Auditor, note
+from omnigraph.audit.auditor import AccessLine, Asked, Auditor, note
 from omnigraph.audit.log import AuditLog, AuditSettings
 from omnigraph.audit.reading import AuditEntry, AuditFilter, read_entries
 
 __all__ = [
     "AccessLine",
+    "Asked",
     "AuditEntry",
     "AuditFilter",
     "AuditLog",

@@ -124,7 +124,8 @@ class AuditLog:
         """The error of what cannot be recorded."""
         return AuditUnavailable(
             f"nothing is done that cannot be recorded, and the audit cannot be written: {why}",
-            hint="free space, or give `--audit` another place; the server goes on by itself then",
+            hint="free space, or give the audit another place with `--audit` (audit=…); a server"
+            " goes on by itself then",
         )
 
     def sync(self) -> None:

@@ -92,7 +92,7 @@ def _entries(file: Path, lines: Iterable[bytes], wanted: AuditFilter) -> Iterato
                 return
             raise InputError(
                 f"line {number} of {file} is no line of an audit",
-                hint="name files that `--audit` has written",
+                hint="name files that `--audit` (audit=…) has written",
             ) from None
         if wanted.fits(facts):
             yield AuditEntry(file, number, facts)

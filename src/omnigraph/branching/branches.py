@@ -14,9 +14,6 @@ from typing import Any
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import Lease, branch_scope
-from omnigraph.commit.schema.change import identity_of
-from omnigraph.commit.schema.lock import require_no_schema_apply
-from omnigraph.commit.write_path import key_taken
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
     AlreadyExists,
@@ -69,6 +66,8 @@ class BranchRequest:
 
         Raises `Conflict` if the same actor has named another change so.
         """
+        from omnigraph.commit.write_path import key_taken
+
         if self.operation_id is None:
             return None
         row = main.refresh().branch_operations.get((self.actor_id, self.operation_id))
@@ -203,6 +202,8 @@ def own_registry(kernel: Kernel, affected: str) -> Iterator[Lease]:
 
     Yields the lease of main, which holds the registry.
     """
+    from omnigraph.commit.schema.lock import require_no_schema_apply
+
     kernel.manifest.main.refresh()
     require_no_schema_apply(kernel, "changing branches")
     operation_id = kernel.ids.ulid()
@@ -220,6 +221,8 @@ def _start(
     A registration holds the name of today, so those that came later get the name that the type had
     in the schema of the commit.
     """
+    from omnigraph.commit.schema.change import identity_of
+
     commit = state.commits[commit_id]
     pins = next(state.pins_along([commit]))
     if commit_id != state.head.commit_id:

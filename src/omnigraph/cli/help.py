@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import inspect
 import io
+import json
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import typer
@@ -25,7 +28,9 @@ from omnigraph.cli.options import (
     GlobalFlag,
     refuse_misplaced,
     require_one_place,
+    take_as_typed,
     take_position,
+    take_texts_as_typed,
 )
 from omnigraph.cli.output import Line, Output, Styled, output_of, warn_deprecated
 from omnigraph.syntax.suggest import did_you_mean
@@ -77,6 +82,10 @@ class Command(TyperCommand):
         refuse_misplaced(ctx, self.capability.panel, self.takes)
         require_one_place(Given.of(ctx).explicit())
         return super().invoke(ctx)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """`--help`."""
+        return take_as_typed(super().get_help_option(ctx))
 
     def get_help(self, ctx: Any) -> str:
         """The help page, coloured if stdout is."""
@@ -151,6 +160,10 @@ class PayloadCommand(ReadCommand):
 class Group(TyperGroup):
     """A group of commands with our help page and our words for a mistake."""
 
+    def get_help_option(self, ctx: Any) -> Any:
+        """`--help`."""
+        return take_as_typed(super().get_help_option(ctx))
+
     def get_help(self, ctx: Any) -> str:
         """The help page, coloured if stdout is."""
         lines = group_help(self, ctx) if ctx.parent else root_help(self, ctx)
@@ -160,21 +173,125 @@ class Group(TyperGroup):
         """Parse the arguments; a group below the root needs a command."""
         if not args and ctx.parent is not None:
             raise UsageError(
-                f"`{ctx.command_path}` needs a command: {', '.join(_names(self, ctx))}",
+                f"`{ctx.command_path}` needs a command: {', '.join(self.visible_commands(ctx))}",
                 hint=f"`{ctx.command_path} --help` explains them",
             )
         return super().parse_args(ctx, args)
+
+    def visible_commands(self, ctx: Any) -> list[str]:
+        """The names that help lists, in order."""
+        return [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
+
+    def leaves(self, ctx: Any) -> list[Leaf]:
+        """Every visible command below this group that does something, in order of definition."""
+        found: list[Leaf] = []
+        for name in self.visible_commands(ctx):
+            command: Any = self.commands[name]
+            if isinstance(command, Group):
+                found += [replace(leaf, name=f"{name} {leaf.name}") for leaf in command.leaves(ctx)]
+            else:
+                found.append(Leaf(name, _first_line(command), command.capability))
+        return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command a word names; a misspelt one gets a suggestion."""
         word = args[0]
         if self.get_command(ctx, word) is None and not ctx.resilient_parsing:
-            names = _names(self, ctx)
+            names = self.visible_commands(ctx)
             raise UsageError(
                 f"`{ctx.command_path}` has no command `{word}`",
                 hint=did_you_mean(word, names) or f"its commands are {', '.join(sorted(names))}",
             )
         return super().resolve_command(ctx, args)
+
+
+class Root(Group):
+    """All of `omnigraph`. A command is imported when it is called; help knows the rest by heart."""
+
+    commands: LazyCommands  # type: ignore[assignment]  # never added to
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names in order of definition, hidden ones included."""
+        return [*self.commands]
+
+    def visible_commands(self, ctx: Any) -> list[str]:
+        """The names that help lists, in order."""
+        return [name for name, about in self.commands.index.items() if "hidden" not in about]
+
+    def leaves(self, ctx: Any) -> list[Leaf]:
+        """Every visible command that does something, by capability and then in order."""
+        listed = [
+            Leaf(f"{name} {word}".rstrip(), summary, Capability[capability])
+            for name, about in self.commands.index.items()
+            if "hidden" not in about
+            for word, summary, capability in about["leaves"]
+        ]
+        order = list(Capability)
+        return sorted(listed, key=lambda leaf: order.index(leaf.capability))
+
+    def called(self, name: str) -> Any:
+        """The command behind its full name, such as `branch create`; raises `KeyError`."""
+        found: Any = self
+        for word in name.split():
+            found = found.commands[word]
+        return found
+
+
+INDEX = Path(__file__).with_name("commands.json")
+"""What help says of every command, written by `make docs` from the modules of the commands."""
+
+
+class LazyCommands(Mapping[str, Any]):
+    """The commands below the root by name, each imported and built when it is looked up."""
+
+    def __init__(self, index: Mapping[str, Any]) -> None:
+        self.index = index
+        self._built: dict[str, Any] = {}
+
+    @classmethod
+    def read(cls) -> LazyCommands:
+        """As the index beside this module says."""
+        return cls(json.loads(INDEX.read_text(encoding="utf-8")))
+
+    def __getitem__(self, name: str) -> Any:
+        """One command; raises `KeyError`."""
+        if name not in self._built:
+            self._built[name] = _commands_of(self.index[name]["of"]).build(name)
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, in order of definition."""
+        return iter(self.index)
+
+    def __len__(self) -> int:
+        """How many names there are."""
+        return len(self.index)
+
+
+def _commands_of(source: str) -> Commands:
+    module, _, attribute = source.partition(".")
+    found = getattr(import_module(f"omnigraph.cli.{module}"), attribute)
+    assert isinstance(found, Commands)
+    return found
+
+
+def command_index(sources: Iterable[str]) -> dict[str, Any]:
+    """The index as the modules of all commands say it; a source is `module.ATTRIBUTE`."""
+    found: dict[str, Any] = {}
+    for source in sources:
+        commands = _commands_of(source)
+        for name in commands.names:
+            command = commands.build(name)
+            ctx = command.context_class(command, info_name=name)
+            leaves = (
+                command.leaves(ctx)
+                if isinstance(command, Group)
+                else [Leaf("", _first_line(command), command.capability)]
+            )
+            listed = [[leaf.name, leaf.summary, leaf.capability.name] for leaf in leaves]
+            hidden = {"hidden": True} if command.hidden else {}
+            found[name] = {"of": source, "leaves": listed} | hidden
+    return found
 
 
 Run = TypeVar("Run", bound=Callable[..., None])
@@ -227,12 +344,24 @@ class Commands:
 
         return register
 
-    def add_to(self, app: typer.Typer) -> None:
-        """Put the commands into the application."""
-        if self._group is None:
-            app.registered_commands += self._typer.registered_commands
-        else:
-            app.add_typer(self._typer)
+    @property
+    def names(self) -> list[str]:
+        """The words behind `omnigraph` that lead here, in order."""
+        if self._group is not None:
+            return [self._group]
+        return [str(each.name) for each in self._typer.registered_commands]
+
+    def build(self, name: str) -> Any:
+        """The command behind one of the names, made from the signatures of its functions."""
+        if self._group is not None:
+            return take_texts_as_typed(typer.main.get_group(self._typer))
+        alone = typer.Typer(
+            add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+        )
+        alone.registered_commands = [
+            each for each in self._typer.registered_commands if each.name == name
+        ]
+        return take_texts_as_typed(typer.main.get_command(alone))
 
 
 def _with_default(default: str) -> type[Group]:
@@ -259,13 +388,11 @@ def _former(kind: type[Command], now: str) -> type[Command]:
 
 def root_help(root: Group, ctx: Any) -> Iterator[Line]:
     """The page of `omnigraph --help`."""
-    entries = leaves(root, ctx)
+    entries = root.leaves(ctx)
     yield (Styled(f"omnigraph {__version__}", _HEADING), f": {_first_line(root)}")
     yield ()
     yield (Styled("Usage:", _HEADING), f" {ctx.command_path} COMMAND [FLAGS]")
-    yield from _section(
-        "Commands", [(entry.name, _first_line(entry.command)) for entry in entries], _width(ctx)
-    )
+    yield from _section("Commands", [(entry.name, entry.summary) for entry in entries], _width(ctx))
     yield from _section(
         "Global flags, before or after the command", _flag_rows(root, ctx), _width(ctx)
     )
@@ -285,7 +412,7 @@ def group_help(group: Group, ctx: Any) -> Iterator[Line]:
     yield from _prose(group, _width(ctx))
     yield ()
     yield (Styled("Usage:", _HEADING), f" {ctx.command_path} COMMAND [FLAGS]")
-    rows = [(name, _first_line(group.commands[name])) for name in _names(group, ctx)]
+    rows = [(name, _first_line(group.commands[name])) for name in group.visible_commands(ctx)]
     yield from _section("Commands", rows, _width(ctx))
     yield from _examples(group)
     yield from _global_note(_width(ctx))
@@ -313,28 +440,14 @@ class Leaf:
     """A command that does something, under its full name."""
 
     name: str
-    command: Any
+    summary: str
     capability: Capability
 
 
-def leaves(root: Group, ctx: Any) -> list[Leaf]:
-    """Every visible command below a group, by capability and then in order of definition."""
-    found: list[Leaf] = []
-    for name in _names(root, ctx):
-        command: Any = root.commands[name]
-        if isinstance(command, Group):
-            inner = leaves(command, ctx)
-            found += [replace(leaf, name=f"{name} {leaf.name}") for leaf in inner]
-        else:
-            found.append(Leaf(name, command, command.capability))
-    order = list(Capability)
-    return sorted(found, key=lambda leaf: order.index(leaf.capability))
-
-
-def all_pages(app: typer.Typer) -> dict[str, str]:
+def all_pages(root: Root) -> dict[str, str]:
     """Every help page as plain text, by the words that lead to it; the root comes first."""
     output = Output(io.StringIO(), io.StringIO())
-    return dict(_pages(typer.main.get_command(app), "omnigraph", None, output))
+    return dict(_pages(root, "omnigraph", None, output))
 
 
 def _pages(command: Any, name: str, parent: Any, output: Output) -> Iterator[tuple[str, str]]:
@@ -343,7 +456,7 @@ def _pages(command: Any, name: str, parent: Any, output: Output) -> Iterator[tup
     )
     yield ctx.command_path, command.get_help(ctx)
     if isinstance(command, Group):
-        for inner in _names(command, ctx):
+        for inner in command.visible_commands(ctx):
             yield from _pages(command.commands[inner], inner, ctx, output)
 
 
@@ -359,10 +472,6 @@ def _painted(ctx: Any, lines: Iterator[Line]) -> str:
 
 def _width(ctx: Any) -> int:
     return output_of(ctx).width
-
-
-def _names(group: Group, ctx: Any) -> list[str]:
-    return [name for name in group.list_commands(ctx) if not group.commands[name].hidden]
 
 
 def _first_line(command: Any) -> str:

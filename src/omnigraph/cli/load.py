@@ -373,7 +373,7 @@ class LoadCommand:
 
 
 def _load(ctx: typer.Context, request: LoadCommand, *, json: bool) -> None:
-    from omnigraph.client import RemoteGraph
+    from omnigraph.graph import Graph
 
     output = output_of(ctx)
     if request.data.count(STANDARD_INPUT) > 1:
@@ -392,7 +392,7 @@ def _load(ctx: typer.Context, request: LoadCommand, *, json: bool) -> None:
     with ExitStack() as stack:
         progress = stack.enter_context(_progress(output, request))
         options: dict[str, Any] = {}
-        if not isinstance(graph, RemoteGraph):
+        if isinstance(graph, Graph):
             watch = stack.enter_context(stages(output, json=json))
             stack.enter_context(_interrupt_reported(graph, request.branch, output))
             options = _only_stored_options(request, engine_reporter(output, json=json), watch)

@@ -15,35 +15,17 @@ import typer
 import typer.main
 
 from omnigraph import __version__
-from omnigraph.cli import (
-    blob,
-    branch,
-    changes,
-    cluster,
-    commit,
-    compute,
-    copies,
-    embed,
-    graphs,
-    health,
-    infer,
-    lint,
-    load,
-    login,
-    pipeline,
-    policy,
-    query,
-    review,
-    schema,
-    serve,
-    settings,
-    shell,
-    upkeep,
-)
 from omnigraph.cli.failures import ExitCode, UsageError, report
-from omnigraph.cli.help import HELP_FLAGS, Command, Commands, Group, root_help
+from omnigraph.cli.help import (
+    HELP_FLAGS,
+    Command,
+    Commands,
+    LazyCommands,
+    Root,
+    root_help,
+)
 from omnigraph.cli.opening import INTERRUPTS
-from omnigraph.cli.options import JsonFlag, choice, flag, option, usage
+from omnigraph.cli.options import JsonFlag, choice, flag, option, take_texts_as_typed, usage
 from omnigraph.cli.output import ColorMode, Output, output_of
 from omnigraph.effects.requests import measure
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, check_declared_actor
@@ -97,8 +79,9 @@ class _NoPandasForArrow(MetaPathFinder):
 def _keep_arrow_from_pandas() -> None:
     """Save a third of the time of most commands.
 
-    Arrow imports pandas, if it is installed, when it converts its first value. No command converts
-    to or from pandas.
+    Arrow imports pandas, if it is installed, when it converts its first value, which Lance makes it
+    do by importing `pyarrow.dataset`. No command converts to or from pandas. A library may not do
+    this: what Arrow was refused once, the values of pandas for null, it never learns.
     """
     # A process that has imported Arrow is not a command, but calls one.
     if "pyarrow" not in sys.modules:
@@ -109,7 +92,7 @@ def _run(arguments: list[str], output: Output) -> int:
     # Known before anything is parsed, because a command line that does not parse fails too.
     output.failures_as_json = "--json" in _words(arguments)
     try:
-        command = _root_command()
+        command = root_command()
         with (
             library_warnings(output),
             command.make_context(
@@ -124,12 +107,6 @@ def _run(arguments: list[str], output: Output) -> int:
     except Exception as failure:  # the outermost frame: nothing may escape as a traceback
         return report(failure, output)
     return ExitCode.OK
-
-
-@cache
-def _root_command() -> Any:
-    """The commands of `app`: built from all signatures, which takes longer than most commands."""
-    return typer.main.get_command(app)
 
 
 def _finish(code: int, output: Output) -> int:
@@ -275,7 +252,7 @@ def root(
         # Also after a failure: what was asked until then.
         ctx.call_on_close(lambda: output.note(meter.report().render()))
     if ctx.invoked_subcommand is None:
-        assert isinstance(ctx.command, Group)
+        assert isinstance(ctx.command, Root)
         output.lines(root_help(ctx.command, ctx))
 
 
@@ -298,46 +275,48 @@ def version(ctx: typer.Context, json: JsonFlag = False) -> None:
     output_of(ctx).show(document, lines, json=json)
 
 
-COMMANDS = (
-    query.COMMANDS,
-    shell.COMMANDS,
-    load.COMMANDS,
-    compute.COMMANDS,
-    embed.COMMANDS,
-    infer.COMMANDS,
-    pipeline.COMMANDS,
-    graphs.COMMANDS,
-    serve.COMMANDS,
-    lint.COMMANDS,
-    upkeep.COMMANDS,
-    health.COMMANDS,
-    copies.COMMANDS,
-    query.ALIASES,
-    settings.COMMANDS,
-    login.COMMANDS,
-    VERSION,
-    branch.COMMANDS,
-    review.COMMANDS,
-    blob.COMMANDS,
-    commit.COMMANDS,
-    commit.TAGS,
-    changes.COMMANDS,
-    schema.COMMANDS,
-    graphs.GRAPHS,
-    health.RECOVERY,
-    copies.BACKUP,
-    policy.COMMANDS,
-    cluster.COMMANDS,
-    settings.PROFILES,
-    settings.CONFIG,
-    policy.AUDIT,
+SOURCES = (
+    "query.COMMANDS",
+    "shell.COMMANDS",
+    "load.COMMANDS",
+    "compute.COMMANDS",
+    "embed.COMMANDS",
+    "infer.COMMANDS",
+    "graphs.COMMANDS",
+    "serve.COMMANDS",
+    "lint.COMMANDS",
+    "upkeep.COMMANDS",
+    "health.COMMANDS",
+    "copies.COMMANDS",
+    "query.ALIASES",
+    "settings.COMMANDS",
+    "login.COMMANDS",
+    "main.VERSION",
+    "pipeline.COMMANDS",
+    "branch.COMMANDS",
+    "review.COMMANDS",
+    "blob.COMMANDS",
+    "commit.COMMANDS",
+    "commit.TAGS",
+    "changes.COMMANDS",
+    "schema.COMMANDS",
+    "graphs.GRAPHS",
+    "health.RECOVERY",
+    "copies.BACKUP",
+    "policy.COMMANDS",
+    "cluster.COMMANDS",
+    "settings.PROFILES",
+    "settings.CONFIG",
+    "policy.AUDIT",
 )
-"""All commands, in the order help lists them within each capability."""
+"""Where all commands are, in the order help lists them within each capability."""
 
 
-def _new_app() -> typer.Typer:
+@cache
+def root_command() -> Root:
+    """`omnigraph`, as the parser has it."""
     application = typer.Typer(
-        cls=Group,
+        cls=Root,
         callback=root,
         invoke_without_command=True,
         add_completion=False,
@@ -346,12 +325,10 @@ def _new_app() -> typer.Typer:
         epilog=EXAMPLES,
         context_settings={"help_option_names": HELP_FLAGS},
     )
-    for commands in COMMANDS:
-        commands.add_to(application)
-    return application
-
-
-app = _new_app()
+    command = take_texts_as_typed(typer.main.get_group(application))
+    assert isinstance(command, Root)
+    command.commands = LazyCommands.read()
+    return command
 
 
 # --- global flags ---------------------------------------------------------------------------------

@@ -77,6 +77,49 @@ def usage(check: Callable[..., Checked], *args: Any, **kwargs: Any) -> Checked:
         raise UsageError(refused.message, hint=refused.hint) from refused
 
 
+class _AsTyped:
+    """Takes texts and paths as they were typed; several as a list."""
+
+    def __init__(self, kind: type[str] | type[bool] | type[Path]) -> None:
+        self._kind = kind
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value of a flag or an argument; None where it was not given."""
+        if param.multiple or param.nargs == -1:
+            return [self._kind(each) for each in value or ()]
+        return None if value is None else self._kind(value)
+
+
+_AS_TYPED: Mapping[Any, _AsTyped] = {
+    bool: _AsTyped(bool),
+    str: _AsTyped(str),
+    Path: _AsTyped(Path),
+    list[str]: _AsTyped(str),
+    list[Path]: _AsTyped(Path),
+}
+
+
+def take_texts_as_typed(command: Any) -> Any:
+    """The same command, whose texts and paths need no conversion."""
+    for parameter in command.params:
+        take_as_typed(parameter)
+    for inner in getattr(command, "commands", {}).values():
+        take_texts_as_typed(inner)
+    return command
+
+
+def take_as_typed(parameter: Any) -> Any:
+    """The same flag or argument, without conversion if it is a text or a path.
+
+    Typer converts every value with pydantic, also of flags that were not given, and importing that
+    takes longer than most commands. A release of Typer that does not ask here converts as before.
+    """
+    plain = _AS_TYPED.get(parameter.type_descriptor.annotation)
+    if plain is not None:
+        parameter.get_runtime_param = lambda: plain
+    return parameter
+
+
 # --- global flags ---------------------------------------------------------------------------------
 
 

@@ -131,7 +131,6 @@ def query(
     omnigraph query --store s3://lake/team.omni --query q.gq --engine spark --spark-master yarn
     omnigraph query friends --server http://localhost:8080/graphs/default --params '{"who": "ada"}'
     """
-    from omnigraph.client import RemoteGraph
     from omnigraph.model.result import Result
 
     name, query_file = from_standard_input(name, query_file, text)
@@ -151,6 +150,8 @@ def query(
         stored_query=name if source is None else None,
     )
     if source is None:
+        from omnigraph.client import RemoteGraph
+
         assert isinstance(graph, RemoteGraph) and name is not None
         result = graph.invoke(name, values, **place, expect_mutation=False)
         assert isinstance(result, Result)
@@ -314,8 +315,6 @@ def mutate(
     omnigraph mutate --store team.omni --query q.gq --if-commit 01K3Z7M0Q8W4R6T2Y5V9B1N3XC
     omnigraph mutate sign_up --server prod --graph team --params '{"handle": "ada"}'
     """
-    from omnigraph.client import RemoteGraph
-
     name, query = from_standard_input(name, query, text)
     source = source_of("mutate", name, query, text)
     values = parameters_of(params, params_file)
@@ -326,6 +325,8 @@ def mutate(
         stored_query=name if source is None else None,
     )
     if source is None:
+        from omnigraph.client import RemoteGraph
+
         assert isinstance(graph, RemoteGraph) and name is not None
         found = graph.invoke(
             name,

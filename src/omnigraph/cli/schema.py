@@ -149,7 +149,7 @@ def apply(
     omnigraph schema apply --store s3://lake/team.omni --schema schema.pg --allow-data-loss --yes
     """
     from omnigraph.cli.schema_output import applied_lines
-    from omnigraph.client import RemoteGraph
+    from omnigraph.graph import Graph
     from omnigraph.schema.compile import compile_schema
 
     output = output_of(ctx)
@@ -157,7 +157,7 @@ def apply(
     loss = "schema apply --allow-data-loss" if allow_data_loss else None
     require_unmanaged(resolve_any(ctx))
     graph = graph_to_write(ctx, "schema apply", destructive=loss)
-    accepted = None if isinstance(graph, RemoteGraph) else graph.accepted_ir
+    accepted = graph.accepted_ir if isinstance(graph, Graph) else None
     with every_problem_of(desired):
         warnings = compile_schema(desired, accepted=accepted).warnings
         receipt = graph.apply_schema(desired, allow_data_loss=allow_data_loss, message=message)

@@ -27,12 +27,12 @@ from omnigraph.cli.options import (
     spark_arguments,
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of, table
+from omnigraph.model.types import IndexKind
 from omnigraph.model.upkeep import (
     KEEP_FEW,
     CleanedTable,
     CleanupReceipt,
     IndexedTable,
-    IndexKind,
     IndexReceipt,
     OptimizedTable,
     OptimizeReceipt,

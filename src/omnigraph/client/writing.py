@@ -122,7 +122,8 @@ async def load(
             "graph_batch_request_bytes",
             limit,
             len(records),
-            hint="load it in parts, or on the storage of the graph with `--store`",
+            hint="load it in parts, or on the storage of the graph, with `--store` "
+            "(omnigraph.open(uri=…))",
         )
     options: dict[str, Any] = {
         "branch": self._branch_of(branch),
@@ -283,7 +284,8 @@ def export_at(given: str | os.PathLike[str]) -> ExportReceipt | None:
     if found.format != "jsonl":
         raise InputError(
             f"{path} is an export as {found.format}, and a server loads graph records",
-            hint="export with `--format jsonl`, or load it on the storage with `--store`",
+            hint="export with `--format jsonl` (format='jsonl'), or load it on the storage, with "
+            "`--store` (omnigraph.open(uri=…))",
             details={"file": str(path)},
         )
     return found

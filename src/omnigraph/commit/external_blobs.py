@@ -42,8 +42,8 @@ class ExternalBlobs:
     bytes_max: int = DEFAULT_LIMITS.bytes_max
     """The most that is copied for one column at once."""
     hint: str = (
-        "give the bytes as base64: data, or allow a folder that has the object: `external_blobs`"
-        " in Python, `--external-blobs` on the command line"
+        "give the bytes as base64: data, or allow the folder that has the object with"
+        " `--external-blobs` (external_blobs=…)"
     )
     """What to do about a URI that is not allowed."""
 

@@ -42,7 +42,6 @@ from omnigraph.storage.layout import LEASES, MAIN, past_schema_name
 from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest import Manifest, ManifestBranch, ManifestState, Snapshot
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.publisher import fence
 from omnigraph.storage.reader import SnapshotReader
 
 
@@ -442,6 +441,8 @@ class Kernel:
 
     def fence_if_taken_over(self, branch: ManifestBranch, lease: Lease) -> None:
         """Fence a dead owner before its tables or its sidecars are changed."""
+        from omnigraph.storage.publisher import fence
+
         if lease.was_taken_over:
             fence(branch, lease.epoch)
 
@@ -460,6 +461,8 @@ class Kernel:
         ``catch_up`` what others have written to it, while they still own it. ``queue`` is the one
         that this writer has waited in.
         """
+        from omnigraph.storage.publisher import fence
+
         with (
             self.gates.write([branch.branch]),
             self.leases.hold_branch(branch.branch, attempt_id, beside, queue, catch_up) as lease,
@@ -537,6 +540,8 @@ class Kernel:
         time is fenced: it cannot report a success on a deleted branch. Yields the leases by their
         scopes.
         """
+        from omnigraph.storage.publisher import fence
+
         with ExitStack() as locks:
             locks.enter_context(self.gates.whole_graph())
             whole = locks.enter_context(self.leases.hold(GRAPH_SCOPE, attempt_id))

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import orjson
 
@@ -29,10 +29,12 @@ from omnigraph.effects.local_disk import OsLock, is_locked
 from omnigraph.effects.objects import ObjectStore, Token
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import DamagedFile, LeaseLost, StorageError, WriterBusy
-from omnigraph.model.upkeep import LeaseHolder
 from omnigraph.storage.layout import LEASES
 from omnigraph.storage.manifest import Published
 from omnigraph.storage.manifest_rows import CommitRow
+
+if TYPE_CHECKING:
+    from omnigraph.model.upkeep import LeaseHolder
 
 log = logging.getLogger(__name__)
 
@@ -500,6 +502,8 @@ class Leases:
 
     def holders(self) -> list[LeaseHolder]:
         """Who owns what right now, by scope; looks and changes nothing."""
+        from omnigraph.model.upkeep import LeaseHolder
+
         held = []
         for name in self._store.list(LEASES):
             content = self._store.read_if_exists(name)

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import orjson
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE, branch_scope
 from omnigraph.commit.plan import FIRST_VERSION
-from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema.contract import (
     accepted_tables,
     list_contract,
@@ -38,7 +38,6 @@ from omnigraph.errors import (
     SchemaContractError,
 )
 from omnigraph.schema.catalog import Catalog, table_schema
-from omnigraph.schema.compile import CompiledSchema
 from omnigraph.schema.contract import build_contract
 from omnigraph.storage.datasets import CommitLost, DatasetRef, Handle
 from omnigraph.storage.digests import encode_digests
@@ -65,7 +64,9 @@ from omnigraph.storage.manifest_rows import (
     recorded_roots,
     require_unmoved,
 )
-from omnigraph.storage.migrations import Migration
+
+if TYPE_CHECKING:
+    from omnigraph.schema.compile import CompiledSchema
 
 PROMOTION_LOOKS = 20
 PROMOTION_PAUSE_SECONDS = 0.02
@@ -89,6 +90,8 @@ def open_for_writing(kernel: Kernel, *, settle: bool = True) -> None:
     state = kernel.manifest.main.refresh()
     require_unmoved(recorded_roots(state.branches.values()), kernel.root)
     if settle:
+        from omnigraph.commit.recovery import Recoverer
+
         Recoverer(kernel).run("full")
         # After recovery: a schema change that was interrupted between two objects is complete then.
         kernel.accepted_schema()
@@ -122,6 +125,8 @@ def _require_source(kernel: Kernel) -> None:
 
 def _migrate(kernel: Kernel) -> None:
     """Migrate an older graph, holding the leases of all its branches."""
+    from omnigraph.storage.migrations import Migration
+
     migration = Migration(
         kernel.lance, kernel.store, accepted_tables(kernel.accepted_schema()), kernel.ids
     )
@@ -282,7 +287,7 @@ def _require_vacant(kernel: Kernel, force: bool) -> None:
     if leftovers and not force:
         raise AlreadyInitialized(
             f"{kernel.root} holds {', '.join(leftovers)} but no graph",
-            hint="use --force to replace them, or choose another root",
+            hint="replace them with `--force` (force=True), or choose another root",
         )
     tables = [name for directory in TABLE_DIRECTORIES for name in kernel.store.list(directory)]
     if any("/data/" in name for name in tables):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -20,13 +20,15 @@ from omnigraph.commit.leases import Lease
 from omnigraph.effects.environment import positive_number
 from omnigraph.errors import LimitExceeded
 from omnigraph.model.receipts import CommitKind
-from omnigraph.storage.fragments import Positions
 from omnigraph.storage.layout import RECOVERY
 from omnigraph.storage.manifest import Snapshot, TableEntry
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, TableRow, VersionRow
 from omnigraph.storage.publisher import PublishRequest
-from omnigraph.storage.table_upkeep import UpkeepStep
-from omnigraph.storage.written import Deletions
+
+if TYPE_CHECKING:
+    from omnigraph.storage.fragments import Positions
+    from omnigraph.storage.table_upkeep import UpkeepStep
+    from omnigraph.storage.written import Deletions
 
 ChangeKind: TypeAlias = Literal["append", "upsert", "delete", "replace", "exchange", "upkeep"]
 

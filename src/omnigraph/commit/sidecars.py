@@ -18,7 +18,6 @@ from omnigraph.commit.plan import (
     TableEffects,
     sidecar_name,
 )
-from omnigraph.commit.sidecar_decoding import GROUP_VERSION, SIDECAR_VERSION, read_sidecar
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.objects import ObjectStore
@@ -29,6 +28,8 @@ from omnigraph.storage.manifest_rows import CommitRow, TableRow, identity_column
 
 def encode_sidecar(plan: CommitPlan) -> bytes:
     """The content of the object that holds a sidecar; parts of a plan go in field by field."""
+    from omnigraph.commit.sidecar_decoding import GROUP_VERSION, SIDECAR_VERSION
+
     return orjson.dumps(
         {
             "schema_version": GROUP_VERSION if plan.following else SIDECAR_VERSION,
@@ -160,6 +161,8 @@ class Sidecars:
 
     def read(self, name: str) -> CommitPlan | None:
         """The sidecar behind a listed name; None if its writer has finished meanwhile."""
+        from omnigraph.commit.sidecar_decoding import read_sidecar
+
         hit(Failpoint.RECOVERY_POST_SIDECAR_LIST_PRE_READ)
         content = self._content(name)
         if content is None:
@@ -292,6 +295,8 @@ def _refused_name(name: str, content: bytes) -> str:
 
 def _problem_of(operation_id: str, content: bytes) -> str:
     """Why it was set aside, as far as its bytes show."""
+    from omnigraph.commit.sidecar_decoding import read_sidecar
+
     try:
         read_sidecar(sidecar_name(operation_id), content)
     except UnreadableSidecar as refused:

@@ -245,7 +245,7 @@ def prune_backups(destination: Place, *, keep: int, confirm: bool = False) -> Pr
     Without ``confirm`` nothing is removed. Raises `Busy` while a backup is being made.
     """
     if keep < 1:
-        raise InputError("prune keeps at least one backup", hint="give --keep 1 or more")
+        raise InputError("prune keeps at least one backup", hint="give `--keep 1` (keep=1) or more")
     store = open_store(Root.parse(destination))
     known = _chosen(store, None)
     _require_idle(store)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph.graph.blobs import Blob
+from typing import TYPE_CHECKING
+
 from omnigraph.graph.facade import Graph
 from omnigraph.graph.opened import ENGINES, READERS_KEPT_MAX
 from omnigraph.graph.opening import OpenMode, delete_graph, doctor, init, open_graph, scrub
@@ -14,7 +15,10 @@ from omnigraph.model.load_options import (
     SparkOptions,
 )
 from omnigraph.model.result import SnapshotSummary, TableSummary
-from omnigraph.upkeep.automatic import VARIABLE as AUTO_OPTIMIZE_VARIABLE
+from omnigraph.upkeep import AUTO_OPTIMIZE_VARIABLE
+
+if TYPE_CHECKING:
+    from omnigraph.graph.blobs import Blob
 
 __all__ = [
     "AUTO_OPTIMIZE_VARIABLE",
@@ -36,3 +40,12 @@ __all__ = [
     "open_graph",
     "scrub",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """`Blob` is imported when it is first named: most programs that open a graph never do."""
+    if name == "Blob":
+        from omnigraph.graph.blobs import Blob
+
+        return Blob
+    raise AttributeError(f"module 'omnigraph.graph' has no attribute {name!r}")

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from omnigraph.branching import branches, revisions
-from omnigraph.branching import merge as merges
-from omnigraph.branching.revisions import authored_branch, resolve
-from omnigraph.branching.three_way import ConflictRules
 from omnigraph.errors import UnresolvedRevision
 from omnigraph.graph.gate import Access
 from omnigraph.graph.opened import CompareEngine, Handle
@@ -34,9 +30,14 @@ from omnigraph.model.receipts import (
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import tag_info
 
+if TYPE_CHECKING:
+    from omnigraph.branching import merge as merges
+
 
 def list_branches(self: Handle) -> list[str]:
     """The branches, sorted."""
+    from omnigraph.branching import branches
+
     self._may_read("branch list")
     return branches.list_branches(self._kernel)
 
@@ -55,6 +56,8 @@ def create_branch(
     ``operation_id`` names the request: if the same actor repeats it, the first receipt returns
     and no branch is created, even if the first was deleted since.
     """
+    from omnigraph.branching import branches
+
     by, start = self._by(actor), on_branch(self._branch_of(from_), self._default_branch)
     source, at = start_of(self, start, by)
     self._opened.gate.branch_create("branch create", by, source, name)
@@ -75,6 +78,8 @@ def start_of(self: Handle, revision: str, by: Access) -> tuple[str, str | None]:
 
     A name that is none is taken for a branch, and its absence is told as that of a branch.
     """
+    from omnigraph.branching.revisions import resolve
+
     known = self._kernel.manifest.known_state(MAIN)
     if revision == MAIN or (known is not None and revision in known.branches):
         return revision, None
@@ -102,6 +107,9 @@ def create_tag(
     branch or another commit has, and `HistoricalVersionReclaimed` for a commit that cleanup has
     taken rows of.
     """
+    from omnigraph.branching import revisions
+    from omnigraph.branching.revisions import authored_branch, resolve
+
     by = self._by(actor)
     self._opened.gate.tag_create(by, name)
     check_new_tag_name(name)
@@ -113,6 +121,8 @@ def create_tag(
 
 def list_tags(self: Handle) -> list[TagInfo]:
     """The tags, by name: of commits that may be read."""
+    from omnigraph.branching import revisions
+
     self._may_read("tag list")
     shown = self._opened.gate.shown_branches(self._access)
     found = [tag_info(row) for row in revisions.list_tags(self._kernel)]
@@ -121,6 +131,8 @@ def list_tags(self: Handle) -> list[TagInfo]:
 
 def delete_tag(self: Handle, name: str, *, actor: str | None = None) -> TagInfo:
     """Delete a tag and return what it was; its commit stays. Raises `NotFound`."""
+    from omnigraph.branching import revisions
+
     self._opened.gate.tag_delete(self._by(actor), name)
     return tag_info(revisions.delete_tag(self._kernel, name))
 
@@ -133,6 +145,8 @@ def delete_branch(
     ``operation_id`` names the request: if the same actor repeats it, the first receipt returns
     and no branch is deleted, even if another one has the name since.
     """
+    from omnigraph.branching import branches
+
     by = self._by(actor)
     actor = by.actor
     self._opened.gate.branch_delete(by, name)
@@ -164,6 +178,9 @@ def plan_merge(
     ``limit_bytes`` together; `MergePlan.next_page_token` leads to the rest. Raises
     `ChangeCursorRejected` for a token of another plan, as after a branch has moved.
     """
+    from omnigraph.branching import merge as merges
+    from omnigraph.branching.three_way import ConflictRules
+
     target = self._branch_of(into)
     self._may_read("branch merge --dry-run", source)
     self._may_read("branch merge --dry-run", target)
@@ -177,6 +194,8 @@ def plan_merge(
 def _plan_page(
     self: Handle, page_token: str | None, limit: int | None, limit_bytes: int | None
 ) -> merges.PlanPage:
+    from omnigraph.branching import merge as merges
+
     return merges.PlanPage(self._unfinished, PageLimits.of(limit, limit_bytes), page_token)
 
 
@@ -215,6 +234,9 @@ def merge_branch(
     (`spark`), or Spark only where the branches differ in 10 million rows and more (`auto`,
     `OMNIGRAPH_SPARK_THRESHOLD_ROWS`).
     """
+    from omnigraph.branching import merge as merges
+    from omnigraph.branching.three_way import ConflictRules
+
     target, by = self._branch_of(into), self._by(actor)
     self._opened.gate.branch_merge(by, source, target)
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
@@ -247,6 +269,8 @@ def revert(
     actor repeats it, the first receipt returns.
     ``message`` is kept with the commit.
     """
+    from omnigraph.branching import merge as merges
+
     key, why = checked_key(operation_id), checked_message(message)
     by = self._by(actor)
     self._opened.gate.change("revert", by, self._branch_of(branch))
@@ -277,6 +301,8 @@ def cherry_pick(
     ``operation_id`` names the request: if the same actor repeats it, the first receipt returns.
     ``message`` is kept with the commit.
     """
+    from omnigraph.branching import merge as merges
+
     key, why = checked_key(operation_id), checked_message(message)
     by = self._by(actor)
     self._opened.gate.change("branch cherry-pick", by, self._branch_of(into))
@@ -294,6 +320,8 @@ def cherry_pick(
 
 def _replayed(self: Handle, verb: str, by: Access, request: merges.ReplaySpec) -> ReplayReceipt:
     """Raises what the gate raises, and `NotFound` for a commit that the actor may not read."""
+    from omnigraph.branching import merge as merges
+
     authored = partial(self._authored_branch, request.commit_id)
     if not self._opened.gate.replay(verb, by, request.branch, authored):
         raise UnresolvedRevision.no_commit(request.commit_id)
@@ -310,6 +338,8 @@ def plan_revert(
     limit_bytes: int | None = None,
 ) -> MergePlan:
     """What `revert` would do now, in pages and for whom as `plan_merge`. Changes nothing."""
+    from omnigraph.branching import merge as merges
+
     target = self._branch_of(branch)
     self._may_read("revert --dry-run", target)
     wanted = self._read_known_commit("revert --dry-run", commit_id, target)
@@ -328,6 +358,8 @@ def plan_cherry_pick(
     limit_bytes: int | None = None,
 ) -> MergePlan:
     """What `cherry_pick` would do now, in pages and for whom as `plan_merge`. Changes nothing."""
+    from omnigraph.branching import merge as merges
+
     verb, target = "branch cherry-pick --dry-run", self._branch_of(into)
     wanted = self._read_known_commit(verb, commit_id, target)
     self._may_read(verb, target)

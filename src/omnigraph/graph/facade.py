@@ -11,21 +11,30 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from omnigraph.audit import AuditSettings
-from omnigraph.commit.kernel import Kernel
-from omnigraph.embedding.config import EmbeddingConfig
-from omnigraph.graph import blobs, branches, history, reading, schemas, tables, upkeep, writing
-from omnigraph.graph.opened import Handle, OpenGraph, audited, for_actor
-from omnigraph.graph.reviews import Reviews
-from omnigraph.model.branch_scope import BranchScope, BranchTask
-from omnigraph.model.merging import ConflictPolicy, MergeGranularity
-from omnigraph.model.upkeep import AutoOptimizeStatus, BlockedBranch
-from omnigraph.policy import Actor, Policy
-from omnigraph.schema.shape import SchemaIR
+from omnigraph.graph.opened import Handle, OpenGraph, for_actor
+from omnigraph.graph.verbs import VerbModule, audited
 from omnigraph.storage.layout import MAIN
 
 if TYPE_CHECKING:
+    from omnigraph.audit import AuditSettings
+    from omnigraph.commit.kernel import Kernel
+    from omnigraph.embedding.config import EmbeddingConfig
+    from omnigraph.graph import blobs, branches, history, reading, schemas, tables, upkeep, writing
     from omnigraph.graph.computing import Algorithms
+    from omnigraph.graph.reviews import Reviews
+    from omnigraph.model.branch_scope import BranchScope
+    from omnigraph.model.merging import ConflictPolicy, MergeGranularity
+    from omnigraph.model.upkeep import AutoOptimizeStatus, BlockedBranch
+    from omnigraph.policy import Actor, Policy
+    from omnigraph.schema.shape import SchemaIR
+else:
+    blobs, branches, history, reading, schemas, tables, upkeep, writing = map(
+        VerbModule,
+        (
+            *("blobs", "branches", "history", "reading", "schemas", "tables", "upkeep"),
+            "writing",
+        ),
+    )
 
 
 @audited
@@ -145,6 +154,8 @@ class Graph(Handle):
         merge raises, the branch is kept and the error goes on. A branch of that name that exists
         raises `AlreadyExists`; with ``resume`` the block continues on it.
         """
+        from omnigraph.model.branch_scope import BranchScope, BranchTask
+
         source = self._branch_of(from_)
         merge = (into or source, on_conflict, on_conflict_of, granularity, delete_branch)
         return BranchScope(self, BranchTask(name, source, *merge, resume, self._actor_of(actor)))
@@ -182,6 +193,8 @@ class Graph(Handle):
     @property
     def reviews(self) -> Reviews:
         """Change requests: `graph.reviews.open("feature", title="…")`, `.list()`, `.merge(id)`."""
+        from omnigraph.graph.reviews import Reviews
+
         return Reviews(self)
 
     # --- history and changes ----------------------------------------------------------------------

@@ -18,13 +18,17 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from os import PathLike
+from typing import TYPE_CHECKING, TypeAlias
 
-from omnigraph.audit.auditor import Asked, Auditor
 from omnigraph.errors import InputError
 from omnigraph.model.ids import MAIN_BRANCH, check_declared_actor
-from omnigraph.policy import Action, Decision, Identity, Policy
-from omnigraph.review.requirements import NO_REQUIREMENTS, Requirements
+from omnigraph.policy import Action, Identity
 from omnigraph.storage.layout import MAIN
+
+if TYPE_CHECKING:
+    from omnigraph.audit import Asked, Auditor
+    from omnigraph.policy import Decision, Policy
+    from omnigraph.review.requirements import Requirements
 
 DECISIONS_KEPT_MAX = 4096
 
@@ -54,7 +58,7 @@ class Question:
     """Whether a change request is to be merged, which has to fulfil what its target requires."""
 
 
-Decided = dict[tuple[Identity | None, Question], Decision]
+Decided: TypeAlias = "dict[tuple[Identity | None, Question], Decision]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +262,8 @@ class Gate:
 
     def requirements(self, branch: str) -> Requirements:
         """What a change request needs before it may be merged into a branch."""
+        from omnigraph.review.requirements import NO_REQUIREMENTS, Requirements
+
         found = None if self._policy is None else self._policy.requirements_on(branch)
         if self._policy is None or found is None:
             return NO_REQUIREMENTS
@@ -400,6 +406,8 @@ _UNNAMED_HINTS = dict.fromkeys((Action.READ, Action.EXPORT, Action.MAINTAIN), _N
 
 
 def _asked(by: Access, decision: Decision) -> Asked:
+    from omnigraph.audit import Asked
+
     return Asked(
         by.actor,
         by.request_id,
@@ -424,12 +432,16 @@ def _unnamed(verb: str, question: Question) -> Decision:
 def _without_policy(by: Access, question: Question) -> Decision:
     if by.without_policy is None or question.action in by.without_policy:
         return _decision(by, question, True, "the graph has no policy")
-    message = f"without a policy, actor `{by.actor}` may only read; `--policy` gives the server one"
+    message = (
+        f"without a policy, actor `{by.actor}` may only read; `serve --policy` gives the server one"
+    )
     return _decision(by, question, False, message)
 
 
 def _decision(by: Access, question: Question, allowed: bool, message: str) -> Decision:
     """A decision that no rule makes."""
+    from omnigraph.policy import Decision
+
     asked = question.action
     return Decision(
         allowed, by.actor, asked, question.branch, question.target_branch, None, message

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from omnigraph.branching import change_feed, change_pages
-from omnigraph.branching.ancestry import diff_ends
-from omnigraph.branching.change_feed import ChangeBaseline
-from omnigraph.branching.commit_changes import CommitChanges, diff_of
-from omnigraph.branching.commit_changes import commit_changes as changes_of
-from omnigraph.branching.diff import GraphDiff
-from omnigraph.branching.entity_history import entity_history as versions_of
-from omnigraph.branching.entity_history import find_type
-from omnigraph.branching.revisions import find_commit
 from omnigraph.graph.opened import CompareEngine, Handle
 from omnigraph.model.changes import ChangeFilter, CommitPage, EntityVersion, FeedPage, PageLimits
 from omnigraph.model.diffs import DiffPage
@@ -21,6 +13,12 @@ from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.receipts import CommitInfo
 from omnigraph.policy import Action
 from omnigraph.storage.manifest_rows import commit_info
+
+if TYPE_CHECKING:
+    from omnigraph.branching import change_pages
+    from omnigraph.branching.change_feed import ChangeBaseline
+    from omnigraph.branching.commit_changes import CommitChanges
+    from omnigraph.branching.diff import GraphDiff
 
 
 def list_commits(
@@ -39,6 +37,8 @@ def list_commits(
 
 def show_commit(self: Handle, commit_id: str) -> CommitInfo:
     """One commit of any branch, by its id or another revision; raises `UnresolvedRevision`."""
+    from omnigraph.branching.revisions import find_commit
+
     self._may_read("commit show")
     state, row = find_commit(self._kernel, self._commit_of(commit_id))
     return _shown(self, commit_info(row), state.branch)
@@ -67,6 +67,9 @@ def entity_history(
     ``type_name`` is a name, or `node:Name` or `edge:Name`. Each is shown with the schema of its
     commit; a change of the schema is no change of an entity.
     """
+    from omnigraph.branching.entity_history import entity_history as versions_of
+    from omnigraph.branching.entity_history import find_type
+
     target = self._branch_of(branch)
     self._may_read("entity history", target)
     state = self._opened.state(target)
@@ -113,6 +116,9 @@ def compared(
     spark: SparkOptions | None = None,
 ) -> GraphDiff:
     """What `diff` shows of two ends that the caller may read."""
+    from omnigraph.branching.ancestry import diff_ends
+    from omnigraph.branching.commit_changes import diff_of
+
     before, after, against = diff_ends(self._kernel, target, source, direct)
     with self._opened.comparing(engine, spark, "diff") as choose:
         return diff_of(self._schemas, before, after, wanted, choose, target=against)
@@ -138,6 +144,8 @@ def diff_page(
     ``limit`` is in entities, 1,000 unless told, ``limit_bytes`` a target for their size. Raises
     what `diff` raises, and `ChangeCursorRejected` for a token of another diff.
     """
+    from omnigraph.branching import change_pages
+
     request = change_pages.DiffPageRequest(
         self._read_end("diff", target),
         self._read_end("diff", source),
@@ -152,6 +160,8 @@ def diff_page(
 
 def compared_page(self: Handle, request: change_pages.DiffPageRequest) -> DiffPage:
     """What `diff_page` shows of two ends that the caller may read."""
+    from omnigraph.branching import change_pages
+
     return change_pages.diff_page(self._kernel, self._schemas, self._unfinished, request)
 
 
@@ -169,6 +179,8 @@ def commit_changes(
     schema that rewrote or dropped data, and `ChangeFeedGap` when cleanup has removed what it
     needs.
     """
+    from omnigraph.branching.commit_changes import commit_changes as changes_of
+
     wanted = ChangeFilter.of(kinds, types, ops)
     shown = self._read_known_commit("commit changes", commit_id)
     return changes_of(self._kernel, self._schemas, shown, wanted)
@@ -191,6 +203,8 @@ def commit_changes_page(
     what `commit_changes` raises, and `ChangeCursorRejected` for a token of another commit or
     filter.
     """
+    from omnigraph.branching import change_pages
+
     request = change_pages.CommitPageRequest(
         self._read_known_commit("commit changes", commit_id),
         ChangeFilter.of(kinds, types, ops),
@@ -226,6 +240,8 @@ def poll_changes(
     next commit needs, and `ChangeDiffRefused` when the next commit is a change of schema that
     rewrote or dropped data. After the last two only `change_baseline` leads on.
     """
+    from omnigraph.branching import change_feed
+
     target = self._branch_of(branch)
     self._may_read("changes poll", target)
     request = change_feed.PollRequest(
@@ -252,6 +268,8 @@ def change_baseline(
     Writers go on meanwhile: what they commit is what the cursor continues with. ``ops`` selects
     no entities; they belong to the polls with the cursor. Raises `NotFound`.
     """
+    from omnigraph.branching import change_feed
+
     target, wanted = self._branch_of(branch), ChangeFilter.of(kinds, types, ops)
     self._opened.gate.read("changes baseline", self._access, target, Action.EXPORT)
     return change_feed.change_baseline(

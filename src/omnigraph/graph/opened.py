@@ -12,52 +12,50 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property, partial, wraps
+from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from omnigraph.audit import AuditSettings
-from omnigraph.audit.auditor import Auditor
-from omnigraph.audit.describing import describe, names_in
-from omnigraph.branching.change_pages import Unfinished
-from omnigraph.branching.merge import Rights, everything
-from omnigraph.branching.moments import SchemaHistory, Sees
-from omnigraph.branching.revisions import authored_branch, find_commit, resolve
-from omnigraph.branching.table_rows import Versions
-from omnigraph.branching.workers import Choose, InProcess, Workers, rows_to_compare
-from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.plan import WriteLimits
-from omnigraph.commit.recovery import Healer
-from omnigraph.commit.schema.change import tables_today
-from omnigraph.commit.write_path import WritePath
 from omnigraph.effects.environment import positive_number
-from omnigraph.embedding.client import QueryEmbedder
-from omnigraph.embedding.config import EmbeddingConfig
-from omnigraph.engines.base import Engine
 from omnigraph.errors import Denied, InputError, NotFound, PolicyDenied, UnresolvedRevision
 from omnigraph.graph.gate import UNNAMED, Access, Gate
 from omnigraph.model.ids import is_branch_name, is_ulid, on_branch
 from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.result import ReadTarget
-from omnigraph.policy import Action, Actor, Decision, Identity, Policy, identity_of
-from omnigraph.query.compile import QueryCompiler
-from omnigraph.query.plan import QueryPlan
-from omnigraph.review.events import EventAuthor
-from omnigraph.review.requests import Requests
+from omnigraph.policy import Action, Actor, Identity, identity_of
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestState, Snapshot
 from omnigraph.storage.reader import PastReader, SnapshotReader
-from omnigraph.syntax.formatting import format_text
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source
-from omnigraph.upkeep.automatic import AutoOptimizer, commits_between
-from omnigraph.views import View, ViewedReader, WriteRights
+from omnigraph.upkeep import commits_between
+
+if TYPE_CHECKING:
+    from omnigraph.audit import Auditor, AuditSettings
+    from omnigraph.branching.change_pages import Unfinished
+    from omnigraph.branching.merge import Rights
+    from omnigraph.branching.moments import SchemaHistory, Sees
+    from omnigraph.branching.table_rows import Versions
+    from omnigraph.branching.workers import Choose, Workers
+    from omnigraph.commit.external_blobs import ExternalBlobs
+    from omnigraph.commit.recovery import Healer
+    from omnigraph.commit.write_path import WritePath
+    from omnigraph.embedding.client import QueryEmbedder
+    from omnigraph.embedding.config import EmbeddingConfig
+    from omnigraph.engines.base import Engine
+    from omnigraph.policy import Decision, Policy
+    from omnigraph.query.compile import QueryCompiler
+    from omnigraph.query.plan import QueryPlan
+    from omnigraph.review.requests import Requests
+    from omnigraph.upkeep.automatic import AutoOptimizer
+    from omnigraph.views import View, ViewedReader, WriteRights
 
 ENGINES = ("local", "spark")
 """The engines a query can name."""
@@ -74,7 +72,11 @@ UNFINISHED_KEPT_MAX = 64
 
 
 class OpenGraph:
-    """One open graph. Safe to share between threads and between handles."""
+    """One open graph. Safe to share between threads and between handles.
+
+    What only some verbs need is imported and made when it is first asked for: a program that opens
+    a graph to read a row does not wait for what merges and recovers.
+    """
 
     def __init__(
         self,
@@ -90,16 +92,17 @@ class OpenGraph:
     ) -> None:
         self.kernel = kernel
         self.policy = policy
-        self.auditor = None if audit is None else Auditor(audit, name or kernel.root.uri)
+        self.auditor = None if audit is None else _auditor(audit, name or kernel.root.uri)
         self.gate = Gate(
             policy, read_only=read_only, bypassed=self._record_bypass, auditor=self.auditor
         )
         self.is_ungated = policy is None and audit is None
         """Whether the graph has neither a policy nor an audit."""
-        self.path = WritePath(kernel)
         self.limits = WriteLimits.from_environment(os.environ)
-        self.external = ExternalBlobs.below(external_blobs, self.limits.bytes_max)
-        self.embedder = QueryEmbedder(embedding)
+        self._external_blobs = tuple(external_blobs)
+        self._embedding = embedding
+        self._made: dict[str, Any] = {}
+        """The parts that were asked for."""
         self.engines: dict[str, Engine] = {}
         self.readers: dict[str, tuple[ManifestState, SnapshotReader]] = {}
         """The head of a branch as it was last queried, with the tables that were opened."""
@@ -115,27 +118,73 @@ class OpenGraph:
         """By branch, the types as they were last read."""
         self._accepted: dict[str, AcceptedSchema] = {}
         """By branch, the schema that the last write began with."""
-        self._lock = threading.Lock()
-        every = None if read_only else commits_between(auto_optimize)
-        self.healer = Healer(kernel) if kernel.heals else None
-        if self.healer is not None:
+        self._lock = threading.RLock()
+        if self._external_blobs:
+            _ = self.external  # refuses what is no folder
+        self.healer: Healer | None = None
+        if kernel.heals:
+            from omnigraph.commit.recovery import Healer
+
+            self.healer = Healer(kernel)
             weakref.finalize(self, self.healer.stop)
-        if every:
+        if not read_only and (every := commits_between(auto_optimize)):
+            from omnigraph.upkeep.automatic import AutoOptimizer
+
             self.auto_optimizer = AutoOptimizer(kernel, every)
             weakref.finalize(self, self.auto_optimizer.stop)
 
-    @cached_property
+    def _part(self, name: str, make: Callable[[], Part]) -> Part:
+        """A part that all handles share, made by the first that asks for it."""
+        found: Part | None = self._made.get(name)
+        if found is None:
+            with self._lock:
+                found = self._made.get(name)
+                if found is None:
+                    found = self._made[name] = make()
+        return found
+
+    @property
+    def path(self) -> WritePath:
+        """The way of every write of this process to this graph."""
+        from omnigraph.commit.write_path import WritePath
+
+        return self._part("path", lambda: WritePath(self.kernel))
+
+    @property
+    def external(self) -> ExternalBlobs:
+        """The objects outside the graph that writes may name."""
+        from omnigraph.commit.external_blobs import ExternalBlobs
+
+        def make() -> ExternalBlobs:
+            return ExternalBlobs.below(self._external_blobs, self.limits.bytes_max)
+
+        return self._part("external", make)
+
+    @property
+    def embedder(self) -> QueryEmbedder:
+        """Makes vectors of texts that are searched for."""
+        from omnigraph.embedding.client import QueryEmbedder
+
+        return self._part("embedder", lambda: QueryEmbedder(self._embedding))
+
+    @property
     def schemas(self) -> SchemaHistory:
         """The schemas of older commits, each read once."""
-        return SchemaHistory(self.kernel)
+        from omnigraph.branching.moments import SchemaHistory
 
-    @cached_property
+        return self._part("schemas", lambda: SchemaHistory(self.kernel))
+
+    @property
     def reviews(self) -> Requests:
         """The change requests of the graph."""
-        return Requests(self.kernel, self.schemas)
+        from omnigraph.review.requests import Requests
+
+        return self._part("reviews", lambda: Requests(self.kernel, self.schemas))
 
     def _record_bypass(self, decision: Decision) -> None:
         """Keep, beside the events of change requests, who wrote without one where one is needed."""
+        from omnigraph.review.events import EventAuthor
+
         self.reviews.record_bypass(
             EventAuthor(decision.actor),
             {
@@ -146,10 +195,12 @@ class OpenGraph:
             },
         )
 
-    @cached_property
+    @property
     def unfinished(self) -> Unfinished:
         """Pages of changes that callers have begun to read."""
-        return Unfinished()
+        from omnigraph.branching.change_pages import Unfinished
+
+        return self._part("unfinished", Unfinished)
 
     def notify_auto_optimizer(self) -> None:
         """Count one finished write towards the next optimization in the background."""
@@ -204,6 +255,8 @@ class OpenGraph:
         """The plan of a query; compiled plans are kept until the schema changes."""
         compiler = self._compilers.get(catalog.schema_hash)
         if compiler is None or compiler.catalog is not catalog:
+            from omnigraph.query.compile import QueryCompiler
+
             compiler = QueryCompiler(catalog)
             self._keep(self._compilers, catalog.schema_hash, compiler, COMPILERS_KEPT_MAX)
         return compiler.compile(source, name)
@@ -237,6 +290,8 @@ class OpenGraph:
         """Pages of changes that an actor has begun to read; each actor has its own."""
         known = self._unfinished.get(by.identity)
         if known is None:
+            from omnigraph.branching.change_pages import Unfinished
+
             known = Unfinished()
             self._keep(self._unfinished, by.identity, known, UNFINISHED_KEPT_MAX)
         return known
@@ -266,7 +321,7 @@ class OpenGraph:
                 actor=None,
                 branch=branch,
                 target_branch=target_branch,
-                hint="say who reads: graph.acting_as(...)",
+                hint="say who reads: graph.acting_as(actor); a server knows it by the token",
             )
         key = (actor, branch, action, target_branch, catalog.schema_hash)
         if key in self._views:
@@ -281,6 +336,8 @@ class OpenGraph:
         """What an actor sees of a branch and may change of it; None for everything."""
         if self.policy is None or not self.policy.has_views or by.is_system:
             return None
+        from omnigraph.views import WriteRights
+
         change = self.view(by, branch, catalog, action=Action.CHANGE)
         read = self.view(by, branch, catalog)
         return None if change is None and read is None else WriteRights(change, read)
@@ -296,6 +353,9 @@ class OpenGraph:
 
         Without a source, as where one commit is reverted, the rules about changes decide.
         """
+        from omnigraph.branching.merge import everything
+        from omnigraph.views import WriteRights
+
         policy = self.policy
         if policy is None or not policy.has_views or by.is_system:
             return everything
@@ -370,6 +430,8 @@ class OpenGraph:
         if not is_auto and engine_name(None if engine == "auto" else engine, options) == "local":
             yield None
             return
+        from omnigraph.branching.workers import InProcess, rows_to_compare
+
         enough = positive_number(COMPARED_ROWS_VARIABLE, COMPARED_ROWS, strict=True)
         with ExitStack() as stack:
 
@@ -397,6 +459,8 @@ class OpenGraph:
 
     def snapshot_of_any_branch(self, commit_id: str) -> Snapshot:
         """The graph at a commit, on any branch; raises `UnresolvedRevision`."""
+        from omnigraph.branching.revisions import find_commit
+
         return find_commit(self.kernel, commit_id)[0].snapshot_at(commit_id)
 
     def reader(self, branch: str | None = None, commit_id: str | None = None) -> SnapshotReader:
@@ -409,6 +473,8 @@ class OpenGraph:
         root = self.kernel.root.uri
         if catalog.schema_hash == snapshot.commit.schema_hash:
             return SnapshotReader(self.kernel.lance, root, snapshot)
+        from omnigraph.commit.schema.change import tables_today
+
         return PastReader(self.kernel.lance, root, snapshot, tables_today(catalog))
 
     def pinned(self, target: ReadTarget) -> SnapshotReader:
@@ -437,11 +503,20 @@ class OpenGraph:
         key = (reader.snapshot.branch, view.key)
         known = self._viewed.get(key)
         if known is None or known.whole is not reader:
+            from omnigraph.views import ViewedReader
+
             known = ViewedReader(reader, view)
             self._keep(self._viewed, key, known, VIEWED_READERS_KEPT_MAX)
         return known
 
 
+def _auditor(settings: AuditSettings, name: str) -> Auditor:
+    from omnigraph.audit import Auditor
+
+    return Auditor(settings, name)
+
+
+Part = TypeVar("Part")
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -492,7 +567,11 @@ class Handle:
     def _schema_text(self, branch: str, accepted: AcceptedSchema) -> str:
         """The text of a schema, or that of the part of it that is shown."""
         view = self._opened.view(self._access, branch, accepted.catalog)
-        return accepted.contract.source if view is None else format_text(view.text(), "pg")
+        if view is None:
+            return accepted.contract.source
+        from omnigraph.syntax.formatting import format_text
+
+        return format_text(view.text(), "pg")
 
     @property
     def _schemas(self) -> SchemaHistory:
@@ -644,6 +723,8 @@ class Handle:
 
     def _authored_branch(self, commit_id: str) -> str | None:
         """The branch a commit landed on; None if there is no such commit."""
+        from omnigraph.branching.revisions import authored_branch, find_commit
+
         try:
             return authored_branch(find_commit(self._kernel, commit_id)[1])
         except NotFound:
@@ -662,6 +743,8 @@ class Handle:
         """
         if is_ulid(revision.upper()):
             return revision.upper()
+        from omnigraph.branching.revisions import resolve
+
         named = on_branch(revision, self._branch_of(branch))
         shown = self._opened.gate.shown_branches(self._access) if readable is None else readable
         return resolve(self._kernel, named, shown)[1].commit_id
@@ -702,41 +785,12 @@ def engine_name(given: str | None, spark: SparkOptions) -> str:
 
 
 # --- every verb is an access ----------------------------------------------------------------------
-#
-# Verbs are wrapped where their class is made, so a new one is recorded without being told so.
-
-NO_ACCESS: Mapping[str, str] = {
-    "acting_as": "gives a handle",
-    "auto_optimize": "says what this process did",
-    "blocked_branches": "says what this process saw",
-    "branch": "gives a handle, whose verbs are accesses",
-    "check_head": "a server runs its own checks",
-    "close": "ends what runs in the background",
-    "compute": "gives verbs that are accesses",
-    "follow": "a server looks after its own checks",
-    "on_branch": "gives a handle",
-    "reviews": "gives verbs that are accesses",
-    "uri": "says what was opened",
-}
-"""Public names that touch no data of a graph, with the reason."""
 
 _TYPE_ARGUMENTS = ("type", "types", "type_name", "type_key")
-Recorded = TypeVar("Recorded", bound=type)
 
 
-def audited(cls: Recorded) -> Recorded:
-    """Record the verbs of a class: `Graph`, or what its properties give."""
-    for name, found in list(vars(cls).items()):
-        if name.startswith("_") or name in NO_ACCESS:
-            continue
-        if isinstance(found, property) and found.fget is not None:
-            setattr(cls, name, property(_recorded(found.fget), doc=found.__doc__))
-        elif inspect.isfunction(found):
-            setattr(cls, name, _recorded(found, name))
-    return cls
-
-
-def _recorded(verb: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+def recorded_verb(verb: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+    """A verb whose calls are recorded where a graph has an audit."""
     called = name or verb.__name__
     places = [
         (place, parameter)
@@ -751,6 +805,8 @@ def _recorded(verb: Callable[..., Any], name: str | None = None) -> Callable[...
         auditor = handle._opened.auditor
         if auditor is None or handle._access.is_system:
             return verb(self, *args, **options)
+        from omnigraph.audit.describing import describe, names_in
+
         line, outer = auditor.begin(called)
         for place, parameter in places:
             given = args[place - 1] if place - 1 < len(args) else options.get(parameter)

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from omnigraph.audit.log import AUDIT_BYTES, AuditSettings
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE
 from omnigraph.commit.opening import initialize, open_for_reading, open_for_writing
@@ -17,18 +16,18 @@ from omnigraph.effects.environment import positive_number
 from omnigraph.effects.local_disk import locked_folder
 from omnigraph.effects.objects import open_store
 from omnigraph.effects.uri import Root
-from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import ExportInProgress, InputError, NotFound, OmnigraphError
 from omnigraph.graph.facade import Graph
 from omnigraph.graph.gate import check_graph_policy
-from omnigraph.graph.upkeep import scrub_kernel
 from omnigraph.model.ids import check_declared_actor
-from omnigraph.model.upkeep import Diagnosis, DoctorCheck, ScrubReport, UpkeepFinding
-from omnigraph.policy import Policy
-from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.layout import MANIFEST
 from omnigraph.syntax.tokens import SCHEMA_SUFFIX, Source
-from omnigraph.upkeep.stats import unopened
+
+if TYPE_CHECKING:
+    from omnigraph.audit import AuditSettings
+    from omnigraph.embedding.config import EmbeddingConfig
+    from omnigraph.model.upkeep import Diagnosis, DoctorCheck, ScrubReport, UpkeepFinding
+    from omnigraph.policy import Policy
 
 OpenMode = Literal["read_write", "read_only"]
 
@@ -55,6 +54,8 @@ def init(
     Raises the compile error of a bad schema before anything is written, and `AlreadyInitialized`
     when a graph is there already.
     """
+    from omnigraph.schema.compile import compile_schema
+
     check_graph_policy(policy)
     if actor is not None:
         check_declared_actor(actor, where="the actor of `init`")
@@ -133,6 +134,10 @@ def audit_settings(
     given: str | os.PathLike[str] | AuditSettings | None, environment: Mapping[str, str]
 ) -> AuditSettings | None:
     """Where an audit is written: as given, or else as variables say; None for nowhere."""
+    if given is None and not environment.get(AUDIT_VARIABLE, "").strip():
+        return None
+    from omnigraph.audit.log import AUDIT_BYTES, AuditSettings
+
     if isinstance(given, AuditSettings):
         return given
     path = os.fspath(given) if given is not None else environment.get(AUDIT_VARIABLE, "").strip()
@@ -191,6 +196,8 @@ def scrub(
 
     Raises `NotFound` when there is no graph.
     """
+    from omnigraph.graph.upkeep import scrub_kernel
+
     kernel = Kernel.of(_graph_root(uri), serve_older=True)
     return scrub_kernel(kernel, branch=branch, adopt=adopt, **options)
 
@@ -201,6 +208,8 @@ def doctor(uri: str | os.PathLike[str], *, deep: bool = False) -> Diagnosis:
     ``deep`` also reads every file against its digest, as `scrub` does. Nothing is written. Every
     finding names the command that mends it. Raises `NotFound` when there is no graph.
     """
+    from omnigraph.upkeep.stats import unopened
+
     root = Root.parse(uri)
     try:
         found = open_graph(uri, "read_only").examine(deep=deep)
@@ -214,6 +223,7 @@ def doctor(uri: str | os.PathLike[str], *, deep: bool = False) -> Diagnosis:
 
 def _spark_check(environment: Mapping[str, str]) -> tuple[DoctorCheck, tuple[UpkeepFinding, ...]]:
     """Whether bulk jobs could start on this machine."""
+    from omnigraph.model.upkeep import DoctorCheck, UpkeepFinding
     from omnigraph.pipeline.spark.java import find_java
 
     try:

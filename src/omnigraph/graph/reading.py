@@ -7,11 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from omnigraph.audit.describing import note_plan
-from omnigraph.branching.export import export_blocks, export_tables
-from omnigraph.commit.schema.change import types_at
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.local_disk import locked_folder
 from omnigraph.effects.requests import measure
@@ -25,8 +22,6 @@ from omnigraph.errors import (
 )
 from omnigraph.graph.gate import Access
 from omnigraph.graph.opened import Handle, OpenGraph
-from omnigraph.model.editing import Language, LanguageAnswer
-from omnigraph.model.exports import export_directory
 from omnigraph.model.governor import Governor, query_bytes
 from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import SparkOptions
@@ -47,18 +42,17 @@ from omnigraph.model.tables import Table, table_blocks
 from omnigraph.model.values import datetime_from_ms
 from omnigraph.policy import Action
 from omnigraph.query.compile import check_query
-from omnigraph.query.editing import Document
-from omnigraph.query.explain import explain as plan_text
-from omnigraph.query.expressions import Nearest
-from omnigraph.query.lint import describe_parameter
 from omnigraph.query.plan import MutationPlan, QueryPlan, ReadPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.reader import PastReader, SnapshotReader
 from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.tokens import Source
-from omnigraph.views import View, ViewedReader
-from omnigraph.views.explain import added_conditions
+
+if TYPE_CHECKING:
+    from omnigraph.model.editing import Language, LanguageAnswer
+    from omnigraph.query.expressions import Nearest
+    from omnigraph.views import View
 
 # --- verbs of `Graph` -----------------------------------------------------------------------------
 
@@ -152,6 +146,8 @@ def snapshot(self: Handle, branch: str | None = None) -> SnapshotSummary:
 
 def visible_counts(reader: SnapshotReader) -> dict[str, int]:
     """How many entities of each type a reader shows."""
+    from omnigraph.views import ViewedReader
+
     if isinstance(reader, ViewedReader):
         return {key: reader.row_count(key) for key in reader.snapshot.tables}
     return {key: entry.row_count for key, entry in reader.snapshot.tables.items()}
@@ -170,6 +166,8 @@ def export(
     Loading them with mode `overwrite` reproduces ids, values and endpoints. With ``format``
     `arrow`, they are one Arrow stream after another, one for each type.
     """
+    from omnigraph.branching.export import export_blocks
+
     opened, branch = self._opened, self._branch_of(branch)
     snapshot = exported_commit(self, branch, snapshot)
     if format == "arrow":
@@ -203,6 +201,8 @@ def export_to(
     anything else in its place is refused with `InputError`. ``progress`` gets the number of
     rows of each batch that was written.
     """
+    from omnigraph.model.exports import export_directory
+
     opened, branch = self._opened, self._branch_of(branch)
     snapshot = exported_commit(self, branch, snapshot)
     tables = _exported_tables(self, branch, snapshot, types)
@@ -384,6 +384,8 @@ class QueryRun:
         """The plan and its parameters; raises what is wrong with them before any row is read."""
         plan = self.opened.compiled(self.source, self.name, catalog)
         if self.opened.auditor is not None:
+            from omnigraph.audit.describing import note_plan
+
             note_plan(plan, self.source)
         if not isinstance(plan, ReadPlan):
             raise WrongVerb(
@@ -405,6 +407,9 @@ def explanation(
     plan: QueryPlan, run: ExplainedRun | None = None, view: View | None = None
 ) -> Explanation:
     """A plan as text, with the conditions that a view adds, and how it ran if it did."""
+    from omnigraph.query.explain import explain as plan_text
+    from omnigraph.views.explain import added_conditions
+
     added = [] if view is None else added_conditions(view, plan)
     return Explanation((*plan_text(plan).split("\n"), *added), run)
 
@@ -413,12 +418,16 @@ def _exported_tables(
     self: Handle, branch: str, snapshot: str | None, types: Iterable[str] | None
 ) -> Iterator[Table]:
     """The entities of a snapshot, one table a type; raises for unknown types at once."""
+    from omnigraph.branching.export import export_tables
+
     reader, catalog = _exported(self, branch, snapshot)
     return export_tables(reader, catalog, ReadTarget(branch, snapshot), type_names=types)
 
 
 def _exported(self: Handle, branch: str, snapshot: str | None) -> tuple[SnapshotReader, Catalog]:
     """What of a snapshot is exported: rows, and the types that it has of today's."""
+    from omnigraph.commit.schema.change import types_at
+
     reader, catalog = self._seen(self._opened.reader(branch, snapshot), Action.EXPORT)
     return reader, types_at(catalog, reader.snapshot)
 
@@ -458,6 +467,8 @@ def language_answer(
     self: Handle, text: str, language: Language, line: int | None, column: int | None
 ) -> LanguageAnswer:
     """What the language service says about a text, with the schema of this handle's branch."""
+    from omnigraph.query.editing import Document
+
     self._may_read("language")
     self._may_read("language", self._default_branch)
     branch = self._default_branch
@@ -488,6 +499,8 @@ def signatures_of(
 
     Raises the compile error of the first of them that does not match the catalog.
     """
+    from omnigraph.query.lint import describe_parameter
+
     file = parse_query_file(source)
     plans = [
         check_query(query, file.source, catalog)

@@ -12,7 +12,7 @@ from omnigraph.graph.reading import visible_counts
 from omnigraph.model.ids import checked_key, checked_message
 from omnigraph.model.receipts import SchemaApplyReceipt, SchemaRebaseReceipt
 from omnigraph.model.signatures import PropertyDescription, SchemaDescription, TypeDescription
-from omnigraph.model.upkeep import IndexKind
+from omnigraph.model.types import IndexKind
 from omnigraph.query.lint import describe_value
 from omnigraph.schema.catalog import (
     Catalog,

@@ -184,7 +184,7 @@ def _json_chunks(piece: Piece, files: Files) -> Iterator[Chunk]:
                 raise InputError(
                     f"{name}:{number}: this is a graph record, which names its type",
                     hint="inference is for rows of one type; graph records need a schema, and are"
-                    " loaded with `--data`",
+                    " loaded with `--data` (data=…)",
                     details={"file": name, "line": number},
                 )
         yield _objects(chunk.values)

@@ -314,7 +314,7 @@ def _file(path: str, format: Format, below: str, source: FileSource, files: File
             else f"{path} holds graph records, which name their types themselves",
             hint=f"--node Type={path} or --edge Type={path} (nodes= and edges= in Python)"
             if table_key is None
-            else f"--data {path}",
+            else f"--data {path} (data= in Python)",
             details={"file": path},
         )
     stamp = _dataset_stamp(path, files) if format == "lance" else files.stat(path)

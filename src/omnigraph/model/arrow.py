@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import ValueConversionError
+from omnigraph.model import types
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import (
     DAYS_MAX,
@@ -38,7 +39,8 @@ from omnigraph.model.values import (
     refuse_non_finite,
 )
 
-ID = "id"
+ID = types.ID
+ID = types.ID
 SRC = "src"
 DST = "dst"
 

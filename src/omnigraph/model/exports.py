@@ -272,7 +272,8 @@ def _require_loadable(batch: pa.RecordBatch, about: TableInfo) -> None:
             raise InputError(
                 f"{about.type_name}.{name} of '{batch.column(ID)[row]}' is a list with a null in "
                 "it, which a load of tables refuses",
-                hint="export with `--format jsonl`, or leave the type out with `--type`",
+                hint="export with `--format jsonl` (format='jsonl'), or name the other types with"
+                " `--type` (types=…)",
                 details={"type": about.type_name, "property": name},
             )
 

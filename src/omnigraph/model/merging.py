@@ -312,7 +312,8 @@ def _way_out(conflicts: Sequence[MergeConflict]) -> str:
     if isinstance(conflicts[0], RowConflict):
         return (
             "nothing was merged; change one of the branches, or let one side win with "
-            "`--on-conflict source` or `--on-conflict target`, or join edits of different "
-            "properties with `--granularity property`"
+            "`--on-conflict source` or `--on-conflict target` (on_conflict='source'), or join "
+            "edits of different properties with `--granularity property` "
+            "(granularity='property')"
         )
     return "nothing was merged; the merged graph would break the schema: change one of the branches"

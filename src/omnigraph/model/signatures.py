@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
-from omnigraph.model.upkeep import IndexKind
+from omnigraph.model.types import IndexKind
 
 FieldKind = Literal[
     "string",

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
+from omnigraph.model.json_object import Json, JsonObject
+
+ID = "id"
+"""The column of the id of an entity."""
 VECTOR_DIMENSION_MAX = 2**31 - 1
 
 
@@ -151,3 +155,31 @@ VIRTUAL_COLUMNS = frozenset(
     {ROW_ID, ROW_ADDRESS, "_rowoffset", "_row_created_at_version", LAST_UPDATED_AT}
 )
 """Exactly these; other names with the same beginnings are ordinary."""
+
+
+# --- indexes --------------------------------------------------------------------------------------
+
+IndexKind = Literal["btree", "inverted", "vector"]
+"""Ordered values; the words of a text; distances between vectors."""
+
+INDEX_KINDS: frozenset[IndexKind] = frozenset({"btree", "inverted", "vector"})
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec(JsonObject):
+    """An index of one kind on one column of a table."""
+
+    column: Annotated[str, Json("property")]
+    """A property, or the column of ids or endpoints."""
+    kind: IndexKind
+
+    def __str__(self) -> str:
+        return f"{self.column} ({self.kind})"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingIndex(JsonObject):
+    """An index that is asked for and cannot be built yet. That is no failure."""
+
+    property: str
+    reason: str

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from omnigraph.errors import InputError
 from omnigraph.model.json_object import Json, JsonObject
+from omnigraph.model.types import IndexSpec, PendingIndex
 
 SUMMARY = Json(within="summary")
 
@@ -86,31 +87,6 @@ class OfType(JsonObject):
 
 
 # --- indexes --------------------------------------------------------------------------------------
-
-IndexKind = Literal["btree", "inverted", "vector"]
-"""Ordered values; the words of a text; distances between vectors."""
-
-INDEX_KINDS: frozenset[IndexKind] = frozenset({"btree", "inverted", "vector"})
-
-
-@dataclass(frozen=True, slots=True)
-class IndexSpec(JsonObject):
-    """An index of one kind on one column of a table."""
-
-    column: Annotated[str, Json("property")]
-    """A property, or the column of ids or endpoints."""
-    kind: IndexKind
-
-    def __str__(self) -> str:
-        return f"{self.column} ({self.kind})"
-
-
-@dataclass(frozen=True, slots=True)
-class PendingIndex(JsonObject):
-    """An index that is asked for and cannot be built yet. That is no failure."""
-
-    property: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

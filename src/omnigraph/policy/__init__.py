@@ -2,30 +2,43 @@
 
 Rules only allow; what no rule grants is denied. This room knows actors, actions and branches,
 and nothing of tokens, requests or storage.
+
+Every graph knows actors and actions; what reads and decides bundles is imported where there is one.
 """
 
 from __future__ import annotations
 
-from omnigraph.policy.bundle import (
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from omnigraph.policy.identity import (
     Action,
-    BranchProtection,
-    BranchRequirements,
-    Bundle,
+    Actor,
+    ClaimTest,
+    ClaimValue,
+    Identity,
     PolicyKind,
-    PolicyRule,
-    TypeGrant,
-    parse_bundle,
+    identity_of,
 )
-from omnigraph.policy.decide import (
-    CaseFailure,
-    Decision,
-    Policy,
-    PolicyCase,
-    load_policy,
-    parse_cases,
-    run_cases,
-)
-from omnigraph.policy.identity import Actor, ClaimTest, ClaimValue, Identity, identity_of
+
+if TYPE_CHECKING:
+    from omnigraph.policy.bundle import (
+        BranchProtection,
+        BranchRequirements,
+        Bundle,
+        PolicyRule,
+        TypeGrant,
+        parse_bundle,
+    )
+    from omnigraph.policy.decide import (
+        CaseFailure,
+        Decision,
+        Policy,
+        PolicyCase,
+        load_policy,
+        parse_cases,
+        run_cases,
+    )
 
 __all__ = [
     "Action",
@@ -49,3 +62,15 @@ __all__ = [
     "parse_cases",
     "run_cases",
 ]
+
+_MODULES = ("bundle", "decide")
+
+
+def __getattr__(name: str) -> object:
+    """A name of a module that is imported when it is first used."""
+    if name in __all__:
+        for module in _MODULES:
+            found = vars(import_module(f"omnigraph.policy.{module}"))
+            if name in found:
+                return found[name]
+    raise AttributeError(f"module 'omnigraph.policy' has no attribute {name!r}")

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 from omnigraph.errors import CompileError, PolicyInvalid
-from omnigraph.policy.identity import ClaimTest, Identity
+from omnigraph.policy.identity import Action, ClaimTest, Identity, PolicyKind
 from omnigraph.strict_yaml import Node, Plain, read_document
 from omnigraph.syntax.query_parser import parse_condition
 from omnigraph.syntax.suggest import did_you_mean
@@ -17,38 +17,7 @@ from omnigraph.syntax.suggest import did_you_mean
 # --- actions --------------------------------------------------------------------------------------
 
 
-PolicyKind = Literal["graph", "server"]
-"""What a bundle decides about: the data of one graph, or the list of graphs of a server."""
-
 KINDS: tuple[PolicyKind, ...] = ("graph", "server")
-
-
-class Action(StrEnum):
-    """An action that rules can grant."""
-
-    READ = "read"
-    EXPORT = "export"
-    CHANGE = "change"
-    SCHEMA_APPLY = "schema_apply"
-    BRANCH_CREATE = "branch_create"
-    BRANCH_DELETE = "branch_delete"
-    BRANCH_MERGE = "branch_merge"
-    TAG_CREATE = "tag_create"
-    TAG_DELETE = "tag_delete"
-    INVOKE_QUERY = "invoke_query"
-    ADMIN = "admin"
-    """Reserved: bundles may grant it, but no operation requires it yet."""
-    CHECK_REPORT = "check_report"
-    """Version 2: telling how a check of a change request went."""
-    MAINTAIN = "maintain"
-    """Version 2: upkeep of the storage."""
-    GRAPH_LIST = "graph_list"
-
-    @property
-    def kind(self) -> PolicyKind:
-        """The kind of bundle that decides it."""
-        return "server" if self is Action.GRAPH_LIST else "graph"
-
 
 SCOPE_KEYS: dict[str, frozenset[Action]] = {
     "branch_scope": frozenset({Action.READ, Action.EXPORT, Action.CHANGE, Action.CHECK_REPORT}),

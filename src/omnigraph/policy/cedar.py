@@ -21,12 +21,11 @@ from omnigraph.errors import (
 )
 from omnigraph.policy.bundle import (
     TYPED_ACTIONS,
-    Action,
     BranchProtection,
     Bundle,
     PolicyRule,
 )
-from omnigraph.policy.identity import Identity
+from omnigraph.policy.identity import Action, Identity
 
 if TYPE_CHECKING:
     import cedarpy

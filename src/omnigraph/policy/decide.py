@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from omnigraph.errors import InputError, PolicyDenied, PolicyEvaluationFailed, PolicyInvalid
 from omnigraph.policy.bundle import (
     VERSION,
-    Action,
     BranchRequirements,
     Bundle,
-    PolicyKind,
     check_version,
     parse_bundle,
     read_action,
 )
 from omnigraph.policy.cedar import CedarPolicies
-from omnigraph.policy.identity import Actor, identity_of
+from omnigraph.policy.identity import Action, Actor, PolicyKind, identity_of
 from omnigraph.policy.views import Views
 from omnigraph.strict_yaml import Node, read_document
 from omnigraph.syntax.suggest import did_you_mean

@@ -1,10 +1,11 @@
-"""Who acts: an id, and the claims that a token says about it."""
+"""Who acts, an id and the claims that a token says about it; and the actions of rules."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
 
 ClaimValue: TypeAlias = str | int | float | bool | tuple[str, ...]
 """What a claim may be. Others of a token, such as objects, are left out of an identity."""
@@ -78,3 +79,37 @@ class ClaimTest:
         """Whether the claim is the value, or a list with it."""
         found = identity.claim(self.claim)
         return self.value in found if isinstance(found, tuple) else found == self.value
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+PolicyKind = Literal["graph", "server"]
+"""What a bundle decides about: the data of one graph, or the list of graphs of a server."""
+
+
+class Action(StrEnum):
+    """An action that rules can grant."""
+
+    READ = "read"
+    EXPORT = "export"
+    CHANGE = "change"
+    SCHEMA_APPLY = "schema_apply"
+    BRANCH_CREATE = "branch_create"
+    BRANCH_DELETE = "branch_delete"
+    BRANCH_MERGE = "branch_merge"
+    TAG_CREATE = "tag_create"
+    TAG_DELETE = "tag_delete"
+    INVOKE_QUERY = "invoke_query"
+    ADMIN = "admin"
+    """Reserved: bundles may grant it, but no operation requires it yet."""
+    CHECK_REPORT = "check_report"
+    """Version 2: telling how a check of a change request went."""
+    MAINTAIN = "maintain"
+    """Version 2: upkeep of the storage."""
+    GRAPH_LIST = "graph_list"
+
+    @property
+    def kind(self) -> PolicyKind:
+        """The kind of bundle that decides it."""
+        return "server" if self is Action.GRAPH_LIST else "graph"

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from omnigraph.errors import CompileError, PolicyInvalid
 from omnigraph.model.types import RecordsType, Scalar, ValueType
-from omnigraph.policy.bundle import Action, Bundle, PolicyRule, TypeGrant, fail_condition
+from omnigraph.policy.bundle import Bundle, PolicyRule, TypeGrant, fail_condition
 from omnigraph.policy.cedar import CedarPolicies, TypeResource
-from omnigraph.policy.identity import Identity
+from omnigraph.policy.identity import Action, Identity
 from omnigraph.strict_yaml import Node
 from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.suggest import did_you_mean

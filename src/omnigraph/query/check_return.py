@@ -11,7 +11,6 @@ from typing import TypeGuard
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
-from omnigraph.query.functions import is_fraction
 from omnigraph.query.lower import CheckedBlock, ComputedBlock
 from omnigraph.query.operands import (
     CheckBlock,
@@ -23,6 +22,7 @@ from omnigraph.query.operands import (
     ValueVariable,
     VariableScope,
     edge_id,
+    is_fraction,
     node_id,
 )
 from omnigraph.query.predicates import (

@@ -22,6 +22,7 @@ from omnigraph.model.governor import current
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import DAYS_MAX, DAYS_MIN, MS_MAX, MS_MIN
 from omnigraph.query.kernels import Datum, to_numeric
+from omnigraph.query.operands import is_fraction
 from omnigraph.syntax.query_ast import PeriodFunction
 
 Numbers = npt.NDArray[np.generic]
@@ -402,11 +403,6 @@ def date_part(part: str, moments: Datum) -> Datum:
 
 
 # --- aggregates -----------------------------------------------------------------------------------
-
-
-def is_fraction(value: object) -> bool:
-    """Whether this is a number between 0 and 1."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def require_fraction(value: object) -> float | None:

@@ -13,8 +13,7 @@ from heapq import heappop, heappush
 from itertools import chain, count
 from typing import Generic, TypeVar
 
-from omnigraph.model.arrow import ID
-from omnigraph.model.types import Scalar
+from omnigraph.model.types import ID, Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query.plan import (
     FLIPPED,

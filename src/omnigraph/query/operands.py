@@ -524,3 +524,8 @@ def describe(node: ast.Expression) -> str:
             return "this conditional"
         case ast.ListItem():
             return "this item of a list"
+
+
+def is_fraction(value: object) -> bool:
+    """Whether this is a number between 0 and 1."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1

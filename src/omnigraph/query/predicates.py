@@ -7,11 +7,9 @@ import re
 from typing import Literal, cast
 
 from omnigraph.errors import QueryParseError
-from omnigraph.model.arrow import ID
-from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.types import ID, Scalar, ValueType
 from omnigraph.model.values import round_to_f32
 from omnigraph.query import expressions as ex
-from omnigraph.query.functions import PATTERN_HINT, pattern_problem
 from omnigraph.query.operands import (
     EdgeVariable,
     NodeVariable,
@@ -274,6 +272,9 @@ def _matches(node: ast.Filter, operands: Operands) -> ex.Expression:
     text, pattern = operands.value(node.left), operands.value(node.right)
     _require_text(node, (text, pattern), operands)
     if isinstance(pattern, ex.Constant):
+        # Arrow, which has the syntax of patterns, takes longer to import than to compile a query.
+        from omnigraph.query.functions import PATTERN_HINT, pattern_problem
+
         problem = pattern_problem(str(pattern.value))
         if problem is not None:
             raise operands.context.error(

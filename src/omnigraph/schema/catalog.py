@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.model.ids import EntityKind, TableKey
-from omnigraph.model.types import Scalar, ValueType
-from omnigraph.model.upkeep import IndexSpec
+from omnigraph.model.types import IndexSpec, Scalar, ValueType
 from omnigraph.syntax.schema_ast import LiteralValue
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import CompileError
 from omnigraph.model.ids import reference_prefix
@@ -26,7 +26,6 @@ from omnigraph.schema.catalog import (
     TypeKind,
 )
 from omnigraph.schema.encoding import ir_hash
-from omnigraph.schema.identity import IdentityWarning, initialize, resolve
 from omnigraph.schema.rules import EDGE_ENDS, METADATA
 from omnigraph.schema.shape import (
     OFFLINE_DOMAIN,
@@ -38,9 +37,12 @@ from omnigraph.schema.shape import (
     TypeShape,
     end_kind,
 )
-from omnigraph.schema.steps import Severity
 from omnigraph.syntax.schema_parser import parse_schema
 from omnigraph.syntax.tokens import Source
+
+if TYPE_CHECKING:
+    from omnigraph.schema.identity import IdentityWarning
+    from omnigraph.schema.steps import Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ def compile_schema(
     >>> str(compiled.catalog.nodes["City"].properties["pop"].type)
     'U32?'
     """
+    from omnigraph.schema.identity import initialize, resolve
+
     admitted = admit(parse_schema(origin))
     resolution = initialize(admitted, domain) if accepted is None else resolve(admitted, accepted)
     return CompiledSchema(

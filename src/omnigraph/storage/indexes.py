@@ -15,7 +15,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
 
 from omnigraph.errors import InternalError
-from omnigraph.model.upkeep import IndexKind, IndexSpec, PendingIndex
+from omnigraph.model.types import IndexKind, IndexSpec, PendingIndex
 from omnigraph.storage.failures import count_lance, lance_errors
 from omnigraph.storage.upkeep_tasks import (
     THIS_PROCESS,

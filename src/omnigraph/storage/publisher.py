@@ -63,7 +63,6 @@ from omnigraph.storage.manifest_rows import (
     operation_object_id,
     tag_object_id,
 )
-from omnigraph.storage.table_upkeep import KeepVersions, cleanup_settings, stage_compaction
 
 _KEY = "object_id"
 
@@ -573,6 +572,8 @@ def maintain_manifest(branch: ManifestBranch, every: int, mint: Callable[[], str
 
     Called under the branch's lease, after a publish, which adds one. ``mint`` makes the uuid.
     """
+    from omnigraph.storage.table_upkeep import stage_compaction
+
     try:
         if fragment_count(branch.handle) < every:
             return
@@ -592,6 +593,8 @@ def keep_manifest_versions(branch: ManifestBranch, uuid: str) -> None:
 
     Raises `EffectFreeConflict` if another writer took over.
     """
+    from omnigraph.storage.table_upkeep import KeepVersions, cleanup_settings
+
     settings = cleanup_settings(branch.handle)
     if not settings:
         return
@@ -607,6 +610,8 @@ def compact_manifest(branch: ManifestBranch, uuid: str) -> tuple[int, int]:
     Content and versions stay. Called under the branch's lease: another writer can be first only if
     it took over, and then nothing is compacted.
     """
+    from omnigraph.storage.table_upkeep import stage_compaction
+
     before = {fragment.fragment_id for fragment in branch.handle.get_fragments()}
     compaction = stage_compaction(branch.handle, uuid)
     if compaction is None:

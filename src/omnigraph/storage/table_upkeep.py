@@ -31,7 +31,7 @@ from lance.optimize import Compaction
 
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import InternalError
-from omnigraph.model.upkeep import INDEX_KINDS, IndexKind, IndexSpec, PendingIndex
+from omnigraph.model.types import INDEX_KINDS, IndexKind, IndexSpec, PendingIndex
 from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.indexes import (
     PARTS_AT_ONCE_MAX,

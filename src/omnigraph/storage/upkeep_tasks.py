@@ -16,7 +16,7 @@ from lance import LanceDataset
 from lance.dataset import Index
 from lance.optimize import CompactionTask, RewriteResult
 
-from omnigraph.model.upkeep import IndexSpec
+from omnigraph.model.types import IndexSpec
 from omnigraph.storage.failures import lance_errors
 
 VECTORS_PER_PARTITION = 4_096

@@ -1,1 +1,47 @@
-"""Upkeep: what keeps a graph fast and small, and never changes what a query returns."""
+"""Upkeep: what keeps a graph fast and small, and never changes what a query returns.
+
+Every open graph asks here whether upkeep is to run by itself; what runs is in the modules.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from omnigraph.effects.environment import report_unusable
+from omnigraph.errors import InputError
+
+AUTO_OPTIMIZE_VARIABLE = "OMNIGRAPH_AUTO_OPTIMIZE"
+AUTO_OPTIMIZE_EVERY = 32
+"""Commits. A write compacts a table by itself when it has 64 small fragments: by then this has
+usually happened, and the write need not."""
+
+_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+def commits_between(wish: bool | int | None, environment: Mapping[str, str] = os.environ) -> int:
+    """After how many commits to optimize by itself; 0 for never.
+
+    ``wish`` is a number, or True for the usual one; without it the environment decides. A value
+    there that means nothing is reported once, and not used.
+    """
+    if wish is None:
+        wish = _configured(environment.get(AUTO_OPTIMIZE_VARIABLE, "").strip().lower())
+    if wish is True:
+        return AUTO_OPTIMIZE_EVERY
+    if wish < 0:
+        raise InputError(
+            f"auto_optimize takes a number of commits, not {wish}", hint="0 turns it off"
+        )
+    return int(wish)
+
+
+def _configured(text: str) -> bool | int:
+    if text in _WORDS:
+        return _WORDS[text]
+    if text.isdecimal():
+        return int(text)
+    if text:
+        expected = "on, off or a number of commits; it is off"
+        report_unusable(AUTO_OPTIMIZE_VARIABLE, text, expected)
+    return False

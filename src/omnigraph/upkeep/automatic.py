@@ -10,16 +10,13 @@ undone here, so that no write has to recover them.
 from __future__ import annotations
 
 import logging
-import os
 import threading
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.effects.environment import report_unusable
-from omnigraph.errors import Busy, Conflict, InputError, RecoveryRequired
+from omnigraph.errors import Busy, Conflict, RecoveryRequired
 from omnigraph.model.upkeep import AutoOptimizeStatus
 from omnigraph.storage.table_upkeep import RECENT
 from omnigraph.upkeep.optimize import optimize
@@ -27,10 +24,6 @@ from omnigraph.upkeep.pending import pending_operations
 
 log = logging.getLogger(__name__)
 
-VARIABLE = "OMNIGRAPH_AUTO_OPTIMIZE"
-EVERY = 32
-"""Commits. A write compacts a table by itself when it has 64 small fragments: by then this has
-usually happened, and the write need not."""
 PAUSE_SECONDS = 0.1
 """Writers pause if none of them has finished for so long."""
 PATIENCE_SECONDS = 2.0
@@ -40,35 +33,6 @@ STOP_SECONDS = 30.0
 
 NOT_NOW = (Conflict, Busy)
 """Another writer was at work."""
-
-_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
-
-
-def commits_between(wish: bool | int | None, environment: Mapping[str, str] = os.environ) -> int:
-    """After how many commits to run; 0 for never.
-
-    ``wish`` is a number, or True for the usual one; without it the environment decides. A value
-    there that means nothing is reported once, and not used.
-    """
-    if wish is None:
-        wish = _configured(environment.get(VARIABLE, "").strip().lower())
-    if wish is True:
-        return EVERY
-    if wish < 0:
-        raise InputError(
-            f"auto_optimize takes a number of commits, not {wish}", hint="0 turns it off"
-        )
-    return int(wish)
-
-
-def _configured(text: str) -> bool | int:
-    if text in _WORDS:
-        return _WORDS[text]
-    if text.isdecimal():
-        return int(text)
-    if text:
-        report_unusable(VARIABLE, text, "on, off or a number of commits; it is off")
-    return False
 
 
 class AutoOptimizer:

@@ -214,7 +214,8 @@ def _row(table: TableDrift, branch: str, *, confirm: bool, force: bool) -> Repai
     action = table.action(confirm=confirm, force=force)
     error = table.obstacle
     if action == "refused" and error is None:
-        error = "it may hold other rows than before; `--force` adopts them as they are"
+        error = "it may hold other rows than before; `--force` (force=True) adopts them as "
+        "they are"
     return RepairedTable(
         table.type_key,
         branch,

@@ -126,15 +126,16 @@ def _require_only_head(state: ManifestState) -> None:
         raise Conflict(
             "dropping data for good requires a graph with only main; "
             f"found non-main branches: {', '.join(others)}",
-            hint="merge or delete them first, or apply the schema without `--allow-data-loss`: "
-            "what is dropped then stays readable at older commits",
+            hint="merge or delete them first, or apply the schema without `--allow-data-loss` "
+            "(allow_data_loss=False): what is dropped then stays readable at older commits",
             details={"branches": others},
         )
     if state.tags:
         raise Conflict(
             "dropping data for good requires a graph without tags, which keep what they name; "
             f"found tags: {', '.join(sorted(state.tags))}",
-            hint="delete the tags first, or apply the schema without `--allow-data-loss`",
+            hint="delete the tags first, or apply the schema without `--allow-data-loss` "
+            "(allow_data_loss=False)",
             details={"tags": sorted(state.tags)},
         )
 

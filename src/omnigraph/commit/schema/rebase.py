@@ -261,8 +261,8 @@ class _Rebase:
             raise Conflict(
                 f"main has dropped what branch {self.branch.branch} has written to: "
                 f"{', '.join(self.dropped)}",
-                hint="drop it on the branch as well with `--allow-data-loss`: older commits of the "
-                "branch still show it",
+                hint="drop it on the branch as well with `--allow-data-loss` "
+                "(allow_data_loss=True): older commits of the branch still show it",
                 details={"branch": self.branch.branch, "dropped": list(self.dropped)},
             )
 

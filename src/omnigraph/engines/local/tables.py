@@ -32,7 +32,7 @@ from omnigraph.model.governor import Governor, current
 from omnigraph.model.ids import EntityKind, TableKey, reference_prefix
 from omnigraph.model.references import ShownEnds, ids_in, type_names_in
 from omnigraph.model.result_json import ResultColumns
-from omnigraph.model.upkeep import IndexSpec
+from omnigraph.model.types import IndexSpec
 from omnigraph.query import plan
 from omnigraph.query.expressions import NODE_ID, NODE_TYPE
 from omnigraph.schema.catalog import TableType

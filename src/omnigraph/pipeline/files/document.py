@@ -179,7 +179,9 @@ class PipelineKeys(_Keys):
     version: Literal[1] = Field(description="of this format: 1")
     name: str = Field(description="the name under which runs are remembered in the graph")
     graph: str | None = Field(
-        None, description="where the graph lies, relative to this file; `--store` overrides it"
+        None,
+        description="where the graph lies, relative to this file;"
+        " `--store`, or `read_pipeline(graph=…)`, overrides it",
     )
     target: PipelineTarget | None = Field(
         None, description="the branches; by default a branch of its own that is merged into main"

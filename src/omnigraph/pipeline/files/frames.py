@@ -378,7 +378,8 @@ def explained(error: Any, columns: list[str], steps: list[str]) -> tuple[str, st
         case "DATA_SOURCE_NOT_FOUND":
             name = text.partition("data source: ")[2].partition(". ")[0]
             hint = did_you_mean(name, KNOWN_FORMATS) or (
-                "install it with `--spark-conf spark.jars.packages=…`; others are"
+                "install it with `--spark-conf spark.jars.packages=…` (spark=SparkOptions(conf=…));"
+                " others are"
                 f" {', '.join(KNOWN_FORMATS)}"
             )
             return f"Spark has no data source `{name}`", hint

@@ -85,7 +85,9 @@ class Pipeline:
             return self._given
         named = self._document.keys.graph
         if named is None:
-            problem = self._document.problem((), "names no graph", "add `graph`, or pass `--store`")
+            problem = self._document.problem(
+                (), "names no graph", "add `graph`, or pass `--store` (graph=…)"
+            )
             raise invalid(self._document.path.name, [problem])
         return self._document.resolved(named)
 

@@ -203,7 +203,8 @@ def lost_checkpoint(text: str, work: str) -> StorageError | None:
     return StorageError(
         f"the {work} lost intermediate results with the executors that kept them",
         hint="set spark.checkpoint.dir to a directory that the driver and all executors reach, for"
-        f" example --spark-conf spark.checkpoint.dir=hdfs:///checkpoints, and repeat the {work}",
+        f" example --spark-conf spark.checkpoint.dir=hdfs:///checkpoints (spark=SparkOptions("
+        f'conf={{"spark.checkpoint.dir": …}})), and repeat the {work}',
     )
 
 

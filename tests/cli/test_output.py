@@ -309,6 +309,7 @@ ELSEWHERE = {
     "serve",
     "shell",
     "studio",
+    "translate",
     *PIPELINES,
     *REVIEWS,
 }

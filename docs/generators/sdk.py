@@ -21,7 +21,7 @@ from typing import Any
 import omnigraph as og
 from docs.generators.text import cell
 from omnigraph.graph.computing import Algorithms
-from omnigraph.graph.verbs import in_place
+from omnigraph.graph.facade import in_place
 from omnigraph.model.computations import ComputeOptions
 
 PYTHON_INTRODUCTION = """\

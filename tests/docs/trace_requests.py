@@ -27,6 +27,7 @@ import omnigraph
 from omnigraph import Graph
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import OmnigraphError
+from omnigraph.graph.facade import in_place
 
 PACKAGE = Path(omnigraph.__file__).parent
 SCHEMA = """
@@ -113,6 +114,7 @@ def _file(folder: Path, records: str) -> Path:
 
 
 def _filled(folder: Path, name: str) -> Graph:
+    in_place(Graph)  # the first look-up of a verb imports it
     graph = omnigraph.init(str(folder / name), schema=SCHEMA)
     for records in (PEOPLE, FRIENDS):
         graph.load(_file(folder, records), mode="append")

@@ -16,8 +16,8 @@ from omnigraph.audit.log import flush_all
 from omnigraph.errors import NotFound, OmnigraphError, PolicyDenied
 from omnigraph.graph import Graph, open_graph
 from omnigraph.graph.computing import Algorithms
+from omnigraph.graph.facade import NO_ACCESS, in_place
 from omnigraph.graph.reviews import Reviews
-from omnigraph.graph.verbs import NO_ACCESS, in_place
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.policy import load_policy
 from omnigraph.server.config import GraphSpec

@@ -205,7 +205,7 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-class Root(Group):
+class RootGroup(Group):
     """All of `omnigraph`. A command is imported when it is called; help knows the rest by heart."""
 
     commands: LazyCommands  # type: ignore[assignment]  # never added to
@@ -444,7 +444,7 @@ class Leaf:
     capability: Capability
 
 
-def all_pages(root: Root) -> dict[str, str]:
+def all_pages(root: RootGroup) -> dict[str, str]:
     """Every help page as plain text, by the words that lead to it; the root comes first."""
     output = Output(io.StringIO(), io.StringIO())
     return dict(_pages(root, "omnigraph", None, output))

@@ -21,7 +21,7 @@ from omnigraph.cli.help import (
     Command,
     Commands,
     LazyCommands,
-    Root,
+    RootGroup,
     root_help,
 )
 from omnigraph.cli.opening import INTERRUPTS
@@ -252,7 +252,7 @@ def root(
         # Also after a failure: what was asked until then.
         ctx.call_on_close(lambda: output.note(meter.report().render()))
     if ctx.invoked_subcommand is None:
-        assert isinstance(ctx.command, Root)
+        assert isinstance(ctx.command, RootGroup)
         output.lines(root_help(ctx.command, ctx))
 
 
@@ -313,10 +313,10 @@ SOURCES = (
 
 
 @cache
-def root_command() -> Root:
+def root_command() -> RootGroup:
     """`omnigraph`, as the parser has it."""
     application = typer.Typer(
-        cls=Root,
+        cls=RootGroup,
         callback=root,
         invoke_without_command=True,
         add_completion=False,
@@ -326,7 +326,7 @@ def root_command() -> Root:
         context_settings={"help_option_names": HELP_FLAGS},
     )
     command = take_texts_as_typed(typer.main.get_group(application))
-    assert isinstance(command, Root)
+    assert isinstance(command, RootGroup)
     command.commands = LazyCommands.read()
     return command
 

@@ -25,8 +25,8 @@ from omnigraph.computing.blocks import distance_rows, group_names
 from omnigraph.computing.selection import ComputeDirection, Selection
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.errors import InputError
+from omnigraph.graph.facade import audited
 from omnigraph.graph.opened import engine_name
-from omnigraph.graph.verbs import audited
 from omnigraph.model.arrow import ID, arrow_type
 from omnigraph.model.computations import Computation, ComputationSummary, ComputeOptions
 from omnigraph.model.load_options import SparkOptions, checked_options

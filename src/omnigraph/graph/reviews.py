@@ -24,11 +24,11 @@ from omnigraph.errors import (
     ReviewBlocked,
     StorageError,
 )
+from omnigraph.graph.facade import audited
 from omnigraph.graph.gate import Access
 from omnigraph.graph.history import compared, compared_page
 from omnigraph.graph.opened import CompareEngine, Handle
 from omnigraph.graph.reading import describe_queries, query, query_files
-from omnigraph.graph.verbs import audited
 from omnigraph.model.changes import ChangeFilter, PageLimits
 from omnigraph.model.diffs import DiffPage
 from omnigraph.model.governor import Governor

@@ -169,7 +169,7 @@ def returned_values() -> list[type]:
 
 def function_of(kind: type, name: str) -> Callable[..., Any]:
     """The function behind a method or a property."""
-    return _function(inspect.getattr_static(kind, name))
+    return _function(inspect.getattr_static(in_place(kind), name))
 
 
 def classes_in(function: Callable[..., Any]) -> list[type]:

@@ -38,6 +38,7 @@ from omnigraph.errors import (
     WrongVerb,
 )
 from omnigraph.graph import Graph
+from omnigraph.graph.facade import in_place
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
 from tests.server.live import ADD, NOTHING, PEOPLE, RECORDS, SCHEMA
@@ -426,6 +427,7 @@ def test_an_actor_is_refused_because_the_token_says_it(remote: RemoteGraph):
 
 
 def public(kind: type) -> dict[str, object]:
+    in_place(kind)
     return {
         name: inspect.getattr_static(kind, name)
         for each in kind.__mro__

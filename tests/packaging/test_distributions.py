@@ -77,7 +77,9 @@ def test_the_wheel_holds_every_module_the_types_and_the_licence(built: tuple[Pat
         path.relative_to(source).as_posix()
         for package in PACKAGES
         for path in (source / package).rglob("*")
-        if path.suffix in (".py", ".pg") or path.name == "py.typed" or path.parent == PAGE
+        if path.suffix in (".py", ".pg")
+        or path.name in ("py.typed", "commands.json")
+        or path.parent == PAGE
     }
     page = {f"omnigraph/server/page/{name}" for name in ("index.html", "THIRD-PARTY.txt")}
     assert {"omnigraph/py.typed", *page} <= expected

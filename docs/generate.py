@@ -45,6 +45,8 @@ def pages() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
+    # The page of the command line is made from the index, so that one comes first.
+    INDEX.write_text(index_of_commands(), encoding="utf-8")
     for path, text in pages().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

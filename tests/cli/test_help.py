@@ -165,6 +165,6 @@ def test_every_command_declares_its_capability():
         *("serve", "policy validate", "policy test", "policy explain"),
         *(f"cluster {verb}" for verb in cluster),
         *("audit show", "audit load"),
-        *("alias", "use", "login", "logout", "version"),
+        *("alias", "use", "login", "logout", "completion", "version"),
         *("profile list", "profile show", "config path", "config show"),
     ]

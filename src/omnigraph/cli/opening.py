@@ -187,7 +187,9 @@ def graph_to_write(
     return graph.on_branch(DEFAULT_BRANCH, actor=actor_of(ctx))
 
 
-def connected(ctx: typer.Context, target: ServedTarget) -> RemoteGraph:
+def connected(
+    ctx: typer.Context, target: ServedTarget, timeout_seconds: float = TIMEOUT_SECONDS
+) -> RemoteGraph:
     """The graph behind a server; closed when the command ends."""
     from omnigraph.client import connect
     from omnigraph.client.exchange import Address
@@ -198,7 +200,7 @@ def connected(ctx: typer.Context, target: ServedTarget) -> RemoteGraph:
     if address.graph_id is None:
         _require_graph(address.base, token)
     patience = Patience(repeats_writes=False)
-    graph = connect(address.base, token, TIMEOUT_SECONDS, patience=patience)
+    graph = connect(address.base, token, timeout_seconds, patience=patience)
     ctx.call_on_close(graph.close)
     return graph
 

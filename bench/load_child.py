@@ -16,7 +16,7 @@ from typing import Any
 from bench.child import Verbs, answer
 from bench.measure import peak_memory
 from bench.trips import LINE_PLACES, LINES_SCHEMA, SCHEMA, STOCK_SCHEMA, code, connections
-from omnigraph.storage.datasets import FILE_FORMAT
+from omnigraph.storage.layout import FILE_FORMAT
 
 CONF = {"spark.sql.shuffle.partitions": "4"}
 

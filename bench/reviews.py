@@ -25,8 +25,8 @@ from omnigraph.effects.clock import MINT
 from omnigraph.graph import Graph
 from omnigraph.model.reviews import ReviewEvent
 from omnigraph.review.events import _encoded
-from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.layout import REVIEWS
+from omnigraph.storage.transactions import DatasetRef
 
 SEED = None
 PAGE_RATIO = Target(2, "at most")

@@ -11,8 +11,8 @@ from lance import LanceDataset
 from omnigraph.commit.kernel import Kernel
 from omnigraph.effects.uri import Root
 from omnigraph.graph import Graph, OpenMode, init, open_graph
-from omnigraph.storage.datasets import commit_strict
 from omnigraph.storage.manifest_rows import head_object_id
+from omnigraph.storage.transactions import commit_strict
 
 SCHEMA = "node Person { name: String @key }"
 ADD = "query add($n: String) { insert Person { name: $n } }"

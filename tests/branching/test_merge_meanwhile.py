@@ -16,7 +16,7 @@ import pytest
 import omnigraph as og
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import NotFound, OmnigraphError, ReadSetChanged
-from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage.transactions import DatasetRef
 from tests.branching.histories import content, edge, load, person, seeded
 from tests.support.budgets import budget
 

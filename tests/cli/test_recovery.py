@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import RecoveryRequired
-from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage.transactions import DatasetRef
 from tests.support.graphs import TestGraph, new_graph
 
 AFTER_TABLES = "mutation.post_finalize_pre_publisher=error*1"

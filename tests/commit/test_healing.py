@@ -11,8 +11,8 @@ import pytest
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import RecoveryRequired
 from omnigraph.graph import Graph, open_graph
-from omnigraph.storage import tables
-from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage import transactions
+from omnigraph.storage.transactions import DatasetRef
 from tests.support.sidecars import KINDS, Interrupted, interrupted, names
 
 ADD = "query add($n: String) { insert Person { name: $n } }"
@@ -81,7 +81,7 @@ def test_a_branch_that_cannot_be_healed_is_told_with_its_reason(
     kernel = healing._kernel
     entry = kernel.manifest.main.refresh().head_snapshot().table("node:Person")
     handle = kernel.lance.open(DatasetRef(kernel.table_uri(entry.location)))
-    foreign = tables.stage_restore(handle, 1, kernel.ids.ulid())
+    foreign = transactions.stage_restore(handle, 1, kernel.ids.ulid())
     kernel.lance.commit(handle, foreign)
     look(healing)
     until(lambda: healing.blocked_branches != ())

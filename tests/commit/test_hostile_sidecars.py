@@ -13,7 +13,7 @@ import pytest
 from omnigraph.commit import sidecars
 from omnigraph.errors import UncoveredDrift, UnreadableSidecar
 from omnigraph.graph import Graph, doctor, init, open_graph
-from omnigraph.storage.datasets import DatasetRef, transaction_uuid
+from omnigraph.storage.transactions import DatasetRef, transaction_uuid
 from tests.support.sidecars import SCHEMA, Interrupted, contents, interrupted, names
 
 ADD = "query add($n: String) { insert Person { name: $n } }"

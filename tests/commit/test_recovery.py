@@ -18,8 +18,8 @@ from omnigraph.errors import (
     UncoveredDrift,
     UnreadableSidecar,
 )
-from omnigraph.storage import tables
-from omnigraph.storage.datasets import transaction_uuid
+from omnigraph.storage import transactions
+from omnigraph.storage.transactions import transaction_uuid
 from tests.support.graphs import TestGraph, new_graph
 
 AFTER_TABLES = "mutation.post_finalize_pre_publisher=error*1"
@@ -340,7 +340,7 @@ def test_c_rec_016_drift_advice_ignores_sidecars_of_other_branches(graph: TestGr
     where = graph.capture().reader.where(graph.snapshot().table("node:Person"))
     handle = graph.kernel.lance.open(where)
     rows = graph.persons("foreign").tables["node:Person"].rows
-    graph.kernel.lance.commit(handle, tables.stage_append(handle, rows, "foreign"))
+    graph.kernel.lance.commit(handle, transactions.stage_append(handle, rows, "foreign"))
     with pytest.raises(UncoveredDrift) as refused:
         graph.write(graph.persons("a"))
     assert refused.value.hint == "run `omnigraph repair`"
@@ -357,7 +357,7 @@ def test_c_rec_032_a_foreign_commit_is_neither_adopted_nor_undone_without_force(
     where = graph.capture().reader.where(graph.snapshot().table("node:Person"))
     handle = graph.kernel.lance.open(where)
     rows = graph.persons("foreign").tables["node:Person"].rows
-    graph.kernel.lance.commit(handle, tables.stage_append(handle, rows, "foreign"))
+    graph.kernel.lance.commit(handle, transactions.stage_append(handle, rows, "foreign"))
     assert recover(graph) == ["blocked"]
     with pytest.raises(RecoveryRequired, match="another writer"):
         graph.write(graph.persons("a"))

@@ -15,10 +15,11 @@ from omnigraph.commit.plan import ChangeSet, CommitPlan, TableChange, sidecar_na
 from omnigraph.commit.recovery.audit import RecoveryAudit
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import EffectFreeConflict, RecoveryRequired, StorageError, UncoveredDrift
-from omnigraph.storage import tables
-from omnigraph.storage.datasets import CommitLost, LanceStore, transaction_uuid
+from omnigraph.storage import transactions
+from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.manifest_rows import CommitRow, VersionRow
 from omnigraph.storage.publisher import PublishRequest, publish
+from omnigraph.storage.transactions import CommitLost, transaction_uuid
 from tests.support.graphs import TestGraph, new_graph
 
 AFTER_TABLES = "mutation.post_finalize_pre_publisher=error*1"
@@ -103,7 +104,7 @@ def test_c_rec_017_drift_advice_without_a_list_names_both_ways_and_the_cause(
     where = graph.capture().reader.where(graph.snapshot().table("node:Person"))
     handle = graph.kernel.lance.open(where)
     rows = graph.persons("foreign").tables["node:Person"].rows
-    graph.kernel.lance.commit(handle, tables.stage_append(handle, rows, "foreign"))
+    graph.kernel.lance.commit(handle, transactions.stage_append(handle, rows, "foreign"))
     with armed("recovery.sidecar_list=error@3*1"), pytest.raises(UncoveredDrift) as refused:
         graph.write(graph.persons("a"))
     advice = refused.value.hint or ""

@@ -22,8 +22,8 @@ from omnigraph.errors import (
     OmnigraphError,
     ReadSetChanged,
 )
-from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.layout import PAST_SCHEMAS
+from omnigraph.storage.transactions import DatasetRef
 from tests.commit.test_schema_apply import nodes, records
 
 BASE = """

@@ -13,7 +13,7 @@ from omnigraph.commit.recovery.audit import RecoveryAudit
 from omnigraph.commit.recovery.settling import RECOVERY_ACTOR
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import OmnigraphError, RecoveryRequired, StorageError
-from omnigraph.storage import tables
+from omnigraph.storage import transactions
 from tests.support.graphs import TestGraph, new_graph
 
 
@@ -30,7 +30,7 @@ def commit_to_table(graph: TestGraph, *names: str) -> None:
         where = graph.capture().reader.where(graph.snapshot().table("node:Person"))
         handle = graph.kernel.lance.open(where)
         rows = graph.persons(name).tables["node:Person"].rows
-        graph.kernel.lance.commit(handle, tables.stage_append(handle, rows, f"tx-{name}"))
+        graph.kernel.lance.commit(handle, transactions.stage_append(handle, rows, f"tx-{name}"))
 
 
 def leave_sidecar(graph: TestGraph, kind: str, *, expected: int, pin: int, **other: Any) -> str:

@@ -14,8 +14,8 @@ from omnigraph.graph import Graph, init
 from omnigraph.model.reviews import ReviewEvent, ReviewEventKind
 from omnigraph.review.events import SCHEMA as EVENTS
 from omnigraph.review.events import Events, _encoded
-from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.layout import REVIEWS
+from omnigraph.storage.transactions import DatasetRef
 from tests.cost.costs import SCHEMA, Cost, cost_of, insert
 
 SHOWN = 5

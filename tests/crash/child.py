@@ -19,7 +19,7 @@ from typing import Any
 
 from omnigraph.effects import failpoints
 from omnigraph.errors import OmnigraphError
-from omnigraph.storage import tables
+from omnigraph.storage import transactions
 from omnigraph.storage.datasets import LanceStore
 from tests.crash.operations import operation
 from tests.support.forked import enter
@@ -53,7 +53,7 @@ def main(name: str, root: str, answer: str) -> None:
 
 def interpose(name: str, action: str) -> None:
     """Do something before a call to storage goes through."""
-    place: Any = LanceStore if hasattr(LanceStore, name) else tables
+    place: Any = LanceStore if hasattr(LanceStore, name) else transactions
     plan = failpoints.parse_action(failpoints.Failpoint.RECOVERY_SIDECAR_LIST, action)
     original = getattr(place, name)
 

@@ -18,8 +18,7 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.effects.failpoints import Failpoint
 from omnigraph.effects.uri import Root
 from omnigraph.graph import open_graph
-from omnigraph.storage.datasets import DatasetRef
-from omnigraph.storage.tables import stage_delete
+from omnigraph.storage.transactions import DatasetRef, stage_delete
 from tests.crash import judge, processes
 from tests.crash.model import Model
 from tests.crash.operations import OPERATIONS, passed_by, seeded

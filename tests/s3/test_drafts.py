@@ -16,12 +16,12 @@ from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.effects.requests import measure
 from omnigraph.effects.uri import Root
-from omnigraph.storage import tables
-from omnigraph.storage.datasets import (
+from omnigraph.storage import transactions
+from omnigraph.storage.datasets import LanceStore
+from omnigraph.storage.transactions import (
     CommitLost,
     CommitOutcomeUnknown,
     DatasetRef,
-    LanceStore,
     transactions_since,
 )
 
@@ -53,7 +53,7 @@ def ids_at(store: LanceStore, where: DatasetRef) -> list[str]:
 
 
 def appended(store: LanceStore, handle: lance.LanceDataset, id: str) -> lance.LanceDataset:
-    return store.commit(handle, tables.stage_append(handle, rows(id), f"tx-{id}"))
+    return store.commit(handle, transactions.stage_append(handle, rows(id), f"tx-{id}"))
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def test_a_chain_of_commits_asks_for_nothing_but_the_upload_of_each(
     handle = appended(store, store.open(where), "b")
     with measure(tracing=True) as io:
         staged = store.stage_apart(
-            handle, lambda draft: tables.appended(draft, rows("c"), "tx-c"), only_adds=True
+            handle, lambda draft: transactions.appended(draft, rows("c"), "tx-c"), only_adds=True
         )
         assert staged is not None
         transaction, files = staged
@@ -145,7 +145,7 @@ def test_a_store_that_cannot_be_asked_leaves_the_outcome_unknown(
     from omnigraph.effects.remote_objects import RemoteObjects
 
     handle = store.open(where)
-    transaction = tables.stage_append(handle, rows("b"), "tx-b")
+    transaction = transactions.stage_append(handle, rows("b"), "tx-b")
     drafted = store.draft(handle, transaction)
     assert drafted is not None
 

@@ -13,8 +13,8 @@ from omnigraph.effects.failpoints import armed
 from omnigraph.errors import RecoveryRequired
 from omnigraph.graph import Graph, open_graph
 from omnigraph.server.config import GraphSpec
-from omnigraph.storage import tables
-from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage import transactions
+from omnigraph.storage.transactions import DatasetRef
 from tests.server.live import Live
 
 ADD_PAIR = "query add($name: String) { insert Person { name: $name }  insert City { name: $name } }"
@@ -65,7 +65,7 @@ def test_readyz_shows_a_blocked_branch_and_why_until_it_is_free(
     for entry in kernel.manifest.main.refresh().head_snapshot().tables.values():
         handle = kernel.lance.open(DatasetRef(kernel.table_uri(entry.location)))
         if handle.version > entry.version:
-            kernel.lance.commit(handle, tables.stage_restore(handle, 1, kernel.ids.ulid()))
+            kernel.lance.commit(handle, transactions.stage_restore(handle, 1, kernel.ids.ulid()))
     assert served._opened.healer is not None
     served._opened.healer.wake()
     found = ready_when(open_server, "degraded")

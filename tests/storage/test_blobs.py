@@ -15,9 +15,9 @@ from lance import LanceDataset, LanceOperation
 
 from omnigraph.model.arrow import BLOB_EXTENSION_METADATA, BLOB_STORAGE
 from omnigraph.model.values import BlobUri
-from omnigraph.storage import blobs, tables
+from omnigraph.storage import blobs, transactions
 from omnigraph.storage.blobs import ManagedBlob
-from omnigraph.storage.datasets import commit_strict
+from omnigraph.storage.transactions import commit_strict
 
 SCHEMA = pa.schema(
     [
@@ -52,11 +52,11 @@ def empty_table(place: Path) -> LanceDataset:
 
 
 def appended(table: LanceDataset, values: dict[str, Value]) -> LanceDataset:
-    return commit_strict(table, tables.stage_append(table, rows(values), next(UUIDS)))
+    return commit_strict(table, transactions.stage_append(table, rows(values), next(UUIDS)))
 
 
 def upserted(table: LanceDataset, values: dict[str, Value], n: int = 1) -> LanceDataset:
-    return commit_strict(table, tables.stage_upsert(table, rows(values, n), next(UUIDS)))
+    return commit_strict(table, transactions.stage_upsert(table, rows(values, n), next(UUIDS)))
 
 
 def content(table: LanceDataset) -> dict[str, Value]:
@@ -148,7 +148,7 @@ def test_a_tag_stands_for_the_stored_bytes(table: LanceDataset) -> None:
     tags = {id: tag(table, id) for id in "abcde"}
     assert len(set(tags.values())) == 5
     # Other rows of the file go, a column comes, a branch is made: the bytes lie where they lay.
-    table = commit_strict(table, tables.stage_delete(table, pa.array(["b"]), next(UUIDS)))
+    table = commit_strict(table, transactions.stage_delete(table, pa.array(["b"]), next(UUIDS)))
     table.add_columns(pa.field("m", pa.int32()))
     table = lance.dataset(table.uri)
     branch = table.create_branch("side", table.version)

@@ -22,9 +22,9 @@ from omnigraph.errors import (
     SchemaContractError,
 )
 from omnigraph.graph import doctor, open_graph
-from omnigraph.storage import datasets, tables
-from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage import fragments, transactions
 from omnigraph.storage.failures import version_file
+from omnigraph.storage.transactions import DatasetRef
 from tests.support.budgets import IS_LONG
 
 SCHEMA = """
@@ -68,7 +68,7 @@ class Patient:
         return sorted(each for each in found if ".omnigraph-" not in each.name)
 
     def restore(self) -> None:
-        datasets._known.clear()
+        transactions._known.clear()
         shutil.rmtree(self.root)
         shutil.copytree(self.copy, self.root)
 
@@ -272,5 +272,5 @@ def test_a_read_that_cleanup_overtakes_is_told_so_and_not_of_damage(patient: Pat
     removal = threading.Timer(0.1, version_file(old.uri, 2).unlink)
     removal.start()
     with pytest.raises(HistoricalVersionReclaimed):
-        tables.rows_where(old, None, ["id"])
+        fragments.rows_where(old, None, ["id"])
     removal.join()

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound
-from omnigraph.storage import tables
-from omnigraph.storage.datasets import (
+from omnigraph.storage import fragments, transactions
+from omnigraph.storage.datasets import Handle
+from omnigraph.storage.transactions import (
     CommitLost,
     CommitNotOwned,
     DatasetRef,
-    Handle,
     StagedTransaction,
     commit_strict,
     transaction_uuid,
@@ -34,9 +34,9 @@ def staged(
 ) -> StagedTransaction:
     rows = graph.persons(name).tables["node:Person"].rows
     stage = {
-        "append": tables.stage_append,
-        "upsert": tables.stage_upsert,
-        "replace": tables.stage_replace,
+        "append": transactions.stage_append,
+        "upsert": transactions.stage_upsert,
+        "replace": transactions.stage_replace,
     }[kind]
     return stage(handle, rows, uuid)
 
@@ -93,7 +93,7 @@ def test_restore_brings_an_older_version_back_under_its_own_uuid(
 ) -> None:
     first = graph.kernel.lance.open(person)
     second = commit_strict(first, staged(graph, first, "a", "tx-1"))
-    third = commit_strict(second, tables.stage_restore(second, first.version, "undo-1"))
+    third = commit_strict(second, transactions.stage_restore(second, first.version, "undo-1"))
     assert third.version == second.version + 1
     assert third.count_rows() == 0
     assert transaction_uuid(third, third.version) == "undo-1"
@@ -142,14 +142,14 @@ def test_a_long_lookup_finds_the_same_rows_as_a_short_one(
     handle = graph.kernel.lance.open(person)
     handle = commit_strict(
         handle,
-        tables.stage_append(
+        transactions.stage_append(
             handle, graph.persons("a'b", "c?d", 'e"f', "g").tables["node:Person"].rows, "tx"
         ),
     )
     wanted = pa.array(["a'b", "c?d", 'e"f', "absent"])
-    short = tables.rows_where_in(handle, "id", wanted, ["name"])
-    monkeypatch.setattr(tables, "LOOKUP_VALUES_MAX", 1)
-    long = tables.rows_where_in(handle, "id", wanted, ["name"])
+    short = fragments.rows_where_in(handle, "id", wanted, ["name"])
+    monkeypatch.setattr(fragments, "LOOKUP_VALUES_MAX", 1)
+    long = fragments.rows_where_in(handle, "id", wanted, ["name"])
     assert sorted(short["name"].to_pylist()) == sorted(long["name"].to_pylist())
     assert short.schema.names == long.schema.names == ["name"]
     assert short.num_rows == 3
@@ -163,7 +163,7 @@ def test_a_lookup_narrowed_by_another_column_leaves_only_rows_out_that_lack_it(
     handle = lance.write_dataset(rows, str(tmp_path / "edges.lance"))
 
     def found() -> list[tuple[str, str]]:
-        table = tables.rows_where_in(
+        table = fragments.rows_where_in(
             handle,
             "src",
             pa.array(["a", "c", "it's"]),
@@ -177,5 +177,5 @@ def test_a_lookup_narrowed_by_another_column_leaves_only_rows_out_that_lack_it(
     for column in ("src", "dst"):
         handle.create_scalar_index(column, "BTREE")
     assert found() == narrowed
-    monkeypatch.setattr(tables, "LOOKUP_VALUES_MAX", 1)
+    monkeypatch.setattr(fragments, "LOOKUP_VALUES_MAX", 1)
     assert set(narrowed) <= set(found())

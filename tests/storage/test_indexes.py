@@ -16,8 +16,8 @@ from lance.query import MatchQuery
 from omnigraph.effects.uri import Root
 from omnigraph.errors import StorageError
 from omnigraph.model.types import IndexSpec
-from omnigraph.storage import tables
-from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore, transaction_uuid
+from omnigraph.storage import transactions
+from omnigraph.storage.datasets import Handle, LanceStore
 from omnigraph.storage.indexes import (
     TableIndex,
     indexes_of,
@@ -26,6 +26,7 @@ from omnigraph.storage.indexes import (
     why_not_buildable,
 )
 from omnigraph.storage.table_upkeep import stage_compaction
+from omnigraph.storage.transactions import DatasetRef, transaction_uuid
 
 SCHEMA = pa.schema(
     [
@@ -100,13 +101,13 @@ class Place:
         return self.commit(stage_indexes(self.handle, specs, self.uuid()))
 
     def append(self, start: int, stop: int) -> Handle:
-        return self.commit(tables.stage_append(self.handle, rows(start, stop), self.uuid()))
+        return self.commit(transactions.stage_append(self.handle, rows(start, stop), self.uuid()))
 
     def upsert(self, changed: pa.Table) -> Handle:
-        return self.commit(tables.stage_upsert(self.handle, changed, self.uuid()))
+        return self.commit(transactions.stage_upsert(self.handle, changed, self.uuid()))
 
     def delete(self, *ids: str) -> Handle:
-        return self.commit(tables.stage_delete(self.handle, pa.array(ids), self.uuid()))
+        return self.commit(transactions.stage_delete(self.handle, pa.array(ids), self.uuid()))
 
     def compact(self) -> Handle:
         staged = stage_compaction(self.handle, self.uuid())
@@ -270,7 +271,7 @@ def test_c_mnt_021_few_vectors_among_nulls_are_enough(tmp_path: Path, vectors: i
 def test_c_mnt_021_a_column_without_vectors_has_to_wait(place: Place) -> None:
     nothing = pa.array([None] * 40, VECTOR)
     empty = rows(0, 40).set_column(7, SCHEMA.field("vector"), nothing)
-    handle = place.commit(tables.stage_replace(place.handle, empty, "empty"))
+    handle = place.commit(transactions.stage_replace(place.handle, empty, "empty"))
     pending = why_not_buildable(handle, IndexSpec("vector", "vector"))
     assert pending is not None
     assert (pending.property, "null" in pending.reason) == ("vector", True)
@@ -281,7 +282,7 @@ def test_c_mnt_021_a_column_without_vectors_has_to_wait(place: Place) -> None:
 
 def test_words_of_a_column_that_had_none_are_found_later(place: Place) -> None:
     silent = rows(0, 40).set_column(1, SCHEMA.field("text"), pa.array([None] * 40, pa.string()))
-    place.commit(tables.stage_replace(place.handle, silent, "silent"))
+    place.commit(transactions.stage_replace(place.handle, silent, "silent"))
     place.index(IndexSpec("text", "inverted"))
     handle = place.append(40, 50)
     require_same_answers(handle)
@@ -289,7 +290,7 @@ def test_words_of_a_column_that_had_none_are_found_later(place: Place) -> None:
 
 def test_replacing_a_table_drops_its_indexes(place: Place) -> None:
     place.index(*ALL)
-    handle = place.commit(tables.stage_replace(place.handle, rows(0, 5), "replace"))
+    handle = place.commit(transactions.stage_replace(place.handle, rows(0, 5), "replace"))
     assert missing_indexes(handle, ALL) == list(ALL)
 
 

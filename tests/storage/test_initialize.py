@@ -25,8 +25,9 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.graph import init, open_graph
-from omnigraph.storage.datasets import CommitLost, LanceStore
+from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.manifest_rows import STAMP_KEY
+from omnigraph.storage.transactions import CommitLost
 from tests.storage.footprint import contents
 from tests.storage.legacy_graphs import SCHEMA
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.storage import tables
+from omnigraph.storage import transactions
 
 ROWS, NUMBERS = 2_000, 1_024
 
@@ -33,6 +33,6 @@ def test_rows_that_do_not_fit_the_pool_are_found_without_the_index(
     handle = lance.dataset(table)
     monkeypatch.setenv("LANCE_MEM_POOL_SIZE", "4000000")
     with pytest.raises(OmnigraphError, match="Resources exhausted"):
-        tables.stage_upsert(handle, vectors(2), "01")
-    monkeypatch.setattr(tables, "INDEXED_BYTES_MAX", 4_000_000)
-    assert tables.stage_upsert(handle, vectors(2), "02").uuid == "02"
+        transactions.stage_upsert(handle, vectors(2), "01")
+    monkeypatch.setattr(transactions, "INDEXED_BYTES_MAX", 4_000_000)
+    assert transactions.stage_upsert(handle, vectors(2), "02").uuid == "02"

@@ -14,7 +14,8 @@ from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.effects.uri import Root
 from omnigraph.errors import RecoveryRequired, StorageError
 from omnigraph.graph import Graph, init, open_graph
-from omnigraph.storage.datasets import CommitLost, DatasetRef, LanceStore
+from omnigraph.storage.datasets import LanceStore
+from omnigraph.storage.transactions import CommitLost, DatasetRef
 from tests.storage.legacy_graphs import KEY_METADATA, SCHEMA
 
 RETIRED = {

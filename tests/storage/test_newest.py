@@ -9,8 +9,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph.storage import datasets
-from omnigraph.storage.datasets import newest_version
+from omnigraph.storage import transactions
+from omnigraph.storage.transactions import newest_version
 
 ROWS = pa.table({"a": [1]})
 LONG_AGO_NS = 1_000_000_000_000_000_001
@@ -58,7 +58,7 @@ def test_a_new_version_is_seen_at_once(place: Path) -> None:
 def test_a_change_that_may_share_its_time_with_the_next_is_not_relied_on(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(datasets, "MTIME_RESOLUTION_NS", 10**18)
+    monkeypatch.setattr(transactions, "MTIME_RESOLUTION_NS", 10**18)
     probe = Probe(place)
     for _ in range(3):
         newest_version(str(place), probe)

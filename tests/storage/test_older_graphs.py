@@ -18,8 +18,9 @@ from omnigraph.errors import (
     UnsupportedStorageVersion,
 )
 from omnigraph.graph import open_graph
-from omnigraph.storage.datasets import CommitLost, LanceStore
+from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.legacy import UNLISTED_TYPE_ID, OlderGraph, older_table_path
+from omnigraph.storage.transactions import CommitLost
 from tests.storage import legacy_graphs
 from tests.storage.footprint import footprint
 from tests.storage.legacy_graphs import fnv1a, older_graph

@@ -13,9 +13,9 @@ from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, StorageError
 from omnigraph.graph import Graph, init, open_graph
 from omnigraph.storage import publisher
-from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.transactions import DatasetRef
 from tests.storage.legacy_graphs import SCHEMA, older_graph
 
 

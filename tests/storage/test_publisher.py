@@ -18,9 +18,9 @@ from omnigraph.errors import (
     RowLevelCasContention,
 )
 from omnigraph.storage import publisher
-from omnigraph.storage.datasets import CommitLost, CommitOutcomeUnknown
 from omnigraph.storage.manifest_rows import CommitRow, VersionRow
 from omnigraph.storage.publisher import PublishRequest, fence, publish
+from omnigraph.storage.transactions import CommitLost, CommitOutcomeUnknown
 from tests.support.graphs import TestGraph
 
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 
-from omnigraph.storage import tables
-from omnigraph.storage.datasets import commit_strict
-from omnigraph.storage.tables import holds_any, restage_new_rows
+from omnigraph.storage import transactions
+from omnigraph.storage.transactions import commit_strict, holds_any, restage_new_rows
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("n", pa.int32())])
 
@@ -29,26 +28,26 @@ def table(tmp_path: Path) -> LanceDataset:
     empty = LanceDataset.commit(
         tmp_path / "table", LanceOperation.Overwrite(SCHEMA, []), enable_stable_row_ids=True
     )
-    return commit_strict(empty, tables.stage_append(empty, rows("a", "b"), "first"))
+    return commit_strict(empty, transactions.stage_append(empty, rows("a", "b"), "first"))
 
 
 def append(table: LanceDataset, *new: str) -> LanceDataset:
-    return commit_strict(table, tables.stage_append(table, rows(*new), f"append {new}"))
+    return commit_strict(table, transactions.stage_append(table, rows(*new), f"append {new}"))
 
 
 def delete(table: LanceDataset, *old: str) -> LanceDataset:
-    return commit_strict(table, tables.stage_delete(table, ids(*old), f"delete {old}"))
+    return commit_strict(table, transactions.stage_delete(table, ids(*old), f"delete {old}"))
 
 
 def restore(table: LanceDataset, version: int) -> LanceDataset:
-    return commit_strict(table, tables.stage_restore(table, version, f"restore {version}"))
+    return commit_strict(table, transactions.stage_restore(table, version, f"restore {version}"))
 
 
 def staged_upsert(table: LanceDataset, *given: str) -> Transaction:
-    return tables.stage_upsert(table, rows(*given), "staged")
+    return transactions.stage_upsert(table, rows(*given), "staged")
 
 
-@pytest.mark.parametrize("stage", [tables.stage_append, tables.stage_upsert])
+@pytest.mark.parametrize("stage", [transactions.stage_append, transactions.stage_upsert])
 def test_new_rows_land_on_a_newer_version_with_row_ids_of_their_own(
     table: LanceDataset, stage: object
 ) -> None:
@@ -68,12 +67,12 @@ def test_an_id_that_came_meanwhile_is_found(table: LanceDataset) -> None:
     staged = staged_upsert(table, "c", "d")
     harmless = append(table, "x")
     assert restage_new_rows(staged, table, harmless, ids("c", "d"), "again") is not None
-    changed = commit_strict(harmless, tables.stage_upsert(harmless, rows("b", "c"), "other"))
+    changed = commit_strict(harmless, transactions.stage_upsert(harmless, rows("b", "c"), "other"))
     assert restage_new_rows(staged, table, changed, ids("c", "d"), "again") is None
 
 
 def test_so_is_one_among_many_rows(table: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "SCANNED_ROWS_MAX", 0)
+    monkeypatch.setattr(transactions, "SCANNED_ROWS_MAX", 0)
     staged = staged_upsert(table, "c", "d")
     newer = append(table, "x", "d")
     assert restage_new_rows(staged, table, newer, ids("c", "d"), "again") is None
@@ -84,7 +83,7 @@ def test_so_is_one_among_many_rows(table: LanceDataset, monkeypatch: pytest.Monk
 def test_whether_a_table_has_an_id_is_found_by_reading_or_by_looking_up(
     table: LanceDataset, monkeypatch: pytest.MonkeyPatch, scanned: int
 ) -> None:
-    monkeypatch.setattr(tables, "SCANNED_ROWS_MAX", scanned)
+    monkeypatch.setattr(transactions, "SCANNED_ROWS_MAX", scanned)
     assert holds_any(table, ids("x", "b"))
     assert not holds_any(table, ids("x", "y"))
     assert not holds_any(delete(table, "b"), ids("b"))
@@ -112,8 +111,8 @@ def test_a_transaction_that_replaces_or_removes_rows_is_staged_anew(table: Lance
     newer = append(table, "x")
     for staged in (
         staged_upsert(table, "a", "c"),
-        tables.stage_delete(table, ids("a"), "staged"),
-        tables.stage_replace(table, rows("c"), "staged"),
+        transactions.stage_delete(table, ids("a"), "staged"),
+        transactions.stage_replace(table, rows("c"), "staged"),
     ):
         assert restage_new_rows(staged, table, newer, None, "again") is None
 
@@ -126,5 +125,5 @@ def test_fragment_ids_are_never_used_again(table: LanceDataset) -> None:
     restored = append(restore(longer, version), "e")
     assert max(restored.fragment_ids()) > max(seen)
     seen |= set(restored.fragment_ids())
-    replaced = commit_strict(restored, tables.stage_replace(restored, rows("z"), "replace"))
+    replaced = commit_strict(restored, transactions.stage_replace(restored, rows("z"), "replace"))
     assert min(replaced.fragment_ids()) > max(seen)

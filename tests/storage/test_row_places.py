@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 from lance import LanceDataset, LanceOperation
 
-from omnigraph.storage import tables
-from omnigraph.storage.datasets import commit_strict
+from omnigraph.storage import transactions
 from omnigraph.storage.fragments import deleted_offsets, fragments_of
 from omnigraph.storage.row_places import (
     NOWHERE,
@@ -21,6 +20,7 @@ from omnigraph.storage.row_places import (
     stage_exchange,
     unshared_rows,
 )
+from omnigraph.storage.transactions import commit_strict
 from omnigraph.storage.written import TablePlace, stage_written, write_rows
 
 VECTOR = pa.list_(pa.field("item", pa.float32()), 2)
@@ -44,8 +44,8 @@ def table(tmp_path: Path) -> LanceDataset:
     empty = LanceDataset.commit(
         tmp_path / "table", LanceOperation.Overwrite(SCHEMA, []), enable_stable_row_ids=True
     )
-    first = commit_strict(empty, tables.stage_append(empty, rows("a", "b", "c"), "first"))
-    return commit_strict(first, tables.stage_append(first, rows("d", "e"), "second"))
+    first = commit_strict(empty, transactions.stage_append(empty, rows("a", "b", "c"), "first"))
+    return commit_strict(first, transactions.stage_append(first, rows("d", "e"), "second"))
 
 
 def ids_of(table: LanceDataset) -> list[str]:
@@ -99,7 +99,7 @@ def test_an_exchange_may_only_add_or_only_remove(table: LanceDataset) -> None:
 @pytest.mark.parametrize("count", [1, 20, 100, 399])
 def test_many_and_few_rows_of_one_fragment_are_found_alike(table: LanceDataset, count: int) -> None:
     names = [f"w{n:03}" for n in range(400)]
-    wide = commit_strict(table, tables.stage_append(table, rows(*names), "wide"))
+    wide = commit_strict(table, transactions.stage_append(table, rows(*names), "wide"))
     later = exchanged(wide, rows(), *names[:count])
     assert sorted(named(unshared_rows(wide, later))) == names[:count]
 
@@ -140,7 +140,7 @@ def test_deleted_rows_are_found_whether_a_file_lists_them_or_not(
 ) -> None:
     """Lance lists few of them, and packs many into a form that only it reads."""
     names = [f"w{n:05}" for n in range(40_000)]
-    wide = commit_strict(table, tables.stage_append(table, rows(*names), "wide"))
+    wide = commit_strict(table, transactions.stage_append(table, rows(*names), "wide"))
     gone = np.arange(5, 5 + count, dtype=np.int64)
     later = commit_strict(wide, stage_exchange(wide, rows(), gone, "gone"))
     assert sorted(named(unshared_rows(wide, later)).values()) == gone.tolist()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import StorageError
-from omnigraph.storage.datasets import commit_strict
+from omnigraph.storage.transactions import commit_strict
 from omnigraph.storage.written import (
     TablePlace,
     data_files,

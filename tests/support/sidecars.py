@@ -38,8 +38,7 @@ def _load(graph: Graph) -> object:
 def _late(graph: Graph) -> object:
     """Undo a write, then bring the table to where it was: as if its commit came too late."""
     from omnigraph.commit.recovery.audit import RecoveryAudit
-    from omnigraph.storage.datasets import DatasetRef, transaction_uuid
-    from omnigraph.storage.tables import stage_restore
+    from omnigraph.storage.transactions import DatasetRef, stage_restore, transaction_uuid
 
     kernel = graph._kernel
     with armed("mutation.post_table_commit=error*1"), pytest.raises(RecoveryRequired):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lance.fragment import write_fragments
 
-from omnigraph.storage import tables
+from omnigraph.storage import transactions
 
 AUTO_BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 
@@ -20,7 +20,7 @@ def small_files(rows: int = 3) -> Iterator[None]:
     """Writes in process make files of so few rows."""
     with pytest.MonkeyPatch.context() as patch:
         write = partial(write_fragments, max_rows_per_file=rows)
-        patch.setattr(tables, "write_fragments", write)
+        patch.setattr(transactions, "write_fragments", write)
         yield
 
 

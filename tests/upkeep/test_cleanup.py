@@ -29,7 +29,8 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import open_graph
 from omnigraph.model.upkeep import CleanedTable, CleanupReceipt
-from omnigraph.storage.datasets import DatasetRef, LanceStore
+from omnigraph.storage.datasets import LanceStore
+from omnigraph.storage.transactions import DatasetRef
 from omnigraph.upkeep import cleanup as cleanup_module
 from omnigraph.upkeep import optimize as optimizing
 from tests.storage.footprint import contents

@@ -19,7 +19,7 @@ from omnigraph.branching.branches import delete_branch
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import HistoricalVersionReclaimed
 from omnigraph.graph import open_graph
-from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage.transactions import DatasetRef
 
 SCHEMA = """
 node Memo { code: String @key  size: I32? @index }

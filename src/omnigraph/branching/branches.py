@@ -28,7 +28,6 @@ from omnigraph.model.ids import (
     check_branch_name,
     check_new_branch_name,
 )
-from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.manifest import ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import (
     BranchOperationRow,
@@ -40,6 +39,7 @@ from omnigraph.storage.manifest_rows import (
     VersionRow,
 )
 from omnigraph.storage.publisher import fork_manifest, register_branch, unregister_branch
+from omnigraph.storage.transactions import DatasetRef
 
 log = logging.getLogger(__name__)
 

@@ -58,10 +58,10 @@ from omnigraph.model.merging import (
 from omnigraph.model.receipts import MergeOutcome
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.migration import MigrationPlan
-from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.fragments import Positions
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.row_places import PLACES
+from omnigraph.storage.transactions import DatasetRef
 from omnigraph.storage.written import TablePlace, copy_written
 from omnigraph.views import View, ViewedReader, WriteRights, denied_property
 

@@ -42,21 +42,14 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract
-from omnigraph.storage.datasets import (
-    CommitLost,
-    DatasetRef,
-    DraftedCommit,
-    Flushes,
-    Handle,
-    StagedTransaction,
-    row_count,
-)
+from omnigraph.storage.datasets import DraftedCommit, Flushes, Handle, row_count
 from omnigraph.storage.digests import encode_digests
 from omnigraph.storage.drafts import LandedDataset
 from omnigraph.storage.layout import STAGING_SUFFIX
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow, VersionRow
 from omnigraph.storage.publisher import PublishRequest, StagedPublish, publish, stage_publish
+from omnigraph.storage.transactions import CommitLost, DatasetRef, StagedTransaction
 
 
 class TableExecution(Protocol):
@@ -380,14 +373,14 @@ class Executor:
     def _digests(self, effects: TableEffects, before: int, version: int) -> str | None:
         """Digests of the files that effects on a table added to it behind a version."""
         where, lance = self._where(effects), self._kernel.lance
-        found = lance.digests_between(where, before, version)
+        found = lance.digests.between(where, before, version)
         if effects.first_touch is not None:
-            found |= lance.fork_digests(where)
+            found |= lance.digests.of_fork(where)
         return encode_digests(found) if found else None
 
     def _created_digests(self, new: NewTable) -> str | None:
         where = DatasetRef(self._kernel.table_uri(new.location))
-        found = self._kernel.lance.digests_between(where, 0, FIRST_VERSION)
+        found = self._kernel.lance.digests.between(where, 0, FIRST_VERSION)
         return encode_digests(found) if found else None
 
     def adopt(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:

@@ -39,11 +39,17 @@ from omnigraph.errors import (
 from omnigraph.model.arrow import ID
 from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import Catalog
-from omnigraph.storage.datasets import Handle, StagedTransaction, latest_version
+from omnigraph.storage.datasets import Handle
 from omnigraph.storage.manifest import TableEntry
 from omnigraph.storage.manifest_rows import TableIdentity
 from omnigraph.storage.publisher import maintain_manifest
-from omnigraph.storage.tables import adds_only, holds_any, restage_new_rows
+from omnigraph.storage.transactions import (
+    StagedTransaction,
+    adds_only,
+    holds_any,
+    latest_version,
+    restage_new_rows,
+)
 
 MEMBER_ROWS_MAX = 10_000
 MEMBER_BYTES_MAX = 8 << 20

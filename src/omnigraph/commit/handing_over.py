@@ -35,7 +35,7 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.ids import TableKey, is_ulid
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity
-from omnigraph.storage.tables import added_fragments, append_of
+from omnigraph.storage.transactions import added_fragments, append_of
 
 log = logging.getLogger(__name__)
 

@@ -37,12 +37,13 @@ from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, ReadSetChanged, SchemaContractError, StorageError
 from omnigraph.model.receipts import CommitKind
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore
+from omnigraph.storage.datasets import Handle, LanceStore
 from omnigraph.storage.layout import LEASES, MAIN, past_schema_name
 from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest import Manifest, ManifestBranch, ManifestState, Snapshot
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.transactions import DatasetRef
 
 
 class SharedGate:

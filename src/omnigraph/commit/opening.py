@@ -39,7 +39,7 @@ from omnigraph.errors import (
 )
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.contract import build_contract
-from omnigraph.storage.datasets import CommitLost, DatasetRef, Handle
+from omnigraph.storage.datasets import Handle
 from omnigraph.storage.digests import encode_digests
 from omnigraph.storage.layout import (
     INIT_CLAIM,
@@ -64,6 +64,7 @@ from omnigraph.storage.manifest_rows import (
     recorded_roots,
     require_unmoved,
 )
+from omnigraph.storage.transactions import CommitLost, DatasetRef
 
 if TYPE_CHECKING:
     from omnigraph.schema.compile import CompiledSchema
@@ -319,7 +320,7 @@ def _create_tables(kernel: Kernel, catalog: Catalog) -> list[ManifestRow]:
         created.append((identity, where))
     concurrently(*creations, threads=True)
     for identity, where in created:
-        found = kernel.lance.digests_between(where, 0, FIRST_VERSION)
+        found = kernel.lance.digests.between(where, 0, FIRST_VERSION)
         digests = encode_digests(found) if found else None
         rows.append(VersionRow(identity, FIRST_VERSION, None, 0, 0, digests))
     return rows

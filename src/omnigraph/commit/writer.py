@@ -26,14 +26,19 @@ from omnigraph.errors import (
 )
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.ids import TableKey
-from omnigraph.storage import tables
-from omnigraph.storage.datasets import Handle, StagedTransaction, fragment_count, latest_version
+from omnigraph.storage import transactions
+from omnigraph.storage.datasets import Handle, fragment_count
 from omnigraph.storage.manifest import ManifestBranch, TableEntry
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import maintain_manifest, require_head
 from omnigraph.storage.row_places import stage_exchange
 from omnigraph.storage.table_upkeep import SMALL_WRITES, small_fragments, stage_ahead, work_on
-from omnigraph.storage.tables import holds_any, restage_new_rows
+from omnigraph.storage.transactions import (
+    StagedTransaction,
+    holds_any,
+    latest_version,
+    restage_new_rows,
+)
 from omnigraph.storage.written import delete_written, stage_written
 
 
@@ -315,12 +320,12 @@ class WriteAttempt:
                     if not is_known:
                         return [staged]
                 elif self._queue.is_crowded and not holds_any(handle, ids):
-                    return [tables.stage_append(handle, rows, uuids[0])]
-                return [tables.stage_upsert(handle, rows, uuids[0])]
+                    return [transactions.stage_append(handle, rows, uuids[0])]
+                return [transactions.stage_upsert(handle, rows, uuids[0])]
             case "delete":
-                return [tables.stage_delete(handle, rows["id"].combine_chunks(), uuids[0])]
+                return [transactions.stage_delete(handle, rows["id"].combine_chunks(), uuids[0])]
             case "replace":
-                return [tables.stage_replace(handle, rows, uuids[0])]
+                return [transactions.stage_replace(handle, rows, uuids[0])]
             case "exchange":
                 assert table.change.exchanged is not None
                 gone = table.change.exchanged.positions
@@ -332,10 +337,10 @@ class WriteAttempt:
         """Write rows as new ones: by one request, whose bytes are known, if they are few."""
         staged = None
         if self._kernel.is_remote and is_small(rows):
-            append = partial(tables.appended, rows=rows, uuid=uuid)
+            append = partial(transactions.appended, rows=rows, uuid=uuid)
             staged = self._kernel.lance.stage_apart(handle, append, only_adds=True)
         if staged is None:
-            return tables.stage_append(handle, rows, uuid)
+            return transactions.stage_append(handle, rows, uuid)
         transaction, files = staged
         files.send()
         return transaction

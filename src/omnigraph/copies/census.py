@@ -14,12 +14,13 @@ from typing import NamedTuple
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
-from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore
+from omnigraph.storage.datasets import Handle, LanceStore
 from omnigraph.storage.digests import LISTED, FileDigest, decode_digests, read_listings
 from omnigraph.storage.failures import LIBRARY_ERRORS, is_of_a_library, lance_errors, version_named
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.manifest import Manifest, ManifestState
 from omnigraph.storage.manifest_rows import TableIdentity, is_current
+from omnigraph.storage.transactions import DatasetRef
 
 GRAPH = "graph"
 """The table of files that belong to none."""

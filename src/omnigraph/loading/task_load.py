@@ -42,8 +42,8 @@ from omnigraph.loading.staging import (
 from omnigraph.loading.upsert import IdPrefetch, Upsert, committed_parts
 from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import NodeType, table_schema
-from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.layout import load_scratch_name
+from omnigraph.storage.transactions import DatasetRef
 from omnigraph.storage.written import TablePlace, data_files
 
 if TYPE_CHECKING:

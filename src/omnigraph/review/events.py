@@ -28,9 +28,10 @@ from omnigraph.model.reviews import (
     ReviewEventKind,
     ReviewOutcome,
 )
-from omnigraph.storage.datasets import CommitLost, DatasetRef, Handle, fragment_count
+from omnigraph.storage.datasets import Handle, fragment_count
 from omnigraph.storage.failures import count_lance, lance_errors
 from omnigraph.storage.layout import REVIEWS
+from omnigraph.storage.transactions import CommitLost, DatasetRef
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,7 @@ from omnigraph.model.arrow import BLOB_STORAGE, ID
 from omnigraph.model.types import ROW_ADDRESS, ROW_ID
 from omnigraph.model.values import BlobUri
 from omnigraph.storage.failures import count_lance, lance_errors
-from omnigraph.storage.fragments import FRAGMENT_SHIFT, addresses_at
-from omnigraph.storage.tables import rows_where_in, take
+from omnigraph.storage.fragments import FRAGMENT_SHIFT, addresses_at, rows_where_in, take
 
 EXTERNAL = 3
 """The descriptor kind of a value that is only a URI."""

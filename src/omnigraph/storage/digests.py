@@ -17,16 +17,32 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 import xxhash
+from lance import LanceDataset, Transaction
 
 from omnigraph.effects.local_disk import replace_unflushed
-from omnigraph.effects.objects import ObjectStore
-from omnigraph.errors import DamagedFile
-from omnigraph.storage.layout import DIGESTS, MANIFEST, PAST_SCHEMAS, RECOVERY_AUDIT, REVIEWS
+from omnigraph.effects.objects import ObjectStore, open_store
+from omnigraph.effects.requests import concurrently
+from omnigraph.effects.uri import Root
+from omnigraph.errors import DamagedFile, OmnigraphError, StorageError
+from omnigraph.storage.damage import damaged_content
+from omnigraph.storage.failures import LIBRARY_ERRORS
+from omnigraph.storage.layout import DIGESTS, MAIN, MANIFEST, PAST_SCHEMAS, RECOVERY_AUDIT, REVIEWS
+from omnigraph.storage.transactions import (
+    HINT,
+    DatasetRef,
+    fork_files,
+    new_files,
+    new_names,
+    read_transaction,
+    version_file_of,
+)
 
 FETCHED_BYTES_MAX = 8 << 20
 """On an object store: the largest file that is fetched again for its digest."""
@@ -260,3 +276,146 @@ def read_listings(
         except DamagedFile as error:
             damaged(error)
     return found
+
+
+# --- commits --------------------------------------------------------------------------------------
+
+_REMEMBERED_MAX = 1_024
+"""Commits whose digests wait for their publish; those of failed writes stay until then."""
+
+
+@dataclass(slots=True)
+class CommitDigests:
+    """The digests of what this process commits to one root, until they are published."""
+
+    root: Root
+    open: Callable[[DatasetRef, int], LanceDataset]
+    """Opens a version of a dataset."""
+    _digests: dict[tuple[str, int], dict[str, FileDigest]] = field(default_factory=dict)
+    """By address and version: digests of commits that this process has not published yet."""
+    _sent: dict[str, FileDigest] = field(default_factory=dict)
+    """By name: digests of files that this process has written and not yet committed."""
+
+    def sent(self, handle: LanceDataset, digests: Mapping[str, FileDigest]) -> None:
+        """Remember the digests of files that were written for the next commit to a dataset."""
+        if self._listed_subject(DatasetRef.at(handle.uri)) is not None:
+            return
+        if len(self._sent) >= _REMEMBERED_MAX:
+            self._sent.clear()
+        self._sent.update(digests)
+
+    def between(self, where: DatasetRef, after: int, version: int) -> dict[str, FileDigest]:
+        """Digests of the files that a table got behind version ``after``, by name in the table.
+
+        Those of commits of this process are known. For others, which recovery and repair publish,
+        the files are read now; a transaction that Lance cannot show is left out.
+        """
+        found: dict[str, FileDigest] = {}
+        for number in range(after + 1, version + 1):
+            known = self._digests.pop((where.address, number), None)
+            if known is None:
+                known = self._digested_again(where, number)
+            found.update(known)
+        return {self._in_table(where, name): each for name, each in found.items()}
+
+    def of_fork(self, where: DatasetRef) -> dict[str, FileDigest]:
+        """Digests of what makes a fork, by name in the table; on local disk only."""
+        if (root := self.root.path) is None:
+            return {}
+        found = _relative(root, digest_files(fork_files(where)))
+        return {self._in_table(where, name): each for name, each in found.items()}
+
+    def _digested_again(self, where: DatasetRef, version: int) -> dict[str, FileDigest]:
+        with suppress(*LIBRARY_ERRORS, TypeError, OmnigraphError):
+            handle = self.open(where, version)
+            transaction = read_transaction(handle, version)
+            if transaction is None:
+                return {}
+            if (root := self.root.path) is None:
+                return self.of_remote(handle, transaction)
+            files = {*new_files(Path(handle.uri), transaction), version_file_of(handle)}
+            return _relative(root, digest_files(files))
+        return {}
+
+    def _in_table(self, where: DatasetRef, name: str) -> str:
+        location = where.uri.removeprefix(f"{self.root.uri}/")
+        return name.removeprefix(f"{location}/")
+
+    def of_commit(self, root: Path, landed: LanceDataset, files: Iterable[Path]) -> None:
+        """Digest the files of a commit on local disk, which are all there."""
+        where = DatasetRef.at(landed.uri)
+        if self._listed_subject(where) is not None:
+            self.list_new(root, where, files)
+        else:
+            self.remember(landed.uri, landed.version, _relative(root, digest_files(files)))
+
+    def list_new(self, root: Path, where: DatasetRef, files: Iterable[Path]) -> None:
+        """List the digests of new files, if their dataset has a listing."""
+        subject = self._listed_subject(where)
+        if subject is not None:
+            # Lance replaces this file with every commit, and does not need it.
+            kept = (file for file in files if file.name != HINT)
+            update_listing(root, subject, _relative(root, digest_files(kept)))
+
+    def _listed_subject(self, where: DatasetRef) -> str | None:
+        """The listing of a dataset whose digests no row of the manifest can hold."""
+        name = where.uri.removeprefix(f"{self.root.uri}/")
+        return f"{name}/{where.ref or MAIN}" if name in LISTED else None
+
+    def remember(self, address: str, version: int, digests: dict[str, FileDigest]) -> None:
+        """Keep the digests of a commit until it is published."""
+        if len(self._digests) >= _REMEMBERED_MAX:
+            self._digests.clear()
+        self._digests[address, version] = digests
+
+    def of_remote(self, handle: LanceDataset, transaction: Transaction) -> dict[str, FileDigest]:
+        """Digests of the data, deletion and index files of a commit on an object store.
+
+        A file that cannot be fetched now has no digest: the commit does not wait for it.
+        """
+        if self._listed_subject(DatasetRef.at(handle.uri)) is not None:
+            return {}
+        store = open_store(self.root)
+        folder = handle.uri.removeprefix(f"{self.root.uri}/")
+        sizes = {f"{folder}/{name}": size for name, size in new_names(transaction, handle)}
+        with suppress(StorageError):
+            for index in getattr(transaction.operation, "new_indices", None) or ():
+                sizes |= store.sizes(f"{folder}/_indices/{index.uuid}")
+            known = {name: self._sent.pop(name) for name in [*sizes] if name in self._sent}
+            asked = [name for name in sizes if name not in known]
+            work = (partial(digest_object, store, name, sizes[name]) for name in asked)
+            pairs = zip(asked, concurrently(*work, threads=True), strict=True)
+            return known | {name: each for name, each in pairs if each is not None}
+        return {}
+
+    def forget(self, where: DatasetRef) -> None:
+        """Remove the listing of a ref that is gone."""
+        root, subject = self.root.path, self._listed_subject(where)
+        if root is not None and subject is not None:
+            forget_listing(root, subject)
+
+    def require_recorded(self, handle: LanceDataset) -> None:
+        """Raise `DamagedFile` if a file of a listed dataset is not what was written.
+
+        For a manifest that is read as a whole, where it costs little beside reading it. Files that
+        are not listed are not looked at; neither are those a branch shares with another ref.
+        """
+        where, root = DatasetRef.at(handle.uri), self.root.path
+        subject = self._listed_subject(where)
+        if root is None or subject is None:
+            return
+        listed = read_listing(root, subject)
+        folder = Path(handle.uri)
+        files = [version_file_of(handle)]
+        for fragment in handle.get_fragments():
+            files += (folder / "data" / file.path for file in fragment.data_files())
+            if (deleted := fragment.metadata.deletion_file) is not None:
+                files.append(folder / deleted.path(fragment.fragment_id))
+        for file in files:
+            known = listed.get(file.relative_to(root).as_posix())
+            if known is not None and not is_recorded(file, known):
+                raise damaged_content(file)
+
+
+def _relative(root: Path, digests: Mapping[Path, FileDigest]) -> dict[str, FileDigest]:
+    return {path.relative_to(root).as_posix(): each for path, each in digests.items()}

@@ -12,9 +12,11 @@ import errno
 import os
 import re
 import time
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from lance import LanceDataset
@@ -215,3 +217,20 @@ def version_named(stem: str) -> int:
     """The version whose file has this name."""
     number = int(stem)
     return _VERSION_MAX - number if number > _VERSION_MAX // 2 else number
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def translated(
+    work: Callable[Concatenate[LanceDataset, P], T],
+) -> Callable[Concatenate[LanceDataset, P], T]:
+    """Give failures of Lance a type, such as a full disk or removed files."""
+
+    @wraps(work)
+    def translated(handle: LanceDataset, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with lance_errors(handle):
+            return work(handle, *args, **kwargs)
+
+    return translated

@@ -13,7 +13,7 @@ is one search in the list of deleted offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,11 +22,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from lance import LanceDataset, LanceFragment
 from lance.blob import BlobType
 
+from omnigraph.model.governor import current
 from omnigraph.model.types import ROW_ADDRESS
-from omnigraph.storage.failures import count_lance, lance_errors
+from omnigraph.storage.failures import count_lance, lance_errors, translated
 
 FRAGMENT_SHIFT = 32
 OFFSET_MASK = (1 << FRAGMENT_SHIFT) - 1
@@ -271,3 +273,92 @@ def _take_from(
         fields |= {field.name: field for field in table.schema}
     schema = pa.schema([fields[name] for name in names])
     return pa.table([found[name] for name in names], schema=schema)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+LOOKUP_VALUES_MAX = 2_000
+"""Longer lists are answered by scanning the column: a filter of that size costs more to plan."""
+
+
+def batches(
+    handle: LanceDataset, columns: Sequence[str], rows_max: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a table, a bounded number at a time."""
+    with lance_errors(handle, "scan"):
+        yield from handle.to_batches(columns=list(columns), batch_size=rows_max)
+
+
+@translated
+def take(handle: LanceDataset, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
+    """The rows at some positions of the scan order, in the order asked for."""
+    count_lance("take", handle.uri)
+    return take_rows(handle, positions.to_numpy(), columns)
+
+
+def _is_one_of(column: str, values: pa.Array) -> pc.Expression | str:
+    """A filter for Lance: an expression, so that no value is ever read as syntax.
+
+    Lance cannot translate unsigned numbers in expressions, but reads them in text.
+    """
+    if pa.types.is_unsigned_integer(values.type):
+        numbers = ", ".join(str(value) for value in values.to_pylist() if value is not None)
+        return f"`{column}` IN ({numbers})" if numbers else "false"
+    return pc.field(column).isin(values)
+
+
+@translated
+def rows_where_in(
+    handle: LanceDataset,
+    column: str,
+    values: pa.Array,
+    columns: Sequence[str],
+    *,
+    narrowed_by: Mapping[str, pa.Array] | None = None,
+    with_row_id: bool = False,
+    with_row_address: bool = False,
+) -> pa.Table:
+    """Rows whose ``column`` holds one of ``values``; right with or without an index.
+
+    Rows that hold none of the texts of ``narrowed_by`` in one of its columns may be left out.
+    """
+    count_lance("lookup", handle.uri)
+    if len(values) <= LOOKUP_VALUES_MAX:
+        wanted = _is_one_of(column, values)
+        for name, texts in (narrowed_by or {}).items():
+            if not isinstance(wanted, str) and len(texts) <= LOOKUP_VALUES_MAX:
+                wanted &= pc.field(name).isin(texts)
+        return handle.to_table(
+            columns=list(columns),
+            filter=wanted,
+            with_row_id=with_row_id,
+            with_row_address=with_row_address,
+        )
+    scanned = handle.to_table(
+        columns=list(dict.fromkeys([*columns, column])),
+        with_row_id=with_row_id,
+        with_row_address=with_row_address,
+    )
+    found = scanned.filter(pc.is_in(scanned[column], value_set=values))
+    # The searched column is kept only if it was requested.
+    return found if column in columns else found.drop_columns([column])
+
+
+@translated
+def rows_where(
+    handle: LanceDataset, wanted: pc.Expression | None, columns: Sequence[str] | None
+) -> pa.Table:
+    """Rows that pass a filter, all of them without one; without ``columns`` with all they have.
+
+    They may be as many as the table has, so a query that reads them is stopped between batches.
+    """
+    count_lance("scan" if wanted is None else "lookup", handle.uri)
+    scanner = handle.scanner(columns=None if columns is None else list(columns), filter=wanted)
+    governor = current()
+    batches = []
+    held = 0
+    for batch in scanner.to_batches():
+        batches.append(batch)
+        held = governor.hold_instead(held, held + batch.nbytes)
+    governor.release(held)
+    return pa.Table.from_batches(batches, scanner.projected_schema)

@@ -48,6 +48,9 @@ ADJACENCY = "__adjacency"
 
 MAIN = "main"
 
+FILE_FORMAT = "2.2"
+"""Explicit, so that a newer Lance does not change what we write; blobs need 2.2."""
+
 
 def load_scratch_name(operation_id: str) -> str:
     """The folder of one bulk load."""

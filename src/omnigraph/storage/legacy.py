@@ -27,7 +27,7 @@ from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
 from omnigraph.model.receipts import CommitKind
-from omnigraph.storage.datasets import DatasetRef, LanceStore
+from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.failures import count_lance
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.manifest_rows import (
@@ -45,6 +45,7 @@ from omnigraph.storage.manifest_rows import (
     decode_rows,
     require_unmoved,
 )
+from omnigraph.storage.transactions import DatasetRef
 
 COMMITS = "_graph_commits.lance"
 """Dataset of older graphs: one row per commit, on a ref per branch."""

@@ -18,7 +18,7 @@ from omnigraph.effects.requests import concurrently
 from omnigraph.errors import DamagedFile, InternalError, NotFound, StorageError, UnresolvedRevision
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.types import LAST_UPDATED_AT, ROW_ADDRESS
-from omnigraph.storage.datasets import DatasetRef, LanceStore, latest_version
+from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.failures import count_lance, lance_errors, version_file
 from omnigraph.storage.layout import LEASES, MAIN, MANIFEST
 from omnigraph.storage.legacy import AcceptedReader, OlderGraph
@@ -41,6 +41,7 @@ from omnigraph.storage.manifest_rows import (
     is_current,
     read_stamp,
 )
+from omnigraph.storage.transactions import DatasetRef, latest_version
 from omnigraph.syntax.suggest import did_you_mean
 
 
@@ -471,7 +472,7 @@ class ManifestBranch:
         if handle.version < least:
             raise self._lost(least)
         state = self._scan(handle)
-        self.lance.require_recorded(handle)
+        self.lance.digests.require_recorded(handle)
         return handle, state
 
     def _lost(self, version: int) -> DamagedFile:

@@ -25,13 +25,7 @@ from omnigraph.effects.clock import IdMint
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import RowLevelCasContention, StorageError, UnsupportedStorageVersion
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION
-from omnigraph.storage.datasets import (
-    CommitLost,
-    CommitNotOwned,
-    CommitOutcomeUnknown,
-    DatasetRef,
-    LanceStore,
-)
+from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.failures import count_lance
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.legacy import COMMIT_ACTORS, COMMITS, RUN_PREFIX, AcceptedTables, OlderGraph
@@ -46,6 +40,12 @@ from omnigraph.storage.manifest_rows import (
     is_current,
     read_stamp,
     require_unmoved,
+)
+from omnigraph.storage.transactions import (
+    CommitLost,
+    CommitNotOwned,
+    CommitOutcomeUnknown,
+    DatasetRef,
 )
 
 KEY_COLUMN = "object_id"

@@ -35,13 +35,7 @@ from omnigraph.errors import (
     RecoveryRequired,
     RowLevelCasContention,
 )
-from omnigraph.storage.datasets import (
-    CommitLost,
-    CommitOutcomeUnknown,
-    StagedTransaction,
-    fragment_count,
-    transaction_property,
-)
+from omnigraph.storage.datasets import fragment_count
 from omnigraph.storage.drafts import WrittenFiles
 from omnigraph.storage.failures import count_lance, lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK
@@ -62,6 +56,12 @@ from omnigraph.storage.manifest_rows import (
     encode_rows,
     operation_object_id,
     tag_object_id,
+)
+from omnigraph.storage.transactions import (
+    CommitLost,
+    CommitOutcomeUnknown,
+    StagedTransaction,
+    transaction_property,
 )
 
 _KEY = "object_id"

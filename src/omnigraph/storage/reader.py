@@ -20,12 +20,13 @@ from omnigraph.effects.objects import open_store
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound
 from omnigraph.model.arrow import BLOB_STORAGE, ID, property_id
 from omnigraph.model.values import BlobUri
-from omnigraph.storage import blobs, tables
+from omnigraph.storage import blobs, fragments
 from omnigraph.storage.blobs import BlobCell
-from omnigraph.storage.datasets import DatasetRef, LanceStore
+from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.manifest import Snapshot, TableEntry
 from omnigraph.storage.manifest_rows import TableIdentity
 from omnigraph.storage.saved_adjacency import AdjacencyFiles
+from omnigraph.storage.transactions import DatasetRef
 
 
 def column_at(schema: pa.Schema, field: pa.Field) -> str | None:
@@ -203,7 +204,7 @@ class SnapshotReader:
     def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of a type."""
         if columns is None:
-            return tables.rows_where(self.handle(table_key), None, None)
+            return fragments.rows_where(self.handle(table_key), None, None)
         return self.rows_where(table_key, None, columns)
 
     def batches(
@@ -212,10 +213,10 @@ class SnapshotReader:
         """All rows of a type, a bounded number at a time."""
         stored = self.columns(table_key)
         if stored.is_same:
-            yield from tables.batches(self.handle(table_key), columns, rows_max)
+            yield from fragments.batches(self.handle(table_key), columns, rows_max)
             return
         names = stored.names(columns)
-        for batch in tables.batches(self.handle(table_key), names, rows_max):
+        for batch in fragments.batches(self.handle(table_key), names, rows_max):
             yield from stored.shown(columns, pa.Table.from_batches([batch])).to_batches()
 
     def ids(self, table_key: str) -> pa.ChunkedArray:
@@ -232,7 +233,7 @@ class SnapshotReader:
         """The rows at ``positions``, in that order."""
         handle = self.handle(table_key)
         return self.columns(table_key).read(
-            columns, lambda names: tables.take(handle, positions, names)
+            columns, lambda names: fragments.take(handle, positions, names)
         )
 
     def rows_where(
@@ -244,7 +245,7 @@ class SnapshotReader:
         """
         handle, stored = self.handle(table_key), self.columns(table_key)
         chosen = wanted if stored.is_same else None
-        return stored.read(columns, lambda names: tables.rows_where(handle, chosen, names))
+        return stored.read(columns, lambda names: fragments.rows_where(handle, chosen, names))
 
     def rows_where_in(
         self,
@@ -263,7 +264,7 @@ class SnapshotReader:
         handle = self.handle(table_key)
         return self.columns(table_key).read(
             columns,
-            lambda names: tables.rows_where_in(
+            lambda names: fragments.rows_where_in(
                 handle, column, values, names, narrowed_by=narrowed_by
             ),
         )
@@ -382,7 +383,7 @@ class PastReader(SnapshotReader):
             except NotFound:
                 raise _reclaimed(table_key) from None
         names = names_then(stored.schema, None if today is None else today.schema)
-        rows = tables.rows_where_in(stored, ID, ids, list(names))
+        rows = fragments.rows_where_in(stored, ID, ids, list(names))
         return rows.rename_columns([names[name] for name in rows.column_names])
 
     def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:

@@ -31,8 +31,9 @@ from omnigraph.storage.fragments import (
     offsets_of,
     placed_fragments,
     places_of,
+    take,
 )
-from omnigraph.storage.tables import offsets_by_fragment, stage_in_place_of, take
+from omnigraph.storage.transactions import offsets_by_fragment, stage_in_place_of
 from omnigraph.storage.written import field_ids
 
 NO_POSITIONS: Positions = np.zeros(0, np.int64)

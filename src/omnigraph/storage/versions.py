@@ -18,12 +18,12 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
-from omnigraph.storage.datasets import DatasetRef, latest_version
 from omnigraph.storage.failures import count_lance, lance_errors, version_named
 from omnigraph.storage.fragments import fragments_of
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import Manifest, ManifestState
 from omnigraph.storage.table_upkeep import TARGET_ROWS_PER_FRAGMENT
+from omnigraph.storage.transactions import DatasetRef, latest_version
 
 _ALL_VERSIONS = 2**31
 """More than any dataset has."""

@@ -25,8 +25,8 @@ from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import StorageError
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.types import ROW_ADDRESS
-from omnigraph.storage.datasets import FILE_FORMAT
 from omnigraph.storage.failures import LIBRARY_ERRORS, count_lance, lance_errors, lance_failure
+from omnigraph.storage.layout import FILE_FORMAT
 
 _ID_ENCODING = {b"lance-encoding:compression": b"lz4"}
 """How columns of ids are written, which are most of a table of edges: twice as fast as Lance's own

@@ -24,7 +24,6 @@ from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.errors import Busy, DamagedFile, NotFound, OmnigraphError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
 from omnigraph.model.upkeep import CleanedTable, CleanupPolicy, CleanupReceipt
-from omnigraph.storage.datasets import DatasetRef, latest_version
 from omnigraph.storage.fragments import fragments_of
 from omnigraph.storage.layout import ADJACENCY, LOAD_SCRATCH, MAIN, MANIFEST, PAST_SCHEMAS
 from omnigraph.storage.manifest import ManifestState
@@ -33,6 +32,7 @@ from omnigraph.storage.migrations import remove_retired, require_folded, retired
 from omnigraph.storage.publisher import VERSIONS_KEPT_MIN
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.saved_adjacency import AdjacencyFiles, saved_locations
+from omnigraph.storage.transactions import DatasetRef, latest_version
 from omnigraph.storage.versions import (
     StoredVersion,
     holds_unlisted_files,

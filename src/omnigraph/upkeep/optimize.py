@@ -23,12 +23,13 @@ from omnigraph.effects.requests import concurrently
 from omnigraph.model.upkeep import IndexedTable, IndexReceipt, OptimizedTable, OptimizeReceipt
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, declared_indexes
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.storage.datasets import fragment_count, latest_version
+from omnigraph.storage.datasets import fragment_count
 from omnigraph.storage.indexes import missing_indexes, why_not_buildable
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.manifest import TableEntry
 from omnigraph.storage.publisher import compact_manifest, keep_manifest_versions
 from omnigraph.storage.table_upkeep import EVERYTHING, ChangeIndexes, Extent, TableUpkeep, work_on
+from omnigraph.storage.transactions import latest_version
 from omnigraph.storage.upkeep_tasks import THIS_PROCESS, UpkeepWorkers
 from omnigraph.upkeep.pending import require_nothing_pending
 

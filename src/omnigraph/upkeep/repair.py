@@ -24,9 +24,10 @@ from omnigraph.errors import InputError, InternalError
 from omnigraph.model.receipts import CommitKind
 from omnigraph.model.upkeep import Classification, RepairAction, RepairedTable, RepairReceipt
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.storage.datasets import Handle, StagedTransaction
+from omnigraph.storage.datasets import Handle
 from omnigraph.storage.manifest import ManifestBranch, TableEntry
 from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.transactions import StagedTransaction
 from omnigraph.storage.versions import PRESERVING, TableOperation, has_columns_of, operations_since
 from omnigraph.upkeep.pending import require_nothing_pending
 

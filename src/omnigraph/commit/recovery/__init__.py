@@ -63,10 +63,15 @@ from omnigraph.errors import (
 )
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.model.upkeep import BlockedBranch
-from omnigraph.storage.datasets import CommitLost, CommitNotOwned, DatasetRef, transactions_since
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestBranch, ManifestState, TableEntry
 from omnigraph.storage.publisher import fence
+from omnigraph.storage.transactions import (
+    CommitLost,
+    CommitNotOwned,
+    DatasetRef,
+    transactions_since,
+)
 
 LOST = (Conflict, CommitLost, CommitNotOwned, LeaseLost)
 """Another process was faster, or took over: the sidecar waits for the next pass."""

@@ -9,9 +9,10 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.errors import NotFound
-from omnigraph.storage.datasets import CommitLost, DatasetRef, LanceStore
+from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.failures import count_lance
 from omnigraph.storage.layout import RECOVERY_AUDIT
+from omnigraph.storage.transactions import CommitLost, DatasetRef
 
 SCHEMA = pa.schema(
     [

@@ -16,8 +16,9 @@ from omnigraph.errors import (
     OmnigraphError,
     UncoveredDrift,
 )
-from omnigraph.storage.datasets import DatasetRef, Handle, latest_version, transactions_since
+from omnigraph.storage.datasets import Handle
 from omnigraph.storage.manifest import ManifestState, TableEntry
+from omnigraph.storage.transactions import DatasetRef, latest_version, transactions_since
 
 
 class TableClass(Enum):

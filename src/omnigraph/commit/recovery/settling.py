@@ -26,17 +26,17 @@ from omnigraph.commit.recovery.examining import ExaminedTable, TableClass
 from omnigraph.commit.schema.contract import discard_staged, promote_contract, staged_contract
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import NotFound
-from omnigraph.storage.datasets import (
-    DatasetRef,
-    Handle,
-    StagedTransaction,
-    latest_version,
-    transaction_uuid,
-)
+from omnigraph.storage.datasets import Handle
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.tables import stage_restore
+from omnigraph.storage.transactions import (
+    DatasetRef,
+    StagedTransaction,
+    latest_version,
+    stage_restore,
+    transaction_uuid,
+)
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 

@@ -22,9 +22,9 @@ from omnigraph.commit.schema.change import SchemaChange, identity_of
 from omnigraph.errors import NotFound, UnreadableSidecar
 from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import table_location
-from omnigraph.storage.datasets import DatasetRef, sidecar_digest_of
 from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow, TableRow
+from omnigraph.storage.transactions import DatasetRef, sidecar_digest_of
 
 
 def require_matches_branch(plan: CommitPlan, state: ManifestState) -> None:

@@ -39,11 +39,12 @@ from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.contract import AcceptedSchema, build_contract
 from omnigraph.schema.migration import PlannedMigration, plan_change
-from omnigraph.storage.datasets import Handle, StagedTransaction, latest_version
+from omnigraph.storage.datasets import Handle
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.table_upkeep import rewrite_everything
+from omnigraph.storage.transactions import StagedTransaction, latest_version
 from omnigraph.storage.versions import reclaim, stored_versions
 from omnigraph.syntax.tokens import Source
 

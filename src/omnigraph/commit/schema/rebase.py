@@ -39,10 +39,11 @@ from omnigraph.schema.catalog import Catalog, TableType, table_schema
 from omnigraph.schema.compile import project
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.schema.migration import MigrationPlan, plan_migration, with_arrival_defaults
-from omnigraph.storage.datasets import DatasetRef, Handle
+from omnigraph.storage.datasets import Handle
 from omnigraph.storage.layout import MAIN, past_schema_name
 from omnigraph.storage.manifest import ManifestBranch, TableEntry
 from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.transactions import DatasetRef
 
 SCHEMA_REBASE = "schema rebase"
 

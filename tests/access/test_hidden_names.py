@@ -14,7 +14,12 @@ from omnigraph.audit import AuditFilter, read_entries
 from omnigraph.engines.local import tables
 from omnigraph.engines.local.engine import LocalEngine
 from omnigraph.engines.local.tables import tables_of
-from omnigraph.errors import OmnigraphError, PolicyDenied
+from omnigraph.errors import (
+    ChangeDiffRefused,
+    ConstraintViolation,
+    OmnigraphError,
+    PolicyDenied,
+)
 from omnigraph.graph import open_graph
 from omnigraph.model.result import ReadTarget
 from omnigraph.policy import Identity, load_policy
@@ -200,6 +205,96 @@ def described(graph: og.Graph) -> dict[str, Any]:
     """What a description says of types."""
     types = {each.name: each.to_dict() for each in graph.describe_schema().types}
     return dict(sorted(types.items()))
+
+
+def test_c_acc_003_how_a_query_ran_tells_no_size_of_a_table_with_hidden_rows(
+    seen: og.Graph, copy: og.Graph, whole: og.Graph
+):
+    def expected(graph: og.Graph) -> list[tuple[int, int | None]]:
+        ran = graph.query(WORKS, explain=True).explain
+        assert ran is not None and ran.run is not None
+        return [(each.rows, each.expected_rows) for each in ran.run.steps]
+
+    assert [rows for rows, _ in expected(seen)] == [rows for rows, _ in expected(copy)]
+    assert all(guess is None for _, guess in expected(seen))
+    assert any(guess is not None for _, guess in expected(whole.acting_as("act-own")))
+
+
+PAID = """
+version: 2
+groups: {analysts: [act-ana]}
+rules:
+  - id: reads
+    allow: {actors: {group: analysts}, actions: [read]}
+    types: {Paid: {properties: [slug]}, Note: {properties: [slug]}}
+  - id: maintains
+    allow: {actors: {group: analysts}, actions: [maintain]}
+  - id: writes
+    allow: {actors: {group: analysts}, actions: [change], branch_scope: any}
+    types: {Paid: {properties: [slug]}}
+  - id: shapes
+    allow: {actors: {group: analysts}, actions: [schema_apply]}
+"""
+PAID_SCHEMA = """
+node Paid { slug: String @key  salary: I32? @index }
+node Note { slug: String @key  text: String? }
+node Secret { slug: String @key }
+"""
+
+
+def test_c_acc_003_numbers_and_commits_name_no_hidden_property(tmp_path: Path):
+    whole = og.init(tmp_path / "g.omni", schema=PAID_SCHEMA)
+    rows = '{"type": "Paid", "data": {"slug": "a", "salary": 7}}\n'
+    told = {"embeds": ["Secret.vec"], "pipeline": {"rows": 1}}
+    whole.load(
+        data=rows,
+        mode="append",
+        message="embed Secret.vec",
+        origin=og.LoadOrigin(metadata=told),
+    )
+    whole.load(data=rows.replace('"a"', '"b"'), mode="append", origin=og.LoadOrigin(metadata={}))
+    whole.ensure_indices()
+    ana = open_graph(whole.uri, policy=load_policy(PAID)).acting_as("act-ana")
+    (paid,) = (each for each in ana.stats().tables if each.type_key == "node:Paid")
+    assert {each.spec.column for each in paid.indexes} == {"id", "slug"}
+    assert (paid.rows, paid.bytes) == (2, 0)
+    shown = [each.to_dict() for each in ana.list_commits()]
+    shown += [ana.show_commit(each["graph_commit_id"]).to_dict() for each in shown]
+    for each in shown:
+        assert "metadata" not in each and "Secret" not in str(each)
+    assert any(each.metadata == told for each in whole.list_commits())
+
+
+def test_c_acc_003_a_change_of_schema_shows_no_row_and_its_plan_nothing(tmp_path: Path):
+    whole = og.init(tmp_path / "g.omni", schema=PAID_SCHEMA)
+    whole.load(data='{"type": "Paid", "data": {"slug": "boss", "salary": 7}}\n', mode="append")
+    ana = open_graph(whole.uri, policy=load_policy(PAID)).acting_as("act-ana")
+    bounded = PAID_SCHEMA.replace("salary: I32? @index }", "salary: I32? @range(salary, 0..5) }")
+    with pytest.raises(ConstraintViolation) as raised:
+        ana.apply_schema(bounded)
+    assert raised.value.details == {}
+    assert "boss" not in raised.value.render()
+    whole.create_branch("old")
+    whole.apply_schema(
+        PAID_SCHEMA.replace("node Secret", "node Hidden { slug: String @key }\nnode Secret")
+    )
+    with pytest.raises(PolicyDenied):
+        ana.rebase_schema("old", dry_run=True)
+
+
+def test_c_acc_005_a_change_of_what_is_hidden_does_not_end_a_feed(tmp_path: Path):
+    whole = og.init(tmp_path / "g.omni", schema=PAID_SCHEMA)
+    whole.load(data='{"type": "Paid", "data": {"slug": "a", "salary": 7}}\n', mode="append")
+    whole.load(data='{"type": "Secret", "data": {"slug": "s"}}\n', mode="append")
+    ana = open_graph(whole.uri, policy=load_policy(PAID)).acting_as("act-ana")
+    start = ana.poll_changes(start="now").cursor
+    changed = PAID_SCHEMA.replace("node Secret { slug: String @key }", "")
+    whole.apply_schema(changed.replace("salary: I32?", "salary: I64?"))
+    whole.load(data='{"type": "Paid", "data": {"slug": "b", "salary": 8}}\n', mode="append")
+    blocks = ana.poll_changes(cursor=start).blocks
+    assert [[change.id for change in block.changes] for block in blocks if block.changes] == [["b"]]
+    with pytest.raises(ChangeDiffRefused):
+        whole.poll_changes(cursor=start)
 
 
 def test_c_acc_003_what_shows_all_of_a_branch_is_refused(seen: og.Graph, whole: og.Graph):

@@ -195,6 +195,41 @@ def test_c_acc_007_a_key_of_a_hidden_row_is_a_conflict_without_its_content(
     assert notes(whole)[1]["text"] == "hush"
 
 
+PAIRS = """
+node Person {
+    name: String @key  city: String?  salary: I32 @default(3)
+    @unique(city, salary)
+}
+"""
+PAIRED = """
+version: 2
+groups: {agents: [act-ana]}
+rules:
+  - id: works
+    allow: {actors: {group: agents}, actions: [read, change], branch_scope: any}
+    types: {Person: {properties: [name, city]}}
+"""
+
+
+def test_c_acc_007_a_rule_about_a_hidden_property_tells_none_of_its_values(tmp_path: Path):
+    whole = og.init(tmp_path / "graph.omni", PAIRS)
+    rows = '{"type": "Person", "data": {"name": "ada", "city": "Oslo", "salary": 3}}\n'
+    whole.load(data=rows, mode="append")
+    ana = open_graph(whole.uri, policy=load_policy(PAIRED)).acting_as("act-ana")
+    data = rows.replace(', "salary": 3', "").replace("ada", "new")
+    for write in (
+        lambda: ana.mutate(written('insert Person { name: "new", city: "Oslo" }')),
+        lambda: ana.load(data=data, mode="append"),
+        lambda: ana.load(data=data, mode="append", errors=og.ErrorOptions(on_error="skip")),
+        lambda: ana.load(data=data + data.replace("new", "more"), mode="merge"),
+    ):
+        with pytest.raises(Conflict) as raised:
+            write()
+        assert raised.value.details == {}
+        assert not {"salary", "ada", "3"} & set(raised.value.render().split())
+    ana.mutate(written('insert Person { name: "new", city: "Rome" }'))
+
+
 @pytest.mark.parametrize(
     ("write", "told"),
     [

@@ -103,12 +103,13 @@ def _shown(types: list[TableType], view: View | None) -> list[TableType]:
 def require_data_kept(schemas: SchemaHistory, before: Moment, after: Moment) -> None:
     """A change of schema between a commit and its parent left every entity as it was.
 
-    Raises `ChangeDiffRefused` if it did not.
+    Raises `ChangeDiffRefused` if it did not. What is hidden may change: a graph without it would
+    not have had this commit.
     """
-    older, newer = schemas.catalog_of(before.commit), schemas.catalog_of(after.commit)
+    older, newer = _named(schemas, before), _named(schemas, after)
     lost = _dropped(older, newer, before) or _rewritten(older, newer, before)
     if lost is not None:
-        raise _refused(after, lost, schemas.view(newer, after.state.branch))
+        raise ChangeDiffRefused("schema_boundary", after.commit.commit_id, lost)
 
 
 class _Side:

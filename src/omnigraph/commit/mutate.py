@@ -49,6 +49,9 @@ class WriterRights(Protocol):
     def catalog(self, whole: Catalog) -> Catalog:
         """The names that it may use."""
 
+    def told(self, whole: Catalog) -> Catalog:
+        """The types with the rules whose violation it is told."""
+
     def seen(self, whole: SnapshotReader) -> SnapshotReader:
         """The rows that it selects from."""
 
@@ -61,8 +64,8 @@ class WriterRights(Protocol):
     ) -> None:
         """Raise for a write that is not granted, or that rows do not allow which it does not see.
 
-        The caller has held it against the schema on the rows that are seen; ``validate`` does so
-        on those of any reader.
+        The caller has held it against `told` on the rows that are seen; ``validate`` holds it
+        against the whole schema on those of any reader.
         """
 
 
@@ -123,8 +126,10 @@ def mutate(
             external=external,
         )
         check = partial(validate, outcome.change_set, catalog)
-        check(seen)
-        if limited is not None:
+        if limited is None:
+            check(seen)
+        else:
+            validate(outcome.change_set, limited.told(catalog), seen)
             limited.check(outcome.change_set.tables, catalog, capture.reader, check)
         counts = {
             "query_name": plan.name,

@@ -39,7 +39,7 @@ from omnigraph.loading.executors import TaskRunner
 from omnigraph.loading.files import Files
 from omnigraph.loading.request import LoadSpec
 from omnigraph.model.arrow import ID
-from omnigraph.model.embeddings import EmbedReceipt, EmbedResult
+from omnigraph.model.embeddings import EMBEDS, EmbedReceipt, EmbedResult
 from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import ErrorOptions, LoadObserver, LoadOrigin, SparkOptions
 from omnigraph.model.receipts import CommitInfo, LoadReceipt
@@ -64,11 +64,9 @@ COMMIT_TEXTS = 65_536
 COMMIT_ATTEMPTS = 10
 """Attempts at a commit on a branch that others write to meanwhile."""
 
-EMBEDS = "embeds"
-"""The key of a commit's metadata that lists properties, as `Doc.meaning`, whose vectors are those
-of their texts as of this commit."""
 AS_OF = "as_of"
-"""The key beside it, if that holds only for texts that did not change after another commit."""
+"""The key of a commit's metadata beside `EMBEDS`, if that holds only for texts that did not change
+after another commit."""
 
 
 @dataclass(frozen=True, slots=True)

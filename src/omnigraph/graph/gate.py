@@ -308,11 +308,11 @@ class Gate:
         """Whether the rules allow it on any kind of branch, existing or not."""
         return any(
             self.allows(by, question)
-            for name in self._kinds_of_branch()
+            for name in self.kinds_of_branch()
             for question in (Question(action, name), Question(action, None, name, reviewed=True))
         )
 
-    def _kinds_of_branch(self) -> tuple[str, ...]:
+    def kinds_of_branch(self) -> tuple[str, ...]:
         """A name for each kind of branch that a rule can tell from others."""
         if self._policy is None:
             return (MAIN_BRANCH,)

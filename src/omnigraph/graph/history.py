@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from omnigraph.graph.opened import CompareEngine, Handle
 from omnigraph.model.changes import ChangeFilter, CommitPage, EntityVersion, FeedPage, PageLimits
 from omnigraph.model.diffs import DiffPage
+from omnigraph.model.embeddings import EMBEDS
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.receipts import CommitInfo
 from omnigraph.policy import Action
@@ -45,13 +46,21 @@ def show_commit(self: Handle, commit_id: str) -> CommitInfo:
 
 
 def _shown(self: Handle, found: CommitInfo, branch: str) -> CommitInfo:
-    """A commit, without counts of changed entities for an actor that may not see all of them."""
+    """A commit, of which an actor that sees a part of the branch is not shown all.
+
+    Counts of changed entities are left out, and what programs of others have kept with it: receipts
+    of pipelines tell of all types, and so does what an embedding says of itself.
+    """
     opened = self._opened
     if opened.policy is None or not opened.policy.has_views:
         return found
     if opened.view(self._access, branch, opened.known_catalog(branch)) is None:
         return found
-    return replace(found, affected_nodes=None, affected_edges=None)
+    shown = replace(found, affected_nodes=None, affected_edges=None)
+    if found.metadata is None or found.actor_id == self._access.actor:
+        return shown
+    message = None if EMBEDS in found.metadata else found.message
+    return replace(shown, metadata=None, message=message)
 
 
 def readable_commit(self: Handle, verb: str, revision: str, branch: str) -> str:

@@ -109,6 +109,8 @@ class OpenGraph:
         self.auto_optimizer: AutoOptimizer | None = None
         self._compilers: OrderedDict[str, QueryCompiler] = OrderedDict()
         self._views: OrderedDict[tuple[object, ...], View | None] = OrderedDict()
+        self._write_rights: OrderedDict[tuple[str | None, str | None], WriteRights] = OrderedDict()
+        """By the keys of both views: plans are kept by the catalogs that they give."""
         self._unfinished: OrderedDict[Identity | None, Unfinished] = OrderedDict()
         self._viewed: OrderedDict[tuple[str, str], ViewedReader] = OrderedDict()
         """By branch and view, the readers of its head that views restrict."""
@@ -340,7 +342,14 @@ class OpenGraph:
 
         change = self.view(by, branch, catalog, action=Action.CHANGE)
         read = self.view(by, branch, catalog)
-        return None if change is None and read is None else WriteRights(change, read)
+        if change is None and read is None:
+            return None
+        key = (None if change is None else change.key, None if read is None else read.key)
+        known = self._write_rights.get(key)
+        if known is None:
+            known = WriteRights(change, read)
+            self._keep(self._write_rights, key, known, COMPILERS_KEPT_MAX)
+        return known
 
     def write_rights_on(self, by: Access, branch: str, seen_branch: str) -> WriteRights | None:
         """The same for a branch that may yet have to be made, with the types of another."""

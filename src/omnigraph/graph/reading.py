@@ -264,17 +264,40 @@ def exported_commit(self: Handle, branch: str, snapshot: str | None) -> str | No
     return self._read_commit("export", snapshot, branch, Action.EXPORT)
 
 
-def shows_query(self: Handle, source: str, name: str, action: Action) -> bool:
-    """Whether the actor of a handle can name all that a stored query of main names."""
+def shows_query(self: Handle, source: str, name: str, *, writes: bool) -> bool:
+    """Whether the actor of a handle can name all that a stored query names, on some branch."""
     opened = self._opened
-    view = opened.view(self._access, MAIN, opened.known_catalog(MAIN), action=action)
-    if view is None:
+    if opened.policy is None or not opened.policy.has_views:
         return True
-    try:
-        opened.compiled(source, name, view.catalog)
-    except CompileError:
-        return False
-    return True
+    catalog = opened.known_catalog(MAIN)
+    named = {
+        id(each): each
+        for branch in opened.gate.kinds_of_branch()
+        for each in [_named_by_stored(self, branch, catalog, writes=writes)]
+    }
+    for each in named.values():
+        if each is catalog:
+            return True
+        try:
+            opened.compiled(source, name, each)
+        except CompileError:
+            continue
+        return True
+    return False
+
+
+def hides_names(self: Handle, branch: str, *, writes: bool) -> bool:
+    """Whether a stored query may name what the actor of a handle cannot name on a branch."""
+    catalog = self._opened.known_catalog(MAIN)
+    return _named_by_stored(self, branch, catalog, writes=writes) is not catalog
+
+
+def _named_by_stored(self: Handle, branch: str, catalog: Catalog, *, writes: bool) -> Catalog:
+    """The names of a schema that a stored query may have for the actor of a handle."""
+    if not writes:
+        return self._named_types(branch, catalog)
+    rights = self._opened.write_rights(self._access, branch, catalog)
+    return catalog if rights is None else rights.catalog(catalog)
 
 
 # --- running a query ------------------------------------------------------------------------------
@@ -305,6 +328,8 @@ class QueryRun:
         started = monotonic_seconds()
         with self.governor, measure() as storage:
             plan, result = self._run(trace)
+        # Expectations are computed from the sizes of whole tables, hidden rows included.
+        hides_rows = self.view is not None and self.view.restricts_rows
         run = ExplainedRun(
             self.engine.name,
             monotonic_seconds() - started,
@@ -314,7 +339,7 @@ class QueryRun:
                     each.strategy,
                     each.rows,
                     each.seconds,
-                    None if each.expected_rows is None else round(each.expected_rows),
+                    None if hides_rows or each.expected_rows is None else round(each.expected_rows),
                 )
                 for each in trace.steps
             ),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from omnigraph.commit.schema.apply import apply_schema as run_apply
 from omnigraph.commit.schema.rebase import rebase_schema as run_rebase
+from omnigraph.errors import ConstraintViolation
+from omnigraph.graph.gate import Access
 from omnigraph.graph.opened import Handle
 from omnigraph.graph.reading import visible_counts
 from omnigraph.model.ids import checked_key, checked_message
@@ -151,18 +154,33 @@ def apply_schema(
     """
     by = self._by(actor)
     self._opened.gate.schema_apply(by)
-    done = run_apply(
-        self._kernel,
-        desired,
-        allow_data_loss=allow_data_loss,
-        actor_id=by.actor,
-        operation_id=checked_key(operation_id),
-        message=checked_message(message),
-        check=check,
-    )
+    with _rows_as_seen(self, by, MAIN):
+        done = run_apply(
+            self._kernel,
+            desired,
+            allow_data_loss=allow_data_loss,
+            actor_id=by.actor,
+            operation_id=checked_key(operation_id),
+            message=checked_message(message),
+            check=check,
+        )
     return SchemaApplyReceipt(
         self._kernel.root.uri, True, done.commit is not None, done.manifest_version, done.steps
     )
+
+
+@contextmanager
+def _rows_as_seen(self: Handle, by: Access, branch: str) -> Iterator[None]:
+    """A change of schema, whose right shows its steps; stored rows are named to who sees all."""
+    try:
+        yield
+    except ConstraintViolation:
+        if self._opened.view(by, branch, self._opened.accepted(branch).catalog) is None:
+            raise
+        raise ConstraintViolation(
+            f"what branch `{branch}` holds does not fit the schema",
+            hint="an actor who sees all of the branch is told which entities",
+        ) from None
 
 
 def rebase_schema(
@@ -188,16 +206,18 @@ def rebase_schema(
     if dry_run:
         self._may_read("schema rebase --dry-run")
         self._may_read("schema rebase --dry-run", target)
+        self._require_everything("schema rebase --dry-run", target, MAIN)
     else:
         self._opened.gate.schema_rebase(by, target)
-    done = run_rebase(
-        self._kernel,
-        target,
-        allow_data_loss=allow_data_loss,
-        dry_run=dry_run,
-        actor_id=by.actor,
-        operation_id=checked_key(operation_id),
-    )
+    with _rows_as_seen(self, by, target):
+        done = run_rebase(
+            self._kernel,
+            target,
+            allow_data_loss=allow_data_loss,
+            dry_run=dry_run,
+            actor_id=by.actor,
+            operation_id=checked_key(operation_id),
+        )
     return SchemaRebaseReceipt(
         self._kernel.root.uri,
         target,

@@ -25,6 +25,7 @@ from omnigraph.copies.transfer import TransferSpec, transfer
 from omnigraph.errors import InputError
 from omnigraph.graph.opened import Handle, engine_name
 from omnigraph.graph.reading import visible_counts
+from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
 from omnigraph.model.ids import checked_message
 from omnigraph.model.load_options import SparkOptions, checked_options
@@ -343,6 +344,10 @@ def stats(self: Handle, branch: str | None = None) -> GraphStats:
             # Sizes of files would tell how many rows are hidden.
             told = replace(each, rows=counts[key], fragments=0, small_fragments=0, indexes=())
             shown.append(replace(told, deleted_rows=0, bytes=0))
+        elif view.hides_properties(key):
+            columns = {ID, SRC, DST, *view.types[key].type.properties}
+            known = tuple(index for index in each.indexes if index.spec.column in columns)
+            shown.append(replace(each, indexes=known, bytes=0))
         elif view.shows(key):
             shown.append(each)
     # Findings and operations under way name tables, hidden ones among them.

@@ -100,6 +100,7 @@ class InProcessLoad(LoadExecutor):
         self._input: ReadRecords | None = None
         rights = request.rights(self.catalog)
         self._named = self.catalog if rights is None else rights.catalog(self.catalog)
+        self._told = self.catalog if rights is None else rights.told(self.catalog)
         """The types and properties that the input may name."""
 
     @property
@@ -152,7 +153,7 @@ class InProcessLoad(LoadExecutor):
             tables=self._table_rows(),
         )
         if self._named is not self.catalog:
-            self._input = self._input.of_whole(self.catalog)
+            self._input = self._input.of_whole(self._told)
         if self._input.problems and self.kernel.store.exists(LAST_STAGED_OBJECT):
             # An interrupted schema apply may declare what is missing: the caller completes it.
             self._findings().raise_if_any()

@@ -9,6 +9,10 @@ from typing import Annotated, ClassVar
 from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
 from omnigraph.model.receipts import CommitInfo
 
+EMBEDS = "embeds"
+"""The key of a commit's metadata that lists properties, as `Doc.meaning`, whose vectors are those
+of their texts as of this commit."""
+
 
 @dataclass(frozen=True, slots=True)
 class EmbedResult(JsonObject):

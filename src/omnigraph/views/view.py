@@ -136,6 +136,14 @@ class View:
         """Whether rows of a visible type may be hidden, or those at the ends of its edges."""
         return table_key in self._restricted
 
+    def hides_properties(self, table_key: str) -> bool:
+        """Whether properties of a visible type are hidden."""
+        seen = self.types.get(table_key)
+        if seen is None:
+            return False
+        of = self.whole.edges if isinstance(seen.type, EdgeType) else self.whole.nodes
+        return len(seen.type.properties) < len(of[seen.type.name].properties)
+
     @property
     def restricts_rows(self) -> bool:
         """Whether any row of a visible type may be hidden."""
@@ -286,8 +294,8 @@ def _reduced_node(
     return replace(
         node,
         properties=properties,
-        unique=_within(node.unique, properties),
-        indexes=_within(node.indexes, properties),
+        unique=within(node.unique, properties),
+        indexes=within(node.indexes, properties),
         ranges=tuple(each for each in node.ranges if each.property in properties),
         checks=tuple(each for each in node.checks if each.property in properties),
         implements=tuple(
@@ -319,8 +327,8 @@ def _reduced_edge(
         properties=properties,
         end_types=MappingProxyType(ends),
         key_columns=edge.key_columns if columns.issuperset(edge.key_columns) else (),
-        unique=_within(edge.unique, columns),
-        indexes=_within(edge.indexes, columns),
+        unique=within(edge.unique, columns),
+        indexes=within(edge.indexes, columns),
     )
 
 
@@ -334,7 +342,8 @@ def _properties(
     return MappingProxyType(kept)
 
 
-def _within(
+def within(
     groups: Sequence[tuple[str, ...]], known: Mapping[str, Any] | set[str]
 ) -> tuple[tuple[str, ...], ...]:
+    """The groups of names that are all known."""
     return tuple(group for group in groups if all(name in known for name in group))

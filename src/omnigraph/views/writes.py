@@ -13,7 +13,7 @@ what it sees, before and after.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ from omnigraph.query.plan import (
 from omnigraph.schema.catalog import Catalog, EdgeType, TableType, table_schema
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.views.rows import ViewedReader, columns_tested, granted
-from omnigraph.views.view import TypeRights, View, reduced
+from omnigraph.views.view import TypeRights, View, reduced, within
 
 _ROWS_AT_ONCE = 65_536
 """Rows that are held against the rules together."""
@@ -70,11 +70,22 @@ class WriteRights:
 
     change: View | None
     read: View | None
+    _named: dict[str, Catalog] = field(default_factory=dict, repr=False, compare=False)
+    """What `catalog` gave, by the hash of the schema."""
 
     # --- names ------------------------------------------------------------------------------------
 
     def catalog(self, whole: Catalog) -> Catalog:
-        """The names that the actor may use in a write: what it sees, and what it may change."""
+        """The names that the actor may use in a write: what it sees, and what it may change.
+
+        The same one for the same schema, since plans are kept by their catalog.
+        """
+        found = self._named.get(whole.schema_hash)
+        if found is None:
+            found = self._named[whole.schema_hash] = self._reduced(whole)
+        return found
+
+    def _reduced(self, whole: Catalog) -> Catalog:
         views = [self.change, self.read]
         if None in views:
             return whole
@@ -90,6 +101,26 @@ class WriteRights:
                 shown[type.name] = known | frozenset(named)
         keys = [view.key for view in views if view is not None]
         return reduced(whole, shown, "+".join((whole.schema_hash, *keys)))
+
+    def told(self, whole: Catalog) -> Catalog:
+        """The types with the rules whose violation is told, on the rows that are seen.
+
+        A rule that no two entities have the same values would tell a value of a property that the
+        actor cannot name. `check` holds the write against it as well, and tells nothing.
+        """
+        named = self.catalog(whole)
+        if named is whole:
+            return whole
+        nodes = {
+            name: replace(node, unique=within(node.unique, _named_columns(named.nodes.get(name))))
+            for name, node in whole.nodes.items()
+        }
+        edges = {}
+        for name, edge in whole.edges.items():
+            columns = {SRC, DST, *_named_columns(named.edges.get(name))}
+            key = edge.key_columns if columns.issuperset(edge.key_columns) else ()
+            edges[name] = replace(edge, unique=within(edge.unique, columns), key_columns=key)
+        return replace(whole, nodes=nodes, edges=edges)
 
     def require_settable(self, plan: MutationPlan) -> None:
         """Raise `Denied` for a property that a mutation sets and that is not granted."""
@@ -140,8 +171,9 @@ class WriteRights:
     ) -> None:
         """Raise for a write that is not granted, or that hidden rows do not allow.
 
-        The caller has held it against the schema on the rows that the actor sees, so that what is
-        hidden is like what is absent. ``validate`` does the same on the rows of any reader.
+        The caller has held it against `told` on the rows that the actor sees, so that what is
+        hidden is like what is absent. ``validate`` holds it against the whole schema on the rows of
+        any reader.
         """
         seen = self.seen(whole)
         for key, change in sorted(changes.items()):
@@ -262,6 +294,10 @@ def _changed_rows(
         for batch in whole.batches(type.table_key, names):
             gone = batch.filter(pc.invert(pc.is_in(batch[ID], value_set=kept)))
             yield pa.Table.from_batches([gone]), nothing
+
+
+def _named_columns(type: TableType | None) -> set[str]:
+    return set() if type is None else set(type.properties)
 
 
 def _type_of(type: TableType, catalog: Catalog) -> TableType:

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from starlette.responses import Response
 
-from omnigraph.errors import InputError, NotFound, WrongVerb
+from omnigraph.errors import CompileError, InputError, NotFound, WrongVerb
 from omnigraph.graph import Graph
-from omnigraph.graph.reading import language_answer, shows_query
+from omnigraph.graph.reading import hides_names, language_answer, shows_query
 from omnigraph.model.governor import Governor
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
 from omnigraph.model.tables import ARROW_METADATA, ipc_blocks
-from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.generation import StoredQueries, StoredQuery
 from omnigraph.server.responses import block_response, json_response, wants_arrow
@@ -40,6 +39,8 @@ from omnigraph.wire.requests import (
     QueryRequest,
     expected_commit,
 )
+
+Answered = TypeVar("Answered")
 
 ARROW_ROWS = 64 * 1024
 """Rows of a batch in an Arrow stream."""
@@ -199,8 +200,32 @@ async def list_queries(call: Call) -> Response:
 
 def shows_stored(call: Call, stored: StoredQuery) -> bool:
     """Whether a stored query names only what the caller may see; any other is not there."""
-    action = Action.CHANGE if stored.signature.is_mutation else Action.READ
-    return shows_query(call.graph, stored.source, stored.signature.name, action)
+    signature = stored.signature
+    return shows_query(call.graph, stored.source, signature.name, writes=signature.is_mutation)
+
+
+def _as_shown(
+    call: Call, stored: StoredQuery, branch: str | None, run: Callable[..., Answered]
+) -> Callable[..., Answered]:
+    """A stored query, unknown as well if it names what the caller does not see of a branch.
+
+    Its own error would tell the name: the text is not the caller's.
+    """
+    writes = stored.signature.is_mutation
+
+    def told(*args: Any, **options: Any) -> Answered:
+        try:
+            return run(*args, **options)
+        except CompileError:
+            if hides_names(call.graph, branch or MAIN_BRANCH, writes=writes):
+                raise _not_found() from None
+            raise
+
+    return told
+
+
+def _not_found() -> NotFound:
+    return NotFound("stored query not found")
 
 
 async def invoke(call: Call) -> Response:
@@ -216,7 +241,7 @@ async def invoke(call: Call) -> Response:
             hint="leave `message` out",
         )
     run = partial(
-        call.graph.query,
+        _as_shown(call, stored, asked.branch, call.graph.query),
         stored.source,
         asked.params,
         name=stored.signature.name,
@@ -255,7 +280,7 @@ async def _invoke_mutation(
     receipt = await call.write(
         branch,
         size,
-        call.graph.mutate,
+        _as_shown(call, stored, branch, call.graph.mutate),
         stored.source,
         asked.params,
         name=stored.signature.name,
@@ -273,7 +298,7 @@ def _find(call: Call) -> StoredQuery:
     is_allowed = call.gate.invoke_query(call.access)
     found = call.served.queries.get(name) if is_allowed else None
     if found is None or not shows_stored(call, found):
-        raise NotFound("stored query not found")
+        raise _not_found()
     call.services.events.write(
         "stored query",
         {

@@ -19,7 +19,7 @@ from omnigraph.commit import leases, plan
 from omnigraph.effects import failpoints, local_disk
 from omnigraph.embedding import config
 from omnigraph.engines.local.tables import TraversalSettings
-from omnigraph.graph import opened
+from omnigraph.graph import branches
 from omnigraph.loading import inputs
 from omnigraph.model import governor
 from omnigraph.pipeline.spark import session
@@ -259,9 +259,9 @@ SECTIONS = (
                 size(inputs.THRESHOLD_BYTES),
             ),
             Setting(
-                opened.COMPARED_ROWS_VARIABLE,
+                branches.COMPARED_ROWS_VARIABLE,
                 "rows in which branches differ from which on `auto` merges and compares on Spark",
-                f"`{opened.COMPARED_ROWS}`",
+                f"`{branches.COMPARED_ROWS}`",
             ),
             Setting(
                 session.MASTER_VARIABLE,

@@ -14,7 +14,7 @@ import pytest
 import omnigraph as og
 from omnigraph.branching.workers import InProcess
 from omnigraph.errors import InputError, MergeConflicts, StorageError
-from omnigraph.graph.opened import COMPARED_ROWS_VARIABLE
+from omnigraph.graph.branches import COMPARED_ROWS_VARIABLE
 from omnigraph.loading.executors import TaskRunner
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.pipeline import merging

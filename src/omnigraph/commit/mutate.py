@@ -24,7 +24,7 @@ from omnigraph.commit.plan import (
     WriteLimits,
 )
 from omnigraph.commit.validation import validate
-from omnigraph.commit.validation.ends import ResultNodes, with_resolved_ends
+from omnigraph.commit.validation.evaluation import ResultNodes, with_resolved_ends
 from omnigraph.commit.write_path import AlreadyWritten, Prepared, WritePath, key_taken
 from omnigraph.errors import InputError, InternalError, LimitExceeded, OmnigraphError
 from omnigraph.model.arrow import DST, ID, SRC, node_schema

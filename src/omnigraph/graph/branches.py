@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal
 
+from omnigraph.effects.environment import positive_number
 from omnigraph.errors import UnresolvedRevision
 from omnigraph.graph.gate import Access
-from omnigraph.graph.opened import CompareEngine, Handle
+from omnigraph.graph.opened import Handle, OpenGraph, engine_name
+from omnigraph.graph.sight import rights_to_bring
 from omnigraph.model.changes import PageLimits
 from omnigraph.model.ids import (
     HEAD,
@@ -18,7 +22,7 @@ from omnigraph.model.ids import (
     is_branch_name,
     on_branch,
 )
-from omnigraph.model.load_options import SparkOptions
+from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
     BranchCreated,
@@ -32,6 +36,16 @@ from omnigraph.storage.manifest_rows import tag_info
 
 if TYPE_CHECKING:
     from omnigraph.branching import merge as merges
+    from omnigraph.branching.table_rows import Versions
+    from omnigraph.branching.workers import Choose, Workers
+
+
+CompareEngine = Literal["auto", "local", "spark"]
+"""Who compares the rows of a merge or diff."""
+COMPARED_ROWS_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD_ROWS"
+COMPARED_ROWS = 10_000_000
+"""Rows that two branches do not share from which on Spark compares them: half a minute's work for
+one process, and what it may have to write to temporary files."""
 
 
 def list_branches(self: Handle) -> list[str]:
@@ -186,7 +200,7 @@ def plan_merge(
     self._may_read("branch merge --dry-run", target)
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
     request = merges.MergeSpec(source, target, rules)
-    with self._opened.comparing(engine, spark, "merge") as choose:
+    with comparing(self._opened, engine, spark, "merge") as choose:
         page = _plan_page(self, page_token, limit, limit_bytes)
         return merges.plan_merge(self._kernel, request, page, choose, self._sees)
 
@@ -241,9 +255,9 @@ def merge_branch(
     self._opened.gate.branch_merge(by, source, target)
     rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
     key, why = checked_key(operation_id), checked_message(message)
-    rights = self._opened.rights_to_bring(by, source)
+    rights = rights_to_bring(self._opened.sight, by, source)
     request = merges.MergeSpec(source, target, rules, by.actor, key, metadata, why, rights=rights)
-    with self._opened.comparing(engine, spark, "merge") as choose:
+    with comparing(self._opened, engine, spark, "merge") as choose:
         receipt = merges.merge(self._kernel, request, choose)
     self._opened.notify_auto_optimizer()
     if not delete_branch:
@@ -281,7 +295,7 @@ def revert(
         by.actor,
         key,
         why,
-        self._opened.rights_to_bring(by),
+        rights_to_bring(self._opened.sight, by),
     )
     return _replayed(self, "revert", by, request)
 
@@ -313,7 +327,7 @@ def cherry_pick(
         by.actor,
         key,
         why,
-        self._opened.rights_to_bring(by),
+        rights_to_bring(self._opened.sight, by),
     )
     return _replayed(self, "branch cherry-pick", by, request)
 
@@ -366,3 +380,36 @@ def plan_cherry_pick(
     request = merges.ReplaySpec("cherry-pick", wanted, target)
     page = _plan_page(self, page_token, limit, limit_bytes)
     return merges.plan_replay(self._kernel, request, page, self._sees)
+
+
+# --- comparing rows -------------------------------------------------------------------------------
+
+
+@contextmanager
+def comparing(
+    opened: OpenGraph, engine: CompareEngine, spark: SparkOptions | None, work: str
+) -> Iterator[Choose | None]:
+    """Who compares the rows of a merge or diff in a block; None if this process does anyway.
+
+    Naming a session or a master asks for Spark.
+    """
+    options = checked_options(spark, SparkOptions, "spark")
+    is_auto = engine == "auto" and not options.is_named
+    if not is_auto and engine_name(None if engine == "auto" else engine, options) == "local":
+        yield None
+        return
+    from omnigraph.branching.workers import InProcess, rows_to_compare
+
+    enough = positive_number(COMPARED_ROWS_VARIABLE, COMPARED_ROWS, strict=True)
+    with ExitStack() as stack:
+
+        def choose(versions: Sequence[Versions]) -> Workers:
+            if is_auto and (
+                rows_to_compare(versions, enough) < enough or find_spec("pyspark") is None
+            ):
+                return InProcess(opened.kernel)
+            from omnigraph.pipeline.merging import spark_comparison
+
+            return stack.enter_context(spark_comparison(opened.kernel, options, work))
+
+        yield choose

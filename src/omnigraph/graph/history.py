@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from omnigraph.graph.opened import CompareEngine, Handle
+from omnigraph.graph.branches import CompareEngine, comparing
+from omnigraph.graph.opened import Handle
 from omnigraph.model.changes import ChangeFilter, CommitPage, EntityVersion, FeedPage, PageLimits
 from omnigraph.model.diffs import DiffPage
 from omnigraph.model.embeddings import EMBEDS
@@ -129,7 +130,7 @@ def compared(
     from omnigraph.branching.commit_changes import diff_of
 
     before, after, against = diff_ends(self._kernel, target, source, direct)
-    with self._opened.comparing(engine, spark, "diff") as choose:
+    with comparing(self._opened, engine, spark, "diff") as choose:
         return diff_of(self._schemas, before, after, wanted, choose, target=against)
 
 

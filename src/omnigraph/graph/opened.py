@@ -12,22 +12,19 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial, wraps
-from importlib.util import find_spec
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.plan import WriteLimits
-from omnigraph.effects.environment import positive_number
-from omnigraph.errors import Denied, InputError, NotFound, PolicyDenied, UnresolvedRevision
+from omnigraph.errors import InputError, NotFound, PolicyDenied, UnresolvedRevision
 from omnigraph.graph.gate import UNNAMED, Access, Gate
 from omnigraph.model.ids import is_branch_name, is_ulid, on_branch
 from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.result import ReadTarget
-from omnigraph.policy import Action, Actor, Identity, identity_of
+from omnigraph.policy import Action, Actor, identity_of
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.layout import MAIN
@@ -40,10 +37,7 @@ from omnigraph.upkeep import commits_between
 if TYPE_CHECKING:
     from omnigraph.audit import Auditor, AuditSettings
     from omnigraph.branching.change_pages import Unfinished
-    from omnigraph.branching.merge import Rights
     from omnigraph.branching.moments import SchemaHistory, Sees
-    from omnigraph.branching.table_rows import Versions
-    from omnigraph.branching.workers import Choose, Workers
     from omnigraph.commit.external_blobs import ExternalBlobs
     from omnigraph.commit.recovery import Healer
     from omnigraph.commit.write_path import WritePath
@@ -55,7 +49,7 @@ if TYPE_CHECKING:
     from omnigraph.query.plan import QueryPlan
     from omnigraph.review.requests import Requests
     from omnigraph.upkeep.automatic import AutoOptimizer
-    from omnigraph.views import View, ViewedReader, WriteRights
+    from omnigraph.views import View, WriteRights
 
 ENGINES = ("local", "spark")
 """The engines a query can name."""
@@ -65,10 +59,6 @@ READERS_KEPT_MAX = 16
 CATALOGS_KEPT_MAX = 64
 COMPILERS_KEPT_MAX = 32
 """Schemas, and parts of them that actors see, whose compiled plans are kept."""
-VIEWS_KEPT_MAX = 4096
-"""Views by actor, branch and schema; many of them are the same one."""
-VIEWED_READERS_KEPT_MAX = 64
-UNFINISHED_KEPT_MAX = 64
 
 
 class OpenGraph:
@@ -98,6 +88,12 @@ class OpenGraph:
         )
         self.is_ungated = policy is None and audit is None
         """Whether the graph has neither a policy nor an audit."""
+        self.sight: Sight | None = None
+        """What each actor sees; None where everything is shown to all."""
+        if policy is not None and policy.has_views:
+            from omnigraph.graph.sight import Sight
+
+            self.sight = Sight(policy, lambda branch: self.accepted(branch).catalog)
         self.limits = WriteLimits.from_environment(os.environ)
         self._external_blobs = tuple(external_blobs)
         self._embedding = embedding
@@ -108,12 +104,6 @@ class OpenGraph:
         """The head of a branch as it was last queried, with the tables that were opened."""
         self.auto_optimizer: AutoOptimizer | None = None
         self._compilers: OrderedDict[str, QueryCompiler] = OrderedDict()
-        self._views: OrderedDict[tuple[object, ...], View | None] = OrderedDict()
-        self._write_rights: OrderedDict[tuple[str | None, str | None], WriteRights] = OrderedDict()
-        """By the keys of both views: plans are kept by the catalogs that they give."""
-        self._unfinished: OrderedDict[Identity | None, Unfinished] = OrderedDict()
-        self._viewed: OrderedDict[tuple[str, str], ViewedReader] = OrderedDict()
-        """By branch and view, the readers of its head that views restrict."""
         self._catalogs: dict[str, Catalog] = {}
         """By the hash of the schema: branches may have older ones than main."""
         self._known: dict[str, Catalog] = {}
@@ -260,137 +250,9 @@ class OpenGraph:
             from omnigraph.query.compile import QueryCompiler
 
             compiler = QueryCompiler(catalog)
-            self._keep(self._compilers, catalog.schema_hash, compiler, COMPILERS_KEPT_MAX)
+            with self._lock:
+                keep_newest(self._compilers, catalog.schema_hash, compiler, COMPILERS_KEPT_MAX)
         return compiler.compile(source, name)
-
-    def _keep(self, kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
-        with self._lock:
-            kept[key] = value
-            if len(kept) > most:
-                kept.popitem(last=False)
-
-    # --- what an actor sees -----------------------------------------------------------------------
-
-    def view_of_all(
-        self, by: Access, action: Action, catalog: Catalog, branches: Collection[str]
-    ) -> View | None:
-        """What an actor sees of several branches that are shown together; None for everything."""
-        found: View | None = None
-        for branch in branches:
-            view = self.view(by, branch, catalog, action=action)
-            if view is not None:
-                found = view if found is None else found.common(view)
-        return found
-
-    def sees(self, by: Access, action: Action = Action.READ) -> Sees | None:
-        """What an actor sees of branches; None where everything is shown to all."""
-        if self.policy is None or not self.policy.has_views or by.is_system:
-            return None
-        return partial(self.view_of_all, by, action)
-
-    def unfinished_of(self, by: Access) -> Unfinished:
-        """Pages of changes that an actor has begun to read; each actor has its own."""
-        known = self._unfinished.get(by.identity)
-        if known is None:
-            from omnigraph.branching.change_pages import Unfinished
-
-            known = Unfinished()
-            self._keep(self._unfinished, by.identity, known, UNFINISHED_KEPT_MAX)
-        return known
-
-    def view(
-        self,
-        by: Access,
-        branch: str,
-        catalog: Catalog,
-        *,
-        action: Action = Action.READ,
-        target_branch: str | None = None,
-    ) -> View | None:
-        """What an actor sees of a branch by an action; None for everything.
-
-        This is the one place that decides it, for all faces and verbs. Whether the action is
-        allowed at all is asked of the gate: where no rule grants anything, the view is empty. A
-        policy with views needs a named actor: raises `PolicyDenied` without one.
-        """
-        policy, actor = self.policy, by.identity
-        if policy is None or not policy.has_views or by.is_system:
-            return None
-        if actor is None:
-            raise PolicyDenied(
-                "what can be read here depends on the actor, and there is none",
-                action=action,
-                actor=None,
-                branch=branch,
-                target_branch=target_branch,
-                hint="say who reads: graph.acting_as(actor); a server knows it by the token",
-            )
-        key = (actor, branch, action, target_branch, catalog.schema_hash)
-        if key in self._views:
-            return self._views[key]
-        view = policy.view(
-            actor, catalog, action=action, branch=branch, target_branch=target_branch
-        )
-        self._keep(self._views, key, view, VIEWS_KEPT_MAX)
-        return view
-
-    def write_rights(self, by: Access, branch: str, catalog: Catalog) -> WriteRights | None:
-        """What an actor sees of a branch and may change of it; None for everything."""
-        if self.policy is None or not self.policy.has_views or by.is_system:
-            return None
-        from omnigraph.views import WriteRights
-
-        change = self.view(by, branch, catalog, action=Action.CHANGE)
-        read = self.view(by, branch, catalog)
-        if change is None and read is None:
-            return None
-        key = (None if change is None else change.key, None if read is None else read.key)
-        known = self._write_rights.get(key)
-        if known is None:
-            known = WriteRights(change, read)
-            self._keep(self._write_rights, key, known, COMPILERS_KEPT_MAX)
-        return known
-
-    def write_rights_on(self, by: Access, branch: str, seen_branch: str) -> WriteRights | None:
-        """The same for a branch that may yet have to be made, with the types of another."""
-        if self.policy is None or not self.policy.has_views or by.is_system:
-            return None
-        return self.write_rights(by, branch, self.accepted(seen_branch).catalog)
-
-    def rights_to_bring(self, by: Access, source: str | None = None) -> Rights:
-        """What an actor may bring from other branches, as a merge does from its ``source``.
-
-        Without a source, as where one commit is reverted, the rules about changes decide.
-        """
-        from omnigraph.branching.merge import everything
-        from omnigraph.views import WriteRights
-
-        policy = self.policy
-        if policy is None or not policy.has_views or by.is_system:
-            return everything
-
-        def rights(catalog: Catalog, branches: Collection[str]) -> WriteRights | None:
-            target = next(iter(branches))
-            if source is None:
-                change = self.view(by, target, catalog, action=Action.CHANGE)
-            else:
-                change = self.view(
-                    by, source, catalog, action=Action.BRANCH_MERGE, target_branch=target
-                )
-            read = self.view_of_all(by, Action.READ, catalog, branches)
-            return None if change is None and read is None else WriteRights(change, read)
-
-        return rights
-
-    def require_unlimited(self, verb: str, by: Access, branch: str) -> None:
-        """Before a write whose rows are not held against types; raises `Denied` for an actor
-        whose rules are limited to some."""
-        if self.write_rights_on(by, branch, MAIN) is not None:
-            raise Denied(
-                f"`{verb}` is for actors whose rules are not limited to types",
-                hint="write with `mutate` or `load` in this process, whose rows are held against "
-                "the rules",
-            )
 
     def engine(self, name: str | None, spark: SparkOptions | None = None) -> Engine:
         """The engine that runs a query, made when it is first asked for.
@@ -425,35 +287,6 @@ class OpenGraph:
         return SparkEngine(
             lambda: query_session(options.session, settings), self.kernel.root.storage_options()
         )
-
-    @contextmanager
-    def comparing(
-        self, engine: CompareEngine, spark: SparkOptions | None, work: str
-    ) -> Iterator[Choose | None]:
-        """Who compares the rows of a merge or diff in a block; None if this process does anyway.
-
-        Naming a session or a master asks for Spark.
-        """
-        options = checked_options(spark, SparkOptions, "spark")
-        is_auto = engine == "auto" and not options.is_named
-        if not is_auto and engine_name(None if engine == "auto" else engine, options) == "local":
-            yield None
-            return
-        from omnigraph.branching.workers import InProcess, rows_to_compare
-
-        enough = positive_number(COMPARED_ROWS_VARIABLE, COMPARED_ROWS, strict=True)
-        with ExitStack() as stack:
-
-            def choose(versions: Sequence[Versions]) -> Workers:
-                if is_auto and (
-                    rows_to_compare(versions, enough) < enough or find_spec("pyspark") is None
-                ):
-                    return InProcess(self.kernel)
-                from omnigraph.pipeline.merging import spark_comparison
-
-                return stack.enter_context(spark_comparison(self.kernel, options, work))
-
-            yield choose
 
     # --- snapshots and readers --------------------------------------------------------------------
 
@@ -505,18 +338,29 @@ class OpenGraph:
             self.readers[target.branch] = (state, reader)
         return reader
 
+    # --- what an actor sees -----------------------------------------------------------------------
+
+    def view(
+        self,
+        by: Access,
+        branch: str,
+        catalog: Catalog,
+        *,
+        action: Action = Action.READ,
+        target_branch: str | None = None,
+    ) -> View | None:
+        """What an actor sees of a branch by an action; None for everything: see `Sight.view`."""
+        if self.sight is None:
+            return None
+        return self.sight.view(by, branch, catalog, action=action, target_branch=target_branch)
+
     def seen(self, reader: SnapshotReader, view: View | None) -> SnapshotReader:
         """The rows of a reader that a view shows."""
-        if view is None or not view.restricts_rows:
-            return reader
-        key = (reader.snapshot.branch, view.key)
-        known = self._viewed.get(key)
-        if known is None or known.whole is not reader:
-            from omnigraph.views import ViewedReader
+        return reader if view is None or self.sight is None else self.sight.seen(reader, view)
 
-            known = ViewedReader(reader, view)
-            self._keep(self._viewed, key, known, VIEWED_READERS_KEPT_MAX)
-        return known
+    def write_rights(self, by: Access, branch: str, catalog: Catalog) -> WriteRights | None:
+        """What an actor sees of a branch and may change of it; None for everything."""
+        return None if self.sight is None else self.sight.write_rights(by, branch, catalog)
 
 
 def _auditor(settings: AuditSettings, name: str) -> Auditor:
@@ -529,12 +373,12 @@ Part = TypeVar("Part")
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-CompareEngine = Literal["auto", "local", "spark"]
-"""Who compares the rows of a merge or diff."""
-COMPARED_ROWS_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD_ROWS"
-COMPARED_ROWS = 10_000_000
-"""Rows that two branches do not share from which on Spark compares them: half a minute's work for
-one process, and what it may have to write to temporary files."""
+
+def keep_newest(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
+    """Keep a value, and no more than ``most`` of them; the caller holds their lock."""
+    kept[key] = value
+    if len(kept) > most:
+        kept.popitem(last=False)
 
 
 class Handle:
@@ -552,7 +396,7 @@ class Handle:
     def _view_of(self, snapshot: Snapshot, action: Action = Action.READ) -> View | None:
         """What a verb that reads a snapshot sees of it; None for everything."""
         opened = self._opened
-        if opened.policy is None:
+        if opened.sight is None:
             return None
         catalog = opened.catalog_of(snapshot)
         return opened.view(self._access, snapshot.branch, catalog, action=action)
@@ -563,7 +407,7 @@ class Handle:
         """The rows of a reader that a verb shows, and the types that it can name."""
         opened = self._opened
         catalog = opened.catalog_of(reader.snapshot)
-        if opened.policy is None:
+        if opened.sight is None:
             return reader, catalog
         view = opened.view(self._access, reader.snapshot.branch, catalog, action=action)
         return (reader, catalog) if view is None else (opened.seen(reader, view), view.catalog)
@@ -597,15 +441,16 @@ class Handle:
         return self._sees_by(Action.READ)
 
     def _sees_by(self, action: Action) -> Sees | None:
-        return self._opened.sees(self._access, action)
+        sight = self._opened.sight
+        return None if sight is None else sight.sees(self._access, action)
 
     @property
     def _unfinished(self) -> Unfinished:
         """Pages of changes that this caller has begun to read."""
         opened = self._opened
-        if opened.policy is None or not opened.policy.has_views:
+        if opened.sight is None:
             return opened.unfinished
-        return opened.unfinished_of(self._access)
+        return opened.sight.unfinished_of(self._access)
 
     def _require_everything(self, verb: str, *branches: str, action: Action = Action.READ) -> None:
         """Refuse a verb that shows all of a branch to an actor that sees a part of it."""

@@ -24,11 +24,13 @@ from omnigraph.errors import (
     ReviewBlocked,
     StorageError,
 )
+from omnigraph.graph.branches import CompareEngine, comparing
 from omnigraph.graph.facade import audited
 from omnigraph.graph.gate import Access
 from omnigraph.graph.history import compared, compared_page
-from omnigraph.graph.opened import CompareEngine, Handle
+from omnigraph.graph.opened import Handle
 from omnigraph.graph.reading import describe_queries, query, query_files
+from omnigraph.graph.sight import rights_to_bring
 from omnigraph.model.changes import ChangeFilter, PageLimits
 from omnigraph.model.diffs import DiffPage
 from omnigraph.model.governor import Governor
@@ -468,7 +470,7 @@ class Reviews:
         by = self._by(actor)
         self._opened.gate.review_merge(by, outline.source, outline.target)
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
-        with self._opened.comparing(engine, spark, "merge") as choose:
+        with comparing(self._opened, engine, spark, "merge") as choose:
             merged = self._requests.merge(
                 request,
                 rules,
@@ -476,7 +478,7 @@ class Reviews:
                 self._required,
                 choose,
                 message=checked_message(message),
-                rights=self._opened.rights_to_bring(by, outline.source),
+                rights=rights_to_bring(self._opened.sight, by, outline.source),
             )
         self._opened.notify_auto_optimizer()
         if not delete_branch:
@@ -495,7 +497,8 @@ class Reviews:
         Who sees a part of the branches gets neither what the queries of checks returned, which may
         be about all of them, nor comments on what is hidden.
         """
-        sees = self._opened.sees(by)
+        sight = self._opened.sight
+        sees = None if sight is None else sight.sees(by)
         found = self._requests.show(request, self._required, sees)
         if sees is None:
             return found

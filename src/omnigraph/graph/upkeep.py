@@ -25,6 +25,7 @@ from omnigraph.copies.transfer import TransferSpec, transfer
 from omnigraph.errors import InputError
 from omnigraph.graph.opened import Handle, engine_name
 from omnigraph.graph.reading import visible_counts
+from omnigraph.graph.sight import rights_to_bring
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
 from omnigraph.model.ids import checked_message
@@ -294,7 +295,7 @@ def pull(
     self._opened.gate.branch_merge(by, name, name)
     with _opened(source, "read_only") as other:
         rules = ConflictRules(on_conflict, granularity=granularity)
-        rights = self._opened.rights_to_bring(by, name)
+        rights = rights_to_bring(self._opened.sight, by, name)
         request = TransferSpec("pull", name, rules, by.actor, checked_message(message), rights)
         receipt = transfer(other._kernel, self._kernel, request)
     self._opened.notify_auto_optimizer()

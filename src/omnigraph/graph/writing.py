@@ -252,12 +252,13 @@ def embed(
     receipt counts texts, tokens as the provider tells them, requests and retries.
     """
     from omnigraph.graph.embedding import EmbedSpec, embed_texts
+    from omnigraph.graph.sight import require_unlimited
 
     target, by = self._branch_of(branch), self._by(actor)
     opened, actor = self._opened, by.actor
     opened.gate.change("embed", by, target)
     opened.gate.select("embed", by, target)
-    opened.require_unlimited("embed", by, target)
+    require_unlimited(opened.sight, "embed", by, target)
     spec = EmbedSpec(
         target,
         None if since is None else self._commit_of(since, branch),
@@ -321,6 +322,7 @@ def stream_into(
     from omnigraph.pipeline.spark.session import require_pyspark
 
     require_pyspark()
+    from omnigraph.graph.sight import require_unlimited
     from omnigraph.pipeline.streaming.batches import Quarantine, StreamTarget
     from omnigraph.pipeline.streaming.into import Late, StreamSpec
     from omnigraph.pipeline.streaming.into import stream_into as start_stream
@@ -342,7 +344,7 @@ def stream_into(
 
     def permit() -> None:
         opened.gate.load(by, target.branch, from_, partial(list_branches, self._kernel))
-        opened.require_unlimited("stream_into", by, target.branch)
+        require_unlimited(opened.sight, "stream_into", by, target.branch)
         if merge_every is not None:
             opened.gate.branch_merge(by, target.branch, target.merge_into)
 
@@ -460,7 +462,8 @@ def run_load(
     mappings: Mappings | None = None
     starts_from = _start_of(opened, request.branch, request.base_branch)
     seen_branch = starts_from or request.branch
-    limited = opened.write_rights_on(by, request.branch, seen_branch)
+    sight = opened.sight
+    limited = None if sight is None else sight.write_rights_on(by, request.branch, seen_branch)
 
     def named() -> Catalog:
         """The types that the input may name."""

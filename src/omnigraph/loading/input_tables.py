@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.plan import BYTES_MAX_VARIABLE, ROWS_MAX_VARIABLE, Budget, WriteLimits
-from omnigraph.commit.validation.ends import ResultNodes, with_resolved_ends
+from omnigraph.commit.validation.evaluation import ResultNodes, with_resolved_ends
 from omnigraph.errors import LimitExceeded
 from omnigraph.loading.edge_identity import check_edge_ids, match_columns, match_texts
 from omnigraph.loading.mapping import TableMapping

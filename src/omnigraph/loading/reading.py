@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from omnigraph.commit.external_blobs import NOT_ON_SPARK, ExternalBlobs
-from omnigraph.commit.validation.ends import with_resolved_ends
+from omnigraph.commit.validation.evaluation import with_resolved_ends
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.loading.check_plan import CommittedPart, Part
 from omnigraph.loading.files import Files

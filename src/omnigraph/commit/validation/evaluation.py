@@ -6,11 +6,12 @@ bulk load, in threads or Spark workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
 from operator import itemgetter
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +30,17 @@ from omnigraph.commit.validation.constraints import (
     value_constraints,
 )
 from omnigraph.model.arrow import ID, entity_id_column, spell_column
-from omnigraph.model.references import UNRESOLVED, are_settled, ids_in, with_prefix
+from omnigraph.model.references import (
+    UNRESOLVED,
+    Column,
+    are_settled,
+    ids_in,
+    resolved,
+    with_prefix,
+)
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.schema.catalog import TableType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
+from omnigraph.storage.reader import SnapshotReader
 
 _TEXT = ValueType(Scalar.STRING)
 _JOIN_KEYS = 10_000
@@ -380,3 +389,55 @@ def _by_key(found: list[tuple[str, Holder]]) -> Iterator[tuple[str, list[Holder]
     found.sort(key=itemgetter(0))
     for key, rows in groupby(found, key=itemgetter(0)):
         yield key, [holder for _, holder in rows]
+
+
+# --- ends at interfaces ---------------------------------------------------------------------------
+#
+# A record may refer to a node by its id alone. Before edges are matched and checked, each such
+# reference gets the type of the node that has the id. What no node has, or nodes of several types,
+# stays as `model.references` says, and the endpoint constraint reports it.
+
+Existing = Callable[[NodeType, pa.Array], Column]
+"""Those of some ids that nodes of a type have; more may be returned."""
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+
+
+def with_resolved_ends(rows: Rows, edge: EdgeType, catalog: Catalog, existing: Existing) -> Rows:
+    """Edges whose references have types, as far as nodes tell them."""
+    for column in edge.end_types:
+        name = edge.source if column == "src" else edge.target
+        nodes = {node.type_id: node for node in catalog.node_types(name)}
+        lookup = {number: partial(existing, node) for number, node in nodes.items()}
+        known = resolved(rows[column], lookup)
+        if known is not rows[column]:
+            index = rows.schema.get_field_index(column)
+            rows = rows.set_column(index, rows.schema.field(index), known)
+    return rows
+
+
+class ResultNodes:
+    """The ids of the nodes that a write results in: its own, and committed ones that stay."""
+
+    def __init__(
+        self,
+        written: Mapping[str, Sequence[Column]],
+        view: SnapshotReader,
+        replaced: Collection[str] = (),
+    ) -> None:
+        """``written`` and ``replaced`` are by type key."""
+        self._written = written
+        self._view = view
+        self._replaced = replaced
+
+    def existing(self, node: NodeType, ids: pa.Array) -> Column:
+        """Those of some ids that nodes of a type have, and all that are written."""
+        key = node.table_key
+        found = [c for column in self._written.get(key, ()) for c in _chunks(column)]
+        if key not in self._replaced and not self._view.is_empty(key) and len(ids):
+            found += self._view.rows_where_in(key, ID, pc.unique(ids), [ID])[ID].chunks
+        return pa.chunked_array(found, pa.string())
+
+
+def _chunks(column: Column) -> list[pa.Array]:
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]

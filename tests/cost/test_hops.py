@@ -23,7 +23,7 @@ HOPS_MAX = {
     "overwrite": 8,
     "branch create": 21,
     "branch delete": 26,
-    "branch merge": 17,
+    "branch merge": 16,
     "revert": 10,
     "cherry-pick": 17,
     "tag create": 12,
@@ -37,7 +37,7 @@ HOPS_MAX = {
 """What was reached; `cleanup` and `push` have some room, since threads decide what is known."""
 
 TABLES = 8
-MERGE_OF_TABLES_HOPS_MAX = 13
+MERGE_OF_TABLES_HOPS_MAX = 12
 
 
 @pytest.mark.parametrize("name", list(verbs(Path())))

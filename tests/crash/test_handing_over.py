@@ -60,7 +60,7 @@ def require_whole(root: Path, before: Model, children: list[processes.Child]) ->
     graph = judge.reopened(root, judge.pending(root))
     main = shown(graph).main
     there = [name for name in WRITERS if f"{name}0" in main.persons]
-    for name, child in zip(WRITERS, children, strict=True):
+    for name, child in zip(WRITERS, children, strict=False):
         assert (f"{name}0" in main.cities) == (name in there)
         if child.answer is not None and "value" in child.answer:
             assert name in there, "an acknowledged write is lost"
@@ -91,6 +91,75 @@ def test_an_owner_that_dies_with_the_writes_of_others_loses_none(root: Path, at:
     children = contend(root, failpoint)
     assert any(child.process.exitcode for child in children)
     require_whole(root, model, children)
+
+
+def _follows(root: Path, failpoints: str) -> tuple[Model, list[processes.Child], int]:
+    """A writer leaves its write while another commits; both, and how often the branch was owned.
+
+    ``failpoints`` are those of the owner.
+    """
+    model = seeded(str(root))
+    kernel = open_graph(root)._kernel
+    pause = processes.Pause(root.parent)
+    lease = kernel.leases.try_hold(branch_scope("main"), kernel.ids.ulid())
+    assert lease is not None
+    # One that finds the branch owned goes the way of those that hand over, and leads once it can.
+    stopped = f"recovery.sidecar_write={pause.at()}"
+    owner = processes.start(
+        "insert-many gail 1", root, ";".join(filter(None, (stopped, failpoints)))
+    )
+    processes.wait_until(partial(_has_left, root, 1), "a write is left")
+    lease.release()
+    pause.reached()
+    other = processes.start("insert-many gert 1", root)
+    processes.wait_until(partial(_has_left, root, 1), "another write is left")
+    pause.end()
+    children = [owner, other]
+    for child in children:
+        child.wait()
+    found = kernel.leases._recorded(branch_scope("main"))
+    assert found is not None
+    return model, children, found[0].epoch - lease.epoch
+
+
+def test_the_owner_goes_on_with_what_was_handed_over_meanwhile(root: Path) -> None:
+    model, children, owned = _follows(root, "")
+    assert all("value" in (child.answer or {}) for child in children)
+    assert require_whole(root, model, children) == ["gail", "gert"]
+    newest = open_graph(root)._kernel.manifest.main.refresh().lineage()
+    versions = [row.manifest_version for row in newest if row.kind == "mutation"][1:3]
+    assert len(set(versions)) == 2
+    assert owned == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "at",
+    [
+        "group.pre_claim",
+        "group.pre_admission=kill@2",
+        "mutation.post_sidecar_pre_fork=kill@2",
+        "mutation.post_table_commit=kill@3",
+        "mutation.post_finalize_pre_publisher=kill@2",
+        "graph_publish.after_manifest_commit=kill@2",
+        "recovery.sidecar_delete=kill@2",
+    ],
+)
+def test_an_owner_that_dies_as_it_goes_on_loses_neither_its_write_nor_another(
+    root: Path, at: str
+) -> None:
+    model, children, _ = _follows(root, at if "=" in at else f"{at}=kill")
+    assert children[0].process.exitcode
+    there = require_whole(root, model, children)
+    told = children[1].finished()
+    if "post_table_commit" in at:
+        # Half of it is committed: it is undone by the next open, and was not acknowledged.
+        assert told["error"] == "RecoveryRequired"
+        assert told["details"]["outcome"] == "unknown"
+        assert there == ["gail"]
+    else:
+        assert "value" in told
+        assert there == ["gail", "gert"]
 
 
 def test_a_write_of_a_process_that_is_gone_is_not_made(root: Path) -> None:

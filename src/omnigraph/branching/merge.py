@@ -206,9 +206,10 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
     """
     _check(request)
     recoverer = Recoverer(kernel)
-    target, source = concurrently(
+    target, source, known = concurrently(
         partial(recoverer.barrier, request.target, "branch merge"),
         partial(outcome, partial(recoverer.barrier, request.source, "branch merge")),
+        partial(outcome, kernel.accepted_schema),
         threads=kernel.is_remote,
     )
     # Before the source is looked for: the first of two requests may have deleted it.
@@ -216,7 +217,8 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
         return earlier
     if isinstance(source, Exception):
         raise source
-    captured = _capture(kernel, request.rules, source, target, _seen_by(request.rights))
+    sees, accepted = _seen_by(request.rights), None if isinstance(known, Exception) else known
+    captured = _capture(kernel, request.rules, source, target, sees, known=accepted)
     if request.condition is not None:
         request.condition.require_source(source)
     hit(Failpoint.BRANCH_MERGE_POST_AUTHORITY_CAPTURE)
@@ -368,10 +370,13 @@ def _capture(
     source: ManifestBranch,
     target: ManifestBranch,
     sees: Sees | None = None,
+    *,
+    known: AcceptedSchema | None = None,
 ) -> _Captured:
+    """``known`` is the schema as it was read beside the branches, if it was."""
     theirs, ours = source.state, target.state
     head = ours.head_snapshot()
-    accepted = kernel.accepted_at(head)
+    accepted = kernel.accepted_at(head, known)
     view = _view(sees, accepted, source.branch, target.branch)
     rules.check(accepted.catalog if view is None else view.catalog)
     heads = theirs.head.commit_id, ours.head.commit_id

@@ -118,6 +118,11 @@ class MemberWrite:
         )
 
     @property
+    def has_edges(self) -> bool:
+        """Whether it adds edges, which are right only beside the nodes at their ends."""
+        return any(table.table_key.kind == "edge" for table in self.tables)
+
+    @property
     def key(self) -> tuple[str | None, str] | None:
         """Its author and the caller's key for it; None without a key."""
         key = self.intent.operation_id
@@ -164,6 +169,7 @@ class GroupCommit:
     is_confirmed: bool = True
     """Whether what the head rests on was read under the lease; otherwise that is done first."""
     upkeep_failed: bool = False
+    has_published: bool = False
     _handles: dict[TableKey, Handle | None] = field(default_factory=dict)
     """By table, the version that is published; None if it is not the newest."""
     _looked_up: dict[TableKey, tuple[pa.Array, bool]] = field(default_factory=dict)
@@ -183,7 +189,14 @@ class GroupCommit:
                 member.goes_alone = not member.is_settled
             tell()
         if tables:
+            self.has_published = True
             self._keep_up(tables)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the owner of the branch may go on with another group: nothing is left to settle,
+        and what it knows of the branch is what it has published itself."""
+        return self.has_published and not self.upkeep_failed and self.lease.is_valid
 
     def _commit(self, members: Sequence[Member]) -> Sequence[GroupTable]:
         """Publish those that fit; the tables they have written to."""
@@ -262,13 +275,17 @@ class GroupCommit:
                     fitting.append(member)
                     keys |= set() if key is None else {key}
         fitting = self._with_new_ids(fitting, ids)
-        head = self.capture.snapshot.commit_id
+        # Rows without edges need nothing that others bring: if they are right among more rows, they
+        # are right without those.
         fitting = [
             member
             for member in fitting
-            if member.write.prepared_on == head or self._is_valid(_together([member]))
+            if not member.write.has_edges
+            or self._is_proved(member)
+            or self._is_valid(_together([member]))
         ]
-        if len(fitting) < 2 or self._is_valid(_together(fitting)):
+        alone = len(fitting) == 1 and (fitting[0].write.has_edges or self._is_proved(fitting[0]))
+        if not fitting or alone or self._is_valid(_together(fitting)):
             return fitting
         admitted: list[Member] = []
         for member in fitting:
@@ -276,6 +293,10 @@ class GroupCommit:
             if self._is_valid(_together(tried)):
                 admitted = tried
         return admitted
+
+    def _is_proved(self, member: Member) -> bool:
+        """Whether its own process has validated a member on this head."""
+        return member.write.prepared_on == self.capture.snapshot.commit_id
 
     def _has_same_ground(self, write: MemberWrite) -> bool:
         """Whether a member was prepared with the schema, branch and tables that there are."""

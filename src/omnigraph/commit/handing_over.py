@@ -27,7 +27,7 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.commit.grouping import MEMBER_BYTES_MAX, MemberTable, MemberWrite
-from omnigraph.commit.leases import WaitingWriter
+from omnigraph.commit.leases import QUEUE_WAIT_MS, WaitingWriter
 from omnigraph.commit.plan import Intent
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.local_disk import OsLock, folder_of_locks, is_locked
@@ -153,14 +153,17 @@ class LeftWrite:
             return False
         return True
 
-    def wait(self, is_free: Callable[[], bool], wait_ms: int) -> Answer | None:
+    def wait(self, is_free: Callable[[], bool], turn: OsLock, wait_ms: int) -> Answer | None:
         """Wait for an answer; None if the write was taken back and is its writer's own again.
 
         ``is_free`` looks whether the branch has an owner. The claimant of a write owns the
         branch and answers before it gives the branch back: if the branch is free after a claim was
         seen, and there is no answer, the owner has died, and recovery decides what it did.
+
+        Of several that wait for a free branch one takes its ``turn`` to own it, and has it when
+        this returns; the others wait for that one.
         """
-        deadline = time.monotonic() + wait_ms / 1000
+        deadline, free_since = time.monotonic() + wait_ms / 1000, None
         for look in count():
             answer = self.answer
             if answer is not None:
@@ -172,8 +175,15 @@ class LeftWrite:
             is_over = is_free()
             if is_claimed and is_over:
                 return self.answer or Answer()
-            if not is_claimed and (is_over or time.monotonic() > deadline) and self._take_back():
+            now = time.monotonic()
+            free_since = (free_since or now) if is_over else None
+            is_impatient = now > deadline or (
+                free_since is not None and (now - free_since) * 1000 > QUEUE_WAIT_MS
+            )
+            is_next = is_impatient or (is_over and turn.acquire(0) and is_free())
+            if not is_claimed and is_next and self._take_back():
                 return None
+            turn.release()
             time.sleep(PAUSE_SECONDS)
         return answer
 

@@ -209,10 +209,10 @@ class WriterGroup(Generic[T]):
             self._is_led = True
             return False
 
-    def take(self) -> list[WaitingWriter[T]]:
-        """Those that wait, in their order, for the leader to settle."""
+    def take(self, count_max: int) -> list[WaitingWriter[T]]:
+        """So many of those that wait, in their order, for the leader to settle."""
         with self._changed:
-            count = min(len(self._waiting), MEMBERS_MAX - 1)
+            count = min(len(self._waiting), count_max)
             return [self._waiting.popleft() for _ in range(count)]
 
     def tell(self) -> None:
@@ -430,7 +430,7 @@ class Leases:
 
     def is_crowded(self, branch: str) -> bool:
         """Whether another writer of this machine owns the branch, or is about to."""
-        scopes = (branch_scope(branch), f"line/{branch}")
+        scopes = (branch_scope(branch), _queue_scope(branch))
         return self._locks is not None and not all(map(self._is_free, scopes))
 
     def is_free(self, branch: str) -> bool:
@@ -459,10 +459,10 @@ class Leases:
         branch finishes. If all waiting writers prepared at once, most of that work would be thrown
         away and would slow the owner down. A writer that has waited too long continues without.
         """
-        turn = self._os_lock(f"line/{branch}")
-        if turn is None:
+        if self._locks is None:
             yield NO_QUEUE
             return
+        turn = self.turn(branch)
         is_crowded = not turn.acquire(0)
         if is_crowded:
             self._wait_for_turn(branch_scope(branch), turn)
@@ -470,6 +470,11 @@ class Leases:
             yield WriterQueue(is_crowded, turn.release)
         finally:
             turn.release()
+
+    def turn(self, branch: str) -> OsLock:
+        """The lock of the first in the queue for a branch, on local disk."""
+        assert self._locks is not None
+        return OsLock.for_scope(self._locks, _queue_scope(branch))
 
     def _wait_for_turn(self, scope: str, turn: OsLock) -> None:
         avoided = self._slow_queues.pop(scope, 0)
@@ -693,6 +698,10 @@ def _locked(os_lock: OsLock, wait_ms: int, catch_up: Callable[[], object] | None
         if not left_ms:
             return False
         catch_up()
+
+
+def _queue_scope(branch: str) -> str:
+    return f"line/{branch}"
 
 
 def _object_name(scope: str) -> str:

@@ -11,7 +11,8 @@ Mutations of one machine queue while they prepare. A load does not: it may take 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +27,7 @@ from omnigraph.commit.leases import (
     Lease,
     WaitingWriter,
     WriterGroup,
+    WriterQueue,
 )
 from omnigraph.commit.plan import ChangeSet, Intent
 from omnigraph.commit.recovery import Recoverer
@@ -55,6 +57,9 @@ log = logging.getLogger(__name__)
 
 MOVED = (ExpectedVersionMismatch, ReadSetChanged, EffectFreeConflict)
 """Another writer was first, and nothing of this attempt is left."""
+
+GOES_ON_SECONDS = 0.1
+"""How long the owner of a branch goes on for the writes of other processes: its caller waits."""
 
 T = TypeVar("T")
 
@@ -225,10 +230,13 @@ class WritePath:
         prepared, member = joined
         machine = self._handed.setdefault(request.branch, HandOver(leases.locks, request.branch))
         left = machine.leave(member.write)
+        turn = leases.turn(request.branch)
         try:
-            answer = left.wait(partial(leases.is_free, request.branch), leases.wait_ms)
+            is_free = partial(leases.is_free, request.branch)
+            answer = left.wait(is_free, turn, leases.wait_ms)
             if answer is None:
-                upkeep_failed = self._lead(group, request, member)
+                queue = WriterQueue(True, turn.release)
+                upkeep_failed = self._lead(group, request, member, queue)
                 if member.failure is not None:
                     raise member.failure
                 if member.commit is not None:
@@ -238,6 +246,7 @@ class WritePath:
                 if commit is not None:
                     return WriteOutcome(prepared.result, commit)
         finally:
+            turn.release()
             left.end()
         return self._as_owner(request, prepare, captured)
 
@@ -321,31 +330,62 @@ class WritePath:
         return None if write is None else (prepared, WaitingWriter(write))
 
     def _lead(
-        self, group: WriterGroup[MemberWrite], request: _WriteRequest, member: Member
+        self,
+        group: WriterGroup[MemberWrite],
+        request: _WriteRequest,
+        member: Member,
+        queue: WriterQueue = NO_QUEUE,
     ) -> bool:
-        """Own the branch and commit the members that wait; whether upkeep was interrupted."""
+        """Own the branch and commit the members that wait; whether upkeep was interrupted.
+
+        ``queue`` is the one that its writer has waited in.
+        """
         kernel = self._kernel
         if kernel.leases.was_ours(request.branch):
             done = self._lead_again(group, request, member)
             if done is not None:
                 return done
-        request, manifest = self._begun(request)
-        pending: list[str] = []
-
-        def look() -> None:
-            kernel.manifest.refreshed(request.branch)
-            pending[:] = kernel.sidecars.names()
-
-        attempt_id = member.write.attempt_id
+        manifest = kernel.manifest.known(request.branch)
         try:
-            owned = kernel.own_branch(manifest, attempt_id, look, catch_up=manifest.refresh)
-            with owned as lease:
-                require_nothing_pending(kernel, request.branch, pending)
-                kernel.manifest.branch(request.branch)
-                return self._commit_group(group, request, member, lease, is_confirmed=True)
+            if not kernel.is_remote:
+                done = self._lead_if_clear(group, request, member, manifest, queue)
+                if done is not None:
+                    return done
+            request, manifest = self._begun(request)
+            done = self._lead_if_clear(group, request, member, manifest, is_settled=True)
         except WriterBusy as busy:
             group.fail_waiting(busy)
             raise
+        assert done is not None
+        return done
+
+    def _lead_if_clear(
+        self,
+        group: WriterGroup[MemberWrite],
+        request: _WriteRequest,
+        member: Member,
+        manifest: ManifestBranch,
+        queue: WriterQueue = NO_QUEUE,
+        *,
+        is_settled: bool = False,
+    ) -> bool | None:
+        """The same, once the barrier ``is_settled``; before, None if it has something to do."""
+        kernel = self._kernel
+        pending: list[str] = []
+        newest = manifest
+
+        def look() -> None:
+            nonlocal newest
+            newest = kernel.manifest.refreshed(request.branch)
+            pending[:] = kernel.sidecars.names()
+
+        with kernel.own_branch(manifest, member.write.attempt_id, look, queue) as lease:
+            if is_settled:
+                require_nothing_pending(kernel, request.branch, pending)
+            elif newest is not manifest or not self._is_clear(manifest, pending):
+                return None
+            request = request.with_schema(request.schema_now())
+            return self._commit_group(group, request, member, lease, is_confirmed=True)
 
     def _lead_again(
         self, group: WriterGroup[MemberWrite], request: _WriteRequest, member: Member
@@ -367,16 +407,51 @@ class WritePath:
         *,
         is_confirmed: bool,
     ) -> bool:
+        """Commit a member and those that wait; whether upkeep was interrupted.
+
+        The owner goes on for those that other processes hand over meanwhile: what it knows of the
+        branch is the newest, while the next owner has to read it.
+        """
+        locks = self._kernel.leases.locks
+        machine = None if locks is None else HandOver(locks, request.branch)
+        commit = self._group_commit(request, lease, is_confirmed=is_confirmed)
+        self._run_group(commit, group, machine, [member])
+        ends = time.monotonic() + GOES_ON_SECONDS
+        while (
+            machine is not None
+            and commit.may_go_on
+            and time.monotonic() < ends
+            and machine.has_waiting()
+        ):
+            try:
+                commit = self._group_commit(request, lease, is_confirmed=True)
+                self._run_group(commit, group, machine)
+            except Exception:
+                # The write of this owner is published, and those that it took have their answers.
+                log.warning("a group of %s was interrupted", request.branch, exc_info=True)
+                return True
+        return commit.upkeep_failed
+
+    def _group_commit(
+        self, request: _WriteRequest, lease: Lease, *, is_confirmed: bool
+    ) -> GroupCommit:
         kernel = self._kernel
         current = kernel.manifest.known(request.branch)
         head = current.state.head_snapshot()
         accepted = kernel.accepted_at(head, request.accepted)
         capture = kernel.capture(current, accepted.schema_hash, head)
-        commit = GroupCommit(kernel, capture, accepted.catalog, lease, is_confirmed)
-        members = [member, *group.take()]
-        locks = kernel.leases.locks
-        machine = None if locks is None else HandOver(locks, request.branch)
-        handed = [] if machine is None else machine.take(MEMBERS_MAX - len(members))
+        return GroupCommit(kernel, capture, accepted.catalog, lease, is_confirmed)
+
+    def _run_group(
+        self,
+        commit: GroupCommit,
+        group: WriterGroup[MemberWrite],
+        machine: HandOver | None,
+        first: Sequence[Member] = (),
+    ) -> None:
+        """Commit some members with those that wait in this process and in others."""
+        handed = [] if machine is None else machine.take(MEMBERS_MAX - len(first))
+        members = [*first, *group.take(MEMBERS_MAX - len(first) - len(handed)), *handed]
 
         def tell() -> None:
             group.tell()
@@ -384,8 +459,7 @@ class WritePath:
                 assert machine is not None
                 machine.tell(each)
 
-        commit.run([*members, *handed], tell)
-        return commit.upkeep_failed
+        commit.run(members, tell)
 
     def _begun(self, request: _WriteRequest) -> tuple[_WriteRequest, ManifestBranch]:
         """The barrier, while the schema is read."""

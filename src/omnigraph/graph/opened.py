@@ -212,11 +212,11 @@ class OpenGraph:
         return found
 
     def known_accepted(self, branch: str) -> AcceptedSchema | None:
-        """What `last_accepted` said last, where asking takes time; None if it was not asked.
+        """What `last_accepted` said last; None if it was not asked.
 
-        For a write that asks again while it waits for something else.
+        For a write that asks again while it waits for something else, or whose leader does.
         """
-        return self._accepted.get(branch) if self.kernel.is_remote else None
+        return self._accepted.get(branch)
 
     def known_catalog(self, branch: str) -> Catalog:
         """The types as last read, to compile with before a snapshot is pinned; may be outdated."""

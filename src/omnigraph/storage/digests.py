@@ -50,6 +50,8 @@ ETAG = "etag:"
 """Leads a digest that is the store's own."""
 
 _CHUNK_BYTES = 1 << 20
+_SMALL_BYTES = 1 << 14
+"""Most files of a commit are smaller: they are read at once, into no larger buffer."""
 _THREADS_FROM_BYTES = 32 << 20
 """Below that, starting threads costs more than they save."""
 _LISTING_BYTES_MAX = 96 << 10
@@ -95,13 +97,15 @@ def digest_chunks(chunks: Iterable[bytes]) -> FileDigest:
 
 def digest_file(path: Path) -> FileDigest:
     """The digest of a file on local disk; raises `OSError`."""
-    buffer = bytearray(_CHUNK_BYTES)
-    view = memoryview(buffer)
-    state, size = xxhash.xxh3_128(), 0
-    with path.open("rb", buffering=0) as file:
-        while read := file.readinto(buffer):
-            state.update(view[:read])
-            size += read
+    state, size, wanted = xxhash.xxh3_128(), 0, _SMALL_BYTES
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while content := os.read(descriptor, wanted):
+            state.update(content)
+            size += len(content)
+            wanted = _CHUNK_BYTES
+    finally:
+        os.close(descriptor)
     return FileDigest(size, state.hexdigest())
 
 
@@ -418,4 +422,5 @@ class CommitDigests:
 
 
 def _relative(root: Path, digests: Mapping[Path, FileDigest]) -> dict[str, FileDigest]:
-    return {path.relative_to(root).as_posix(): each for path, each in digests.items()}
+    above = len(f"{root}/")
+    return {f"{path}"[above:]: each for path, each in digests.items()}

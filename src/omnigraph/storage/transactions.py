@@ -361,11 +361,11 @@ def new_data(
     for name, _ in new_names(transaction, before):
         file = directory / name
         # A fragment may keep the deletion file it had, which lies where it was made.
-        if file.suffix == ".lance" or file.exists():
+        if name.endswith(".lance") or file.exists():
             yield file
         # Blobs too large for the file lie in a directory of its name.
-        if file.suffix == ".lance":
-            yield from file.with_suffix("").glob("*.blob")
+        if name.endswith(".lance") and (blobs := file.with_suffix("")).is_dir():
+            yield from blobs.glob("*.blob")
     for index in getattr(transaction.operation, "new_indices", None) or ():
         yield from files_below(directory / "_indices" / index.uuid)
 

@@ -227,6 +227,14 @@ class _Handler(BaseHTTPRequestHandler):
             case _:
                 return self._send(status, headers, content)
 
+    def finish(self) -> None:
+        """End the connection, and the one to the store that served it."""
+        try:
+            super().finish()
+        finally:
+            if (upstream := getattr(self, "_upstream", None)) is not None:
+                upstream.close()
+
     def _forwarded(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         where = urlsplit(self.store.upstream)
         headers = {name: value for name, value in self.headers.items() if name != "Connection"}

@@ -426,7 +426,7 @@ SECTIONS = (
     ),
     Section(
         "Of others",
-        "Read by the libraries below, or because everybody else does.",
+        "Read by the libraries below, or because other programs do.",
         (
             Setting(
                 "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN",

@@ -618,7 +618,7 @@ class MergeConflicts(Conflict):
 
 
 class ReviewBlocked(Conflict):
-    """A change request cannot be merged now; every reason is told at once."""
+    """A change request cannot be merged now; lists every reason."""
 
     def __init__(self, review_id: str, reasons: Sequence[Mapping[str, str]]) -> None:
         told = "; ".join(reason["text"] for reason in reasons)

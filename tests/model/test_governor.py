@@ -33,7 +33,6 @@ def test_without_limits_nothing_is_refused():
     governor = Governor()
     governor.reserve(1 << 60)
     governor.check()
-    assert governor.remaining_s() is None
     assert governor.left() is None
 
 
@@ -42,7 +41,6 @@ def test_a_deadline_counts_from_the_making_of_the_governor():
     governor = Governor(timeout_s=30, clock=clock)
     clock.now += 30
     governor.check()
-    assert governor.remaining_s() == 0.0
     clock.now += 0.001
     with pytest.raises(QueryTimeout, match="30 s") as caught:
         governor.check()
@@ -55,7 +53,6 @@ def test_another_thread_cancels():
     thread = threading.Thread(target=governor.cancel, args=("the client left",))
     thread.start()
     thread.join()
-    assert governor.is_cancelled
     with pytest.raises(QueryCancelled, match="the client left"):
         governor.reserve(0)
 

@@ -36,7 +36,7 @@ _PART_BYTES = 64 * 1024
 _PIPE_BYTES = 4_096
 """What one write to a file, or to anything else, puts behind the rest without being mixed."""
 _MODE = 0o600
-"""Lines tell who reads what: they are for the operator alone."""
+"""Lines name readers and what they read: only the operator may read them."""
 
 
 @dataclass(frozen=True, slots=True)

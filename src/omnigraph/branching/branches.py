@@ -112,7 +112,7 @@ def create_branch(
     asked = BranchRequest("create", name, actor_id, operation_id, {"from": revision or source})
     if (done := asked.earlier(kernel.manifest.main)) is not None:
         return str(done.receipt["source_commit_id"])
-    kernel.manifest.branch(source)  # a missing source is told before anything is touched
+    kernel.manifest.branch(source)  # a missing source is an error before anything is touched
     with own_registry(kernel, source) as lease:
         if (done := asked.earlier(kernel.manifest.main)) is not None:
             return str(done.receipt["source_commit_id"])

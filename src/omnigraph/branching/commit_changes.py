@@ -39,12 +39,11 @@ def compare(
 ) -> GraphDiff:
     """What differs between two moments, of any branches and in either order.
 
-    Both are told in the words of the newer schema, or of that of the ``target`` they are compared
-    for, if it is newer still: so would a merge bring them there. On two branches, of which one has
-    not taken over the schema of the other, the older one is compared as a merge would: with the
-    defaults that properties brought, and in wider types. Raises `ChangeDiffRefused` when a change
-    of schema on the way from the one to the other rewrote data, and when the newer schema has
-    dropped some.
+    Both are shown under the names of the newer schema, or of that of the ``target`` they are
+    compared for, if it is newer still: so would a merge bring them there. On two branches, of which
+    one has not taken over the schema of the other, the older one is compared as a merge would: with
+    the defaults that properties brought, and in wider types. Raises `ChangeDiffRefused` when a
+    change of schema between them rewrote data, and when the newer schema has dropped some.
     """
     catalogs = schemas.catalog_of(before.commit), schemas.catalog_of(after.commit)
     is_forward = not _has_newer_schema(schemas, before, after)

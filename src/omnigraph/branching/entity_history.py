@@ -30,7 +30,7 @@ from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.types import LAST_UPDATED_AT
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.manifest import ManifestState
-from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, VersionRow
+from omnigraph.storage.manifest_rows import CommitRow, TableIdentity
 from omnigraph.views import ViewedReader
 
 
@@ -62,20 +62,22 @@ def entity_history(
     change of schema it continues as far as versions and schemas are kept, and ends there.
     """
     view = schemas.view(schemas.catalog_of(state.commits[state.head.commit_id]), state.branch)
-    line = (_Line if view is None else _ShownLine)(kernel, schemas, state, type, entity_id)
-    at = len(line.commits) - 1
+    history = (_TableHistory if view is None else _ShownHistory)(
+        kernel, schemas, state, type, entity_id
+    )
+    at = len(history.commits) - 1
     try:
         while at >= 0:
-            at = line.first_with(line.seen(at), at)
-            if not line.is_change_of_schema(at):
-                newer, older = line.seen(at), line.seen_before(at)
+            at = history.first_with(history.seen(at), at)
+            if not history.is_change_of_schema(at):
+                newer, older = history.seen(at), history.seen_before(at)
                 if repr(newer.image) != repr(older.image):
-                    change = line.change(at, older.image, newer.image)
-                    yield EntityVersion(cause_of(line.commits[at]), change)
+                    change = history.change(at, older.image, newer.image)
+                    yield EntityVersion(cause_of(history.commits[at]), change)
             at -= 1
     except HistoricalVersionReclaimed as reclaimed:
-        if line.commits[at].schema_hash == state.head_snapshot().commit.schema_hash:
-            raise ChangeFeedGap(line.commits[at].commit_id) from reclaimed
+        if history.commits[at].schema_hash == state.head_snapshot().commit.schema_hash:
+            raise ChangeFeedGap(history.commits[at].commit_id) from reclaimed
     except ChangeDiffRefused:
         return
 
@@ -88,7 +90,7 @@ class _Seen:
     updated_at: int | None = None
 
 
-class _Line:
+class _TableHistory:
     """The commits of a branch that published a version of one table, oldest first."""
 
     def __init__(
@@ -124,7 +126,7 @@ class _Line:
         """
         known = self._known.get(at)
         if known is None:
-            known = self._known[at] = self._look(self.commits[at], self._pins[at])
+            known = self._known[at] = self._look(at, self.commits[at])
         return known
 
     def seen_before(self, at: int) -> _Seen:
@@ -134,7 +136,7 @@ class _Line:
         if self.commits[at - 1].schema_hash == self.commits[at].schema_hash:
             return self.seen(at - 1)
         # A change of schema in between has left the table as it was.
-        return self._look(self.commits[at], self._pins[at - 1])
+        return self._look(at - 1, self.commits[at])
 
     def first_with(self, seen: _Seen, at: int) -> int:
         """The oldest of the commits in a row that are known to show the same row."""
@@ -168,9 +170,9 @@ class _Line:
         types = self._schemas.catalog_of(commit).types
         return next(type for type in types if identity_of(type) == self._identity)
 
-    def _look(self, commit: CommitRow, pin: VersionRow) -> _Seen:
-        """The entity at one version of its table, in the words of a commit."""
-        pins = {self._identity: pin}
+    def _look(self, at: int, commit: CommitRow) -> _Seen:
+        """The entity after one of the commits, in the words of ``commit``."""
+        pins = {self._identity: self._pins[at]}
         moment = Moment(self._kernel, self._state, commit, pins, self._opened)
         type = self._type_at(commit)
         reader = moment.reader(self._schemas.catalog_of(commit))
@@ -184,7 +186,7 @@ class _Line:
         return _Seen(TableRows(reader, type).image_of(self._id), updated_at)
 
 
-class _ShownLine(_Line):
+class _ShownHistory(_TableHistory):
     """The commits after which a view may show something else of an entity.
 
     Each of them is looked at: a row that was not written may be hidden, or shown, by what happened
@@ -207,26 +209,12 @@ class _ShownLine(_Line):
     def _moments(self) -> list[Moment]:
         return list(moments(self._kernel, self._state, self.commits))
 
-    def seen(self, at: int) -> _Seen:
-        """The entity after one of the commits."""
-        known = self._known.get(at)
-        if known is None:
-            known = self._known[at] = self._shown(self.commits[at], self._moments[at])
-        return known
-
-    def seen_before(self, at: int) -> _Seen:
-        """The entity before one of the commits, in the words of that commit."""
-        if not at:
-            return _Seen()
-        if self.commits[at - 1].schema_hash == self.commits[at].schema_hash:
-            return self.seen(at - 1)
-        return self._shown(self.commits[at], self._moments[at - 1])
-
     def first_with(self, seen: _Seen, at: int) -> int:
         """The commit itself."""
         return at
 
-    def _shown(self, commit: CommitRow, moment: Moment) -> _Seen:
+    def _look(self, at: int, commit: CommitRow) -> _Seen:
+        moment = self._moments[at]
         if self._identity not in moment.pins:
             return _Seen()
         catalog, type = self._schemas.catalog_of(commit), self._type_at(commit)

@@ -326,7 +326,7 @@ def delete_source(
     permit: Callable[[], None],
     operation_id: str | None = None,
 ) -> MergeReceipt:
-    """Delete the source of a merge that is done; a failure is told and changes nothing of that.
+    """Delete the source of a merge that is done; a failure is reported, and the merge stays.
 
     A source that has got commits which were not merged is kept, and one that a merge with the same
     ``operation_id`` has deleted is not looked for again.

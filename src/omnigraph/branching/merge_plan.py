@@ -270,7 +270,7 @@ def require_mergeable(
     *,
     hint: str | None = None,
 ) -> None:
-    """Raise `MergeConflicts`, told as far as they are seen, and `Denied` for what is not granted.
+    """Raise `MergeConflicts` with those that are seen, and `Denied` for what is not granted.
 
     An actor whose rules are limited to types brings entities that they grant and that it sees, as
     the target has them and as they become. ``hint`` is for conflicts.
@@ -279,7 +279,7 @@ def require_mergeable(
         planned.plan.require_no_conflicts(hint)
     else:
         _seen(kernel, planned, sides, rules, rights.read).plan.require_no_conflicts(hint)
-        raise InternalError("a conflict of a merge is neither shown nor told as hidden")
+        raise InternalError("a conflict of a merge is neither shown nor counted as hidden")
     if rights is None:
         return
     viewed = sides if rights.read is None else sides.seen_by(rights.read)

@@ -222,7 +222,7 @@ class _MomentReader(SnapshotReader):
 
 @contextmanager
 def reclaimed_told(*moments: Moment) -> Iterator[None]:
-    """A block of reads in which a table that goes meanwhile is told as what it is.
+    """A block of reads in which a table that was removed meanwhile raises an error that says so.
 
     Cleanup in another process may remove files that are open here, and then only the next read
     fails, as if the store did.

@@ -66,7 +66,7 @@ def get(
     """Write the bytes of a blob to stdout, or to a file.
 
     A range may end behind the value, but not start there. Only the bytes that are asked for are
-    read. Of a value that is a URI, only the URI is told: nothing is fetched from elsewhere. stdout
+    read. Of a value that is a URI, only the URI is shown: nothing is fetched from elsewhere. stdout
     carries only the bytes, so `--json` shapes the errors on stderr and, with `--out`, the receipt.
 
     omnigraph blob get node Person ada photo --store team.omni > ada.png

@@ -140,8 +140,8 @@ def translate(
 
     The result is laid out and goes to stdout; a comment above a query says where it may answer
     differently. With a schema, a file or that of a graph, names are those of its types, parameters
-    get their types, and every query is compiled. What has no counterpart is told with its line and
-    column, and the exit code is 1. `kuzu` is the dialect of Kuzu, where a pattern may take a
+    get their types, and every query is compiled. What has no counterpart is reported with its line
+    and column, and the exit code is 1. `kuzu` is the dialect of Kuzu, where a pattern may take a
     relationship twice.
 
     omnigraph translate --from cypher queries.cypher --schema schema.pg

@@ -213,7 +213,7 @@ def token_of(ctx: typer.Context, url: str) -> str | None:
 
 
 def _require_graph(url: str, token: str | None) -> None:
-    """Ask which graph is meant, if the server tells which there are.
+    """Ask which graph is meant, if the server lists its graphs.
 
     One that does not is taken as it is: it may serve a single graph below this very URL.
     """

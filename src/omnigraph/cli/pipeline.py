@@ -127,8 +127,8 @@ def validate(
     """Check a pipeline file without reading rows.
 
     Types, properties, columns, expressions and queries are checked against the schema of the graph
-    and the columns of the sources, and every problem is told with its line. Exit code 1 means that
-    there are some.
+    and the columns of the sources, and every problem is reported with its line. Exit code 1 means
+    that there are some.
 
     omnigraph pipeline validate crm.yaml
     omnigraph pipeline validate crm.yaml --store staging.omni --json
@@ -182,7 +182,7 @@ def run(
 
     Without a change of the file or its sources nothing is done. A run that was interrupted is
     completed by the next one. If a check fails, the exit code is 3, the branch is kept and the
-    target is as it was. With `--continuous` it goes on until it is told to end (SIGTERM, which
+    target is as it was. With `--continuous` it runs until it is stopped (SIGTERM, which
     lets the current run finish), and prints a receipt for each run that changed something.
 
     omnigraph pipeline run crm.yaml

@@ -99,7 +99,7 @@ def retry_after_seconds(response: Response) -> float | None:
 
 
 def is_unknown(response: Response) -> bool:
-    """Whether a server failed at a write and cannot tell what became of it."""
+    """Whether a server failed at a write whose outcome it does not know."""
     envelope = _envelope(response) if response.status >= 409 else None
     return envelope is not None and envelope.get("outcome") == "unknown"
 

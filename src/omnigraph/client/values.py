@@ -306,7 +306,7 @@ class AsyncRemoteBlob(KnownBlob):
     ) -> AsyncIterator[bytes]:
         """The same bytes in pieces of at most ``chunk_bytes``, as they come.
 
-        What is wrong with the range is told at once. They are those of the commit the value was
+        A wrong range raises at once. They are those of the commit the value was
         found at, also if the branch has moved on.
         """
         return self._pieces(self.byte_range(offset, length), chunk_bytes)

@@ -224,7 +224,7 @@ class _Reader:
             locks = self._locks(fields.get("state"))
         providers = self._providers(fields.get("providers"))
         graphs = self._graphs(fields.get("graphs"), providers)
-        # Policies may name a graph whose own declaration is wrong: that is told once.
+        # Policies may name a graph whose own declaration is wrong: that is reported once.
         listed = fields["graphs"].value if "graphs" in fields else {}
         ids = tuple(listed) if isinstance(listed, dict) else ()
         policies = self._policies(fields.get("policies"), ids)

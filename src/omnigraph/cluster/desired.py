@@ -92,10 +92,6 @@ class Desired:
         """The digest of everything."""
         return config_digest(self.config.document, self.digests)
 
-    def graph_of(self, address: str) -> DeclaredGraph | None:
-        """The graph that a graph, schema, query or checks address belongs to."""
-        return self.config.graphs.get(graph_id_of(address) or "")
-
 
 def graph_id_of(address: str) -> str | None:
     """The graph that an address belongs to; None for policies and providers."""

@@ -96,7 +96,7 @@ def hold_lock(
         findings.warning(
             "state_lock_disabled",
             "state.lock",
-            "locks are turned off: two commands at once are told apart by the ledger alone",
+            "locks are turned off: only the ledger keeps two commands at once apart",
         )
         yield None
         return

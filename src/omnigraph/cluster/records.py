@@ -67,7 +67,7 @@ def read_contents(store: ObjectStore, resources: Iterable[tuple[str, str]]) -> l
     try:
         found.update(zip(keys, store.read_each(keys), strict=True))
     except OmnigraphError:
-        # One of them; which, only reading each by itself tells.
+        # One of them is; reading each by itself finds which.
         for key in keys:
             try:
                 found[key] = store.read_if_exists(key)

@@ -198,8 +198,8 @@ class Executor:
     def _announce(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> None:
         """Phase A: write the sidecar, durable before the first effect.
 
-        On an object store the commits of the tables are made before, on this machine, where nobody
-        can find them.
+        On an object store the commits of the tables are made before, on this machine, where no
+        reader finds them.
         """
         content = encode_sidecar(plan)
         self._sidecar_digest = sidecar_digest(content)

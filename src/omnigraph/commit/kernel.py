@@ -69,7 +69,7 @@ class SharedGate:
                 self._changed.notify_all()
 
     def wait_unshared(self, timeout_ms: int) -> bool:
-        """Wait until no one shares the gate; False if that takes longer."""
+        """Wait until the gate is not shared; False if that takes longer."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._sharing, timeout_ms / 1000)
 

@@ -50,7 +50,7 @@ class WriterRights(Protocol):
         """The names that it may use."""
 
     def told(self, whole: Catalog) -> Catalog:
-        """The types with the rules whose violation it is told."""
+        """The types with the rules whose violation is reported to it."""
 
     def seen(self, whole: SnapshotReader) -> SnapshotReader:
         """The rows that it selects from."""

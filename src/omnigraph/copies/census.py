@@ -246,7 +246,7 @@ class _CensusTaker:
             shown = {version for place, of, version in heads if (place, of) == (location, ref)}
             if shown:
                 self._need_ref(table_key, location, ref, name)
-            # What is newer belongs to a branch that this one was forked from, or to no one yet.
+            # What is newer belongs to a branch that this one was forked from, or to none yet.
             last = newest[location, ref]
             stored = {each for each in self._versions(location, ref) if each <= last}
             for version in stored | shown:

@@ -168,7 +168,7 @@ class _Transfer:
             return "already_up_to_date"
         if heads[0] in distances(commits, heads[1]):
             for step in self._steps(list(self._missing(commits, heads[0]))):
-                # One after the other: what was made is told even if a later one fails.
+                # One after the other: what was made is reported even if a later one fails.
                 brought += self._made_again(step, heads[1])
             return "fast_forward"
         base = merge_base(commits, heads[1], heads[0])

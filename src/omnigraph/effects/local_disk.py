@@ -2,7 +2,7 @@
 
 Exclusive locks are built on `flock`: a lock belongs to an open file, so two handles exclude each
 other in one process as well as across processes, and the end of the process, however it comes, ends
-the lock. That is how a lease tells a dead owner from a slow one on local disk.
+the lock. So a lease can distinguish a dead owner from a slow one on local disk.
 
 A lock file is created when first needed and never removed. Removing it would let one process hold
 the lock of the old file while another locks a new file of the same name; for the same reason an

@@ -114,14 +114,14 @@ class EmbeddingClient:
     ) -> list[list[float]]:
         """The vectors of some texts, in their order, by one request; raises as `embed` does.
 
-        ``count`` is told of each request when it is sent, and of the tokens of its answer.
+        ``count`` is called with each request when it is sent, and with the tokens of its answer.
         """
         if self.config.provider == "mock":
             return [mock_vector(text, dimension) for text in texts]
-        told = count or _uncounted
-        reply = self._reply(request_for(self.config, texts, dimension, role), len(texts), told)
+        note = count or _uncounted
+        reply = self._reply(request_for(self.config, texts, dimension, role), len(texts), note)
         document = decoded(self.config, reply)
-        told(Usage(tokens=tokens_of(document)))
+        note(Usage(tokens=tokens_of(document)))
         found = components_of(self.config, document, len(texts))
         return [unit_vector(each, dimension) for each in found]
 

@@ -90,7 +90,7 @@ def create_branch(
 def start_of(self: Handle, revision: str, by: Access) -> tuple[str, str | None]:
     """The branch that another is to start from, and the commit if it is not to be the head.
 
-    A name that is none is taken for a branch, and its absence is told as that of a branch.
+    A name that is none is taken for a branch, and its absence is reported as that of a branch.
     """
     from omnigraph.branching.revisions import resolve
 
@@ -283,21 +283,9 @@ def revert(
     actor repeats it, the first receipt returns.
     ``message`` is kept with the commit.
     """
-    from omnigraph.branching import merge as merges
-
-    key, why = checked_key(operation_id), checked_message(message)
-    by = self._by(actor)
-    self._opened.gate.change("revert", by, self._branch_of(branch))
-    request = merges.ReplaySpec(
-        "revert",
-        self._commit_of(commit_id, branch, self._opened.gate.readable(by)),
-        self._branch_of(branch),
-        by.actor,
-        key,
-        why,
-        rights_to_bring(self._opened.sight, by),
+    return _replayed(
+        self, "revert", commit_id, branch, actor=actor, operation_id=operation_id, message=message
     )
-    return _replayed(self, "revert", by, request)
 
 
 def cherry_pick(
@@ -315,29 +303,39 @@ def cherry_pick(
     ``operation_id`` names the request: if the same actor repeats it, the first receipt returns.
     ``message`` is kept with the commit.
     """
-    from omnigraph.branching import merge as merges
-
-    key, why = checked_key(operation_id), checked_message(message)
-    by = self._by(actor)
-    self._opened.gate.change("branch cherry-pick", by, self._branch_of(into))
-    request = merges.ReplaySpec(
+    return _replayed(
+        self,
         "cherry-pick",
-        self._commit_of(commit_id, into, self._opened.gate.readable(by)),
-        self._branch_of(into),
-        by.actor,
-        key,
-        why,
-        rights_to_bring(self._opened.sight, by),
+        commit_id,
+        into,
+        actor=actor,
+        operation_id=operation_id,
+        message=message,
     )
-    return _replayed(self, "branch cherry-pick", by, request)
 
 
-def _replayed(self: Handle, verb: str, by: Access, request: merges.ReplaySpec) -> ReplayReceipt:
+def _replayed(
+    self: Handle,
+    kind: Literal["revert", "cherry-pick"],
+    commit_id: str,
+    branch: str | None,
+    *,
+    actor: str | None,
+    operation_id: str | None,
+    message: str | None,
+) -> ReplayReceipt:
     """Raises what the gate raises, and `NotFound` for a commit that the actor may not read."""
     from omnigraph.branching import merge as merges
 
+    key, why = checked_key(operation_id), checked_message(message)
+    by, target, gate = self._by(actor), self._branch_of(branch), self._opened.gate
+    verb = "revert" if kind == "revert" else "branch cherry-pick"
+    gate.change(verb, by, target)
+    commit_id = self._commit_of(commit_id, branch, gate.readable(by))
+    rights = rights_to_bring(self._opened.sight, by)
+    request = merges.ReplaySpec(kind, commit_id, target, by.actor, key, why, rights)
     authored = partial(self._authored_branch, request.commit_id)
-    if not self._opened.gate.replay(verb, by, request.branch, authored):
+    if not gate.replay(verb, by, request.branch, authored):
         raise UnresolvedRevision.no_commit(request.commit_id)
     return merges.replay(self._kernel, request)
 

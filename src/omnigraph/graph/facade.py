@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # --- verbs ----------------------------------------------------------------------------------------
 #
-# Verbs are wrapped where their class is made, so a new one is recorded without being told so.
+# Verbs are wrapped where their class is made, so a new one is recorded as well.
 
 NO_ACCESS: Mapping[str, str] = {
     "acting_as": "gives a handle",

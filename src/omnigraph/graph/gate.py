@@ -77,7 +77,7 @@ class Access:
     address: str | None = None
     """Where the request came from."""
     decided: Decided | None = None
-    """The decisions of one request, each made and told once; None for a handle that stays."""
+    """The decisions of one request, each made and recorded once; None for a handle that stays."""
     told: Callable[[Decision], None] | None = None
     """Called with every decision as it is made."""
 
@@ -113,7 +113,7 @@ class Gate:
         bypassed: Callable[[Decision], None] = lambda decision: None,
         auditor: Auditor | None = None,
     ) -> None:
-        """``bypassed`` is told, before the write, of one that bypasses requirements.
+        """``bypassed`` is called, before the write, with a decision that bypasses requirements.
 
         ``auditor`` records every decision before what it allows is done.
         """
@@ -150,7 +150,7 @@ class Gate:
         return by.is_served or policy.has_views
 
     def may_read(self, by: Access, branch: str, action: Action = Action.READ) -> bool:
-        """Whether a branch may be read; a decision that is told, for what else happens then."""
+        """Whether a branch may be read; the decision is recorded, whatever the caller does then."""
         if not self.decides_reads(by):
             return True
         return self._answer(by, Question(action, branch)).allowed
@@ -176,7 +176,7 @@ class Gate:
         self._permit(verb, by, Action.READ, branch, None)
 
     def readable(self, by: Access) -> Callable[[str], bool]:
-        """Which branches an actor may read: a write must not tell of commits on others."""
+        """Which branches an actor may read: a write must not reveal commits on others."""
         if self._policy is None or by.identity is None:
             return lambda branch: True
         return lambda branch: self.allows(by, Question(Action.READ, branch))
@@ -364,7 +364,7 @@ class Gate:
         return decision
 
     def _answer(self, by: Access, question: Question) -> Decision:
-        """The decision, which is told once for each request."""
+        """The decision, which is recorded once for each request."""
         key = (by.identity, question)
         known = None if by.decided is None else by.decided.get(key)
         if known is not None:

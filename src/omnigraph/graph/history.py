@@ -50,7 +50,7 @@ def _shown(self: Handle, found: CommitInfo, branch: str) -> CommitInfo:
     """A commit, of which an actor that sees a part of the branch is not shown all.
 
     Counts of changed entities are left out, and what programs of others have kept with it: receipts
-    of pipelines tell of all types, and so does what an embedding says of itself.
+    of pipelines name all types, and so does the receipt of an embedding.
     """
     opened = self._opened
     if opened.policy is None or not opened.policy.has_views:

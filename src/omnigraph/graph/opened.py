@@ -543,7 +543,7 @@ class Handle:
         try:
             wanted = self._commit_of(revision, branch)
         except NotFound:
-            gate.may_read(by, branch or self._default_branch)  # told, whatever it says
+            gate.may_read(by, branch or self._default_branch)  # recorded, whatever it is
             raise
         if not gate.decides_reads(by):
             gate.read(verb, by, branch)

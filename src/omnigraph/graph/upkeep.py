@@ -102,7 +102,7 @@ def optimize(
 
 
 def _with_adjacency(self: Handle, done: OptimizeReceipt) -> OptimizeReceipt:
-    """Save the sorted edges of large edge types; the receipt tells of which."""
+    """Save the sorted edges of large edge types; the receipt names them."""
     snapshot = self._kernel.manifest.main.state.head_snapshot()
     edges = [entry for entry in snapshot.tables.values() if entry.kind == "edge"]
     if not any(is_worth_saving(entry.row_count) for entry in edges):

@@ -205,7 +205,7 @@ class InProcessLoad(LoadExecutor):
     def _without_bad(
         self, loaded: ReadRecords, view: SnapshotReader, findings: Findings
     ) -> LoadPlan:
-        """The change set of the records that are not bad, as `loading.skipping` tells them."""
+        """The change set of the records that `loading.skipping` does not find bad."""
         if self._tables.files:
             raise InputError(
                 "an actor whose rules are limited to types loads tables as a whole: their bad rows "

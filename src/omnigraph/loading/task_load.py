@@ -212,7 +212,7 @@ class TaskLoad(LoadExecutor):
     # --- skipping bad records ---
 
     def _without_bad(self, capture: Capture) -> LoadChanges:
-        """What tasks wrote of the records that are not bad, as `loading.skipping` tells them."""
+        """What tasks wrote of the records that `loading.skipping` does not find bad."""
         account = Skipping(self.request, self.catalog)
         self._leave_out(account.records)  # what met an earlier head may be good on this one
         staged = self._stage(capture)

@@ -100,7 +100,7 @@ class DiffPage(JsonObject):
 
 
 def comparison(direct: bool) -> Comparison:
-    """How a diff is told that was asked for with or without ``direct``."""
+    """The heading of a diff, with or without ``direct``."""
     return "direct" if direct else "merge_base"
 
 

@@ -176,15 +176,6 @@ class Governor:
         """Stop the query at its next block of work; ``reason`` becomes part of the error."""
         self._cancelled = reason
 
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether `cancel` was called."""
-        return self._cancelled is not None
-
-    def remaining_s(self) -> float | None:
-        """Seconds until the deadline, not below zero; None without one."""
-        return None if self.deadline is None else max(0.0, self.deadline - self._clock())
-
     def check(self) -> None:
         """Raise `QueryCancelled` or `QueryTimeout` if the query has to stop."""
         if self._cancelled is not None:

@@ -132,7 +132,7 @@ class PropertyDescription(JsonObject):
     rules: Annotated[tuple[str, ...], Json(unless=())] = ()
     """What the schema says about it alone, such as `@key` or `@default(1)`."""
     indexes: Annotated[tuple[IndexKind, ...], Json(unless=())] = ()
-    """Indexes that the schema asks for; which rows they cover is told by the statistics."""
+    """Indexes that the schema asks for; the statistics have the rows that they cover."""
     description: Annotated[str | None, OPTIONAL] = None
 
 

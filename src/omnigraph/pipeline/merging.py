@@ -11,7 +11,7 @@ write    tasks write the rows that are not taken over as whole fragments
 Only ids and numbers pass through Spark, and the driver gets positions of rows. Rows that mix
 properties of both sides are the exception: the driver writes them with the commit. A task may be
 run again by another worker; nothing is visible before the commit, which is that of any merge. If a
-check finds anything, the driver repeats it in process, so that conflicts are told in the same words
+check finds anything, the driver repeats it in process, so that conflicts have the same messages
 and order; it may find nothing, since tasks do not look at everything that excuses a row.
 
 In upkeep, executors rewrite fragments and build indexes (`SparkWorkers`). The driver plans, stages

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
     from omnigraph.views import View
 
-EXPLAINED = "`omnigraph policy explain` shows how a bundle decides"
-
 DEFAULT_GRAPH = "default"
 """The id of a graph that was opened by its address and has no other name."""
 

@@ -262,7 +262,7 @@ class Requests:
     def show(self, request: Request, required: RequirementsOf, sees: Sees | None = None) -> Review:
         """A request as it stands now, with everything that keeps it from being merged.
 
-        Conflicts are told as far as ``sees`` shows them.
+        Lists the conflicts that ``sees`` shows.
         """
         standing = self.standing(request)
         shown = self._described(request, standing, standing.head(request))

@@ -254,7 +254,7 @@ class SchemaIds:
 class SchemaIR:
     """One accepted schema: what it means, and which ids its declarations carry.
 
-    Whether two of them are the same is told by `encoding.ir_hash`: `==` takes `@x(1)` and
+    Compare two of them by `encoding.ir_hash`: `==` takes `@x(1)` and
     `@x(true)` for equal, as Python does.
     """
 

@@ -112,7 +112,7 @@ class ServerConfig:
     audit: AuditSettings | None = None
     """Where every decision and access is recorded, if anywhere."""
     settings: Path | None = None
-    """A file with `reviews.webhooks`, who is told about change requests."""
+    """A file with `reviews.webhooks`, the receivers of events of change requests."""
     log_format: LogFormat = "text"
     logs_requests: bool = True
     """Whether every request is logged, and not only warnings and errors."""
@@ -123,11 +123,6 @@ class ServerConfig:
             raise InputError(
                 "`--tls-cert` and `--tls-key` belong together", hint="pass both, or neither"
             )
-
-    @property
-    def has_metrics(self) -> bool:
-        """Whether anything is measured for others to read."""
-        return self.metrics or self.metrics_bind is not None
 
 
 def is_graph_id(text: str) -> bool:

@@ -5,7 +5,7 @@ with long ones, delays its own, and not those of others.
 
 The standard executor would do, and takes twice as long to hand a call over: a small query is
 answered in a tenth of a millisecond, so that is most of the time. Threads are daemons: a process
-that is told to end now does not wait for them. A write that they have not published by then has no
+that has to end now does not wait for them. A write that they have not published by then has no
 effect.
 """
 

@@ -264,7 +264,7 @@ def _told(served: Served, events: Iterable[ReviewEvent]) -> Iterator[Delivery]:
 
 
 def _ended(served: Served, id: str, standing: Standing) -> Iterator[Delivery]:
-    """What no event tells: that a request is merged, or closed because a branch is gone."""
+    """What has no event: that a request is merged, or closed because a branch is gone."""
     merged = standing.merge_commit
     if merged is not None:
         mark = (merged.receipt or {}).get("change_request", {})

@@ -165,7 +165,7 @@ class RunningServer:
         return None if self._metrics_socket is None else address_of(self._metrics_socket)
 
     async def run(self, announce: Callable[[str], None], *, own_signals: bool = True) -> None:
-        """Serve until told to stop. ``announce`` is told the address once connections are taken."""
+        """Serve until `stop`; ``announce`` gets the address once connections are taken."""
         loop = asyncio.get_running_loop()
         if own_signals:
             for number in (signal.SIGINT, signal.SIGTERM):

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
 
 import orjson
@@ -58,7 +58,6 @@ PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 120.0
 """The pause after the first failed attempt, which doubles with each, and the longest."""
 _TRY_AGAIN = frozenset({408, 425, 429})
 
-WebhookEvent: TypeAlias = Literal[ReviewEventKind, "merged"]
 EVENTS: tuple[str, ...] = tuple(
     name for name in (*get_args(ReviewEventKind), "merged") if name != "bypassed"
 )

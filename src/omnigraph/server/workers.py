@@ -63,7 +63,7 @@ _SHARED_VARIABLES = (CACHE_BYTES_VARIABLE, QUERIES_BYTES_VARIABLE)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a worker is told when it starts."""
+    """The settings that a worker starts with."""
 
     config: ServerConfig
     number: int
@@ -84,7 +84,7 @@ class _Running:
         self.is_ready = False
         self.reloads = False
         """Whether it has to read everything again as soon as it listens."""
-        self.told: dict[str, Any] | None = None
+        self.failure: dict[str, Any] | None = None
         """Why it could not start."""
 
     @property
@@ -94,8 +94,8 @@ class _Running:
 
     def reason(self) -> str:
         """How it ended."""
-        if self.told is not None:
-            return str(self.told["message"])
+        if self.failure is not None:
+            return str(self.failure["message"])
         code = self.process.returncode
         if code is not None and code < 0:
             return f"signal {-code} ({signal.strsignal(-code) or 'unknown'})"
@@ -186,7 +186,7 @@ class Supervisor:
         """Run until told to stop."""
         with _Signals() as signals:
             self._selector.register(signals.arrived, selectors.EVENT_READ, None)
-            # One alone at first: what is wrong with the configuration is told once.
+            # One alone at first: a mistake in the configuration is reported once.
             self._start(0)
             while self._running or self._due:
                 self._step(signals)
@@ -262,16 +262,16 @@ class Supervisor:
         self._selector.register(process.stdout, selectors.EVENT_READ, worker)
 
     def _hear(self, worker: _Running) -> None:
-        """Read what a worker tells: that it listens, or why it cannot."""
+        """Read the message of a worker: that it listens, or why it cannot."""
         assert worker.process.stdout is not None
         line = worker.process.stdout.readline()
         if not line:
             self._selector.unregister(worker.process.stdout)
             worker.process.wait()
             return
-        told = orjson.loads(line)
-        if "message" in told:
-            worker.told = told
+        message = orjson.loads(line)
+        if "message" in message:
+            worker.failure = message
         else:
             worker.is_ready = True
             if worker.reloads:
@@ -285,8 +285,8 @@ class Supervisor:
             rest = stdout.read()
             self._selector.unregister(stdout)
             with suppress(orjson.JSONDecodeError, IndexError):
-                told = orjson.loads(rest.splitlines()[-1])
-                worker.told = told if "message" in told else worker.told
+                last = orjson.loads(rest.splitlines()[-1])
+                worker.failure = last if "message" in last else worker.failure
         stdout.close()
         with suppress(OSError):
             stdin.close()
@@ -295,8 +295,8 @@ class Supervisor:
         if self._stops_at is not None:
             return
         fields = {"worker": worker.number, "reason": worker.reason()}
-        if not self._has_announced and worker.told is not None:
-            self._fail(InputError(worker.reason(), hint=worker.told["hint"]))
+        if not self._has_announced and worker.failure is not None:
+            self._fail(InputError(worker.reason(), hint=worker.failure["hint"]))
             return
         log.error("worker ended", extra={"fields": fields})
         now = time.monotonic()
@@ -403,8 +403,8 @@ def main() -> int:
     # Stdout is for the supervisor alone; what a library prints goes to the log.
     supervisor = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    told = sys.stdin.buffer
-    task: Task = pickle.load(told)  # noqa: S301 - the supervisor alone writes to this pipe
+    from_supervisor = sys.stdin.buffer
+    task: Task = pickle.load(from_supervisor)  # noqa: S301 - the supervisor alone writes to this pipe
 
     def listens(address: str) -> None:
         supervisor.write(orjson.dumps({"address": address}) + b"\n")
@@ -414,7 +414,7 @@ def main() -> int:
 
         def wait_for_the_end() -> None:
             # Nothing more comes: the pipe ends with the supervisor, whichever way that ends.
-            os.read(told.fileno(), 1)
+            os.read(from_supervisor.fileno(), 1)
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(server.stop)
 

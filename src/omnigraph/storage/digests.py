@@ -78,7 +78,7 @@ def digest_of(content: bytes) -> FileDigest:
 
 
 def digesting(chunks: Iterable[bytes], ended: Callable[[FileDigest], object]) -> Iterator[bytes]:
-    """A file that is read for another purpose; at its end its digest is told."""
+    """A file that is read for another purpose; ``ended`` is called with its digest."""
     state, size = xxhash.xxh3_128(), 0
     for chunk in chunks:
         state.update(chunk)

@@ -438,7 +438,7 @@ UNSTAMPED = 1
 """What a manifest of the oldest layout is without a stamp: that shape had none."""
 
 IDENTITY_COLUMNS = ("stable_table_id", "table_incarnation_id")
-"""The columns that tell the layout of version 4 from those before it."""
+"""The columns that the layout of version 4 has, and those before it have not."""
 
 
 def check_stamp(handle: LanceDataset) -> None:
@@ -453,7 +453,7 @@ def check_stamp(handle: LanceDataset) -> None:
 
 
 def is_current(handle: LanceDataset) -> bool:
-    """Whether a manifest has the current shape; of a graph, main's tells for all branches."""
+    """Whether a manifest has the current shape; all branches of a graph have that of main."""
     return read_stamp(handle) == INTERNAL_SCHEMA_VERSION
 
 

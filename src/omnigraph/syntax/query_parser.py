@@ -61,9 +61,7 @@ def parse_query_file(origin: str | bytes | Path | Source) -> ast.QueryFile:
     >>> [query.name for query in file.queries]
     ['all_books']
     """
-    source = Source.of(origin, QueryParseError)
-    require_within(len(source.text.encode()), TEXT_BYTES_MAX, "the size of a query text in bytes")
-    stream = QueryStream(source)
+    source, stream = _stream_of(origin)
     queries: list[ast.Query] = []
     while stream.current.kind is not TokenKind.END:
         queries.append(_query(stream))
@@ -76,9 +74,7 @@ def parse_where(origin: str | Source) -> tuple[Source, ast.Predicate]:
     >>> parse_where('age > 30 and city in ["Oslo"]')[1].operator
     'and'
     """
-    source = Source.of(origin, QueryParseError)
-    require_within(len(source.text.encode()), TEXT_BYTES_MAX, "the size of a query text in bytes")
-    stream = QueryStream(source)
+    source, stream = _stream_of(origin)
     predicate = _predicate(stream)
     if stream.current.kind is not TokenKind.END:
         stream.unexpected("`and`, `or` or the end", "in `where`", ("and", "or"))
@@ -91,13 +87,18 @@ def parse_condition(origin: str | Source) -> tuple[Source, ast.Condition]:
     >>> parse_condition("$row.city = $actor.city or $row.is_open")[1].operator
     'or'
     """
-    source = Source.of(origin, QueryParseError)
-    require_within(len(source.text.encode()), TEXT_BYTES_MAX, "the size of a query text in bytes")
-    stream = QueryStream(source)
+    source, stream = _stream_of(origin)
     condition = parse_combined(stream)
     if stream.current.kind is not TokenKind.END:
         stream.unexpected("`and`, `or` or the end", "in a condition", ("and", "or"))
     return source, condition
+
+
+def _stream_of(origin: str | bytes | Path | Source) -> tuple[Source, QueryStream]:
+    """A text and its tokens; raises `LimitExceeded` for one that is too long."""
+    source = Source.of(origin, QueryParseError)
+    require_within(len(source.text.encode()), TEXT_BYTES_MAX, "the size of a query text in bytes")
+    return source, QueryStream(source)
 
 
 def select_query(file: ast.QueryFile, name: str | None) -> ast.Query:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal as OneOf
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from omnigraph.errors import TranslationError
 from omnigraph.model.types import Scalar, ValueType
@@ -38,9 +38,6 @@ class Note:
 
     message: str
     span: Span
-
-
-Named = TypeVar("Named")
 
 
 Dialect = OneOf["cypher", "kuzu"]

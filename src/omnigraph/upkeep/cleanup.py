@@ -118,7 +118,7 @@ def cleanup(
 ) -> CleanupReceipt:
     """Remove what ``policy`` calls old and no live branch needs; without ``confirm``, only look.
 
-    ``progress`` is told how many tables are done, of how many.
+    ``progress`` is called with how many tables are done, of how many.
     Raises `RecoveryRequired` while any operation is unsettled, `UncoveredDrift` for a table that
     was changed by an external writer and `StorageError` for a branch that cannot be resolved;
     nothing was removed then.

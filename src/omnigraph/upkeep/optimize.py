@@ -115,7 +115,7 @@ def optimize(
 ) -> OptimizeReceipt:
     """Compact the tables of main, complete their indexes and compact its manifest.
 
-    ``progress`` is told how many of the tables with something to do are done, of how many;
+    ``progress`` is called with how many of the tables with something to do are done, of how many;
     ``workers`` rewrite fragments and build indexes. Raises `RecoveryRequired` while any operation
     is unsettled and `Conflict` when main moved while this was prepared; neither leaves anything
     behind. What fails later is finished or undone by recovery.

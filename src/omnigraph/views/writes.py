@@ -103,10 +103,10 @@ class WriteRights:
         return reduced(whole, shown, "+".join((whole.schema_hash, *keys)))
 
     def told(self, whole: Catalog) -> Catalog:
-        """The types with the rules whose violation is told, on the rows that are seen.
+        """The types with the rules whose violation is reported, on the rows that are seen.
 
-        A rule that no two entities have the same values would tell a value of a property that the
-        actor cannot name. `check` holds the write against it as well, and tells nothing.
+        A rule that no two entities have the same values would reveal a value of a property that the
+        actor cannot name. `check` holds the write against it as well, and reveals nothing.
         """
         named = self.catalog(whole)
         if named is whole:

@@ -204,7 +204,7 @@ def _held_twice(type: TableType, group: Unique, rows: _FutureRows) -> Iterator[V
             keys, at = keys_of(of, batch)
             chosen = pa.array(np.flatnonzero(np.isin(fingerprints(keys), repeated)))
             suspects.append(batch.take(chosen if at is None else at.take(chosen)))
-        # Different texts may have one fingerprint, so that there may be nothing to tell.
+        # Different texts may have one fingerprint, so that there may be nothing to report.
         if found := evaluate(group, [KeyRows(of, pa.concat_tables(suspects))]):
             yield from found
             return

@@ -156,7 +156,7 @@ class ValueConstraint(ABC):
 
     @abstractmethod
     def message(self, value: Any) -> str:
-        """What a writer is told about a value that does."""
+        """The message about a value that does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -404,7 +404,7 @@ Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 def with_resolved_ends(rows: Rows, edge: EdgeType, catalog: Catalog, existing: Existing) -> Rows:
-    """Edges whose references have types, as far as nodes tell them."""
+    """Edges whose references have the types of nodes, where one has the id."""
     for column in edge.end_types:
         name = edge.source if column == "src" else edge.target
         nodes = {node.type_id: node for node in catalog.node_types(name)}

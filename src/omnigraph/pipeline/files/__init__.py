@@ -1,7 +1,7 @@
 """Pipeline files: sources, transforms, mappings and checks as YAML, run on a branch and merged.
 
 `document` reads a file, `inputs` finds what its sources hold and what earlier runs loaded,
-`frames` builds Spark frames, `checking` tells what does not fit, `pipeline` runs it, `embedding`
+`frames` builds Spark frames, `checking` finds what does not fit, `pipeline` runs it, `embedding`
 computes vectors. Rows are loaded by `loading`, as those of any load.
 """
 

@@ -201,7 +201,7 @@ def _column_problems(
             arrow = to_arrow_schema(StructType([StructField(name, spark_type)]), timezone="UTC")
             check_type(arrow.field(0), target, type, catalog, mapped.keys.source)
         except OmnigraphError:
-            wanted = _wanted(type, target, catalog)
+            wanted = _wanted(type, target)
             text = planned[name][1] if name in planned else name
             yield document.problem(
                 path,
@@ -234,7 +234,7 @@ def _missing_columns(
             yield document.problem(mapped.path, error.message, error.hint)
 
 
-def _wanted(type: TableType, target: str, catalog: Catalog) -> str:
+def _wanted(type: TableType, target: str) -> str:
     if target in type.properties:
         return str(type.properties[target].type)
     return "the id or key of a node" if target in (SRC, DST) else "String"

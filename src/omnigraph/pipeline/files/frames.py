@@ -186,7 +186,7 @@ class Frames:
                 )
 
     def _follows_a_problem(self, missing: str | None) -> bool:
-        """Whether a table is missing because of a problem that was told already."""
+        """Whether a table is missing because of a problem that was reported already."""
         known = {*self._document.keys.sources, *self._document.keys.transforms}
         return missing in known and missing not in self.steps
 
@@ -242,7 +242,7 @@ class Frames:
             except PySparkException as error:
                 self._complain(where, error, frame.columns)
         with suppress(PySparkException):
-            # All at once; below one by one, only to tell every problem.
+            # All at once; below one by one, only to report every problem.
             return {each.name: each.dataType for each in self.rows_of(mapped).schema}
         for name, (path, text) in (self.columns_of(mapped) or {}).items():
             try:

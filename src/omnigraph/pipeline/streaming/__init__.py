@@ -18,9 +18,9 @@ _TOLD = re.compile(
 
 
 def failure_of(failure: BaseException | str) -> OmnigraphError | None:
-    """The error of Omnigraph that an error of Spark tells, with its sentence and its hint.
+    """The error of Omnigraph inside an error of Spark, with its message and its hint.
 
-    None if it tells none. Details are not passed on.
+    None if there is none. Details are not passed on.
 
     >>> failure_of("omnigraph.errors.ChangeFeedGap: the feed is not readable\\nhint: start anew")
     ChangeFeedGap('the feed is not readable')

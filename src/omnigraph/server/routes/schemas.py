@@ -122,7 +122,7 @@ async def get_stats(call: Call) -> Response:
 
 
 def _by_graph_id(stats: GraphStats, served: Served) -> GraphStats:
-    """Findings that name the graph, and not its place: where a server keeps it is not told."""
+    """Findings that name the graph, and not its place: where a server keeps it is hidden."""
     uri = served.graph.uri
 
     def named(text: str) -> str:

@@ -48,7 +48,7 @@ async def ready(call: Call) -> Response:
     """Whether the process takes work."""
     generation, audit = call.generation, call.services.audit
     if audit is not None:
-        audit.log.flush()  # so that a line which cannot be written is told
+        audit.log.flush()  # so that a line which cannot be written shows below
     blocked = [
         (served, found)
         for _, served in sorted(generation.graphs.items())

@@ -409,13 +409,13 @@ class Executor:
         Recovery publishes a plan whose versions are all there: with a loss of power in between,
         their data has to be there, too. What is staged later is flushed before its own commit.
         """
-        staged = (
+        staged = [
             (table.handle, transaction)
             for table in tables
             if table.handle is not None
             for transaction in table.staged
             if transaction is not None
-        )
+        ]
         self._kernel.lance.flush_staged(staged, self._flushes)
 
     def _publish_checked(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -19,8 +18,6 @@ from omnigraph.errors import (
     Conflict,
     InputError,
     NotFound,
-    OmnigraphError,
-    QueryCancelled,
     ReviewBlocked,
     StorageError,
 )
@@ -40,10 +37,8 @@ from omnigraph.model.merging import ConflictPolicy, MergeGranularity
 from omnigraph.model.result import Result
 from omnigraph.model.reviews import (
     CHECK_NAME_CHARACTERS_MAX,
-    CHECK_ROWS_MAX,
     ID_CHARACTERS_MAX,
     NAME_CHARACTERS_MAX,
-    TEXT_CHARACTERS_MAX,
     CheckState,
     Review,
     ReviewComment,
@@ -64,7 +59,7 @@ from omnigraph.model.reviews import (
 )
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.policy import Action
-from omnigraph.review.checks import FILE_NAME, DeclaredCheck, load_checks
+from omnigraph.review.checks import FILE_NAME, DeclaredCheck, RunCheck, check_outcome, load_checks
 from omnigraph.review.events import EventAuthor, Request
 from omnigraph.review.requests import Readable, Standing, not_open
 from omnigraph.review.requirements import Requirements
@@ -408,7 +403,7 @@ class Reviews:
         for check in checks:
             if check.name in done:
                 continue
-            state, text, rows = _outcome(check, head, run)
+            state, text, rows = check_outcome(check, head, run)
             body = {
                 "name": check.name,
                 "state": state,
@@ -650,10 +645,6 @@ class Reviews:
         }
 
 
-RunCheck = Callable[[DeclaredCheck, str], Result]
-"""Runs the query of a check on a commit, within its limits."""
-
-
 def run_check(
     handle: Handle, check: DeclaredCheck, source: str | Path, head: str, governor: Governor
 ) -> Result:
@@ -662,42 +653,6 @@ def run_check(
         governor.check()
         params = dict(check.params)
         return query(handle, source, params, name=check.query, snapshot=head, governor=governor)
-
-
-def _outcome(
-    check: DeclaredCheck, head: str, run: RunCheck
-) -> tuple[CheckState, str, builtins.list[dict[str, Any]]]:
-    """How a check went, a sentence, and the first rows of a failed one.
-
-    Raises `QueryCancelled`: a check that was stopped says nothing about the data.
-    """
-    try:
-        found = run(check, head)
-        first = _first_rows(found, 1) if check.expected.value else []
-    except QueryCancelled:
-        raise
-    except OmnigraphError as error:
-        return "failed", error.message[:TEXT_CHARACTERS_MAX], []
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        return "failed", f"the query of `{check.name}` cannot be read: {reason}", []
-    state, text = check.judged(found.row_count, first[0] if first else None)
-    if state == "passed":
-        return state, text, []
-    return state, text, kept_rows(_first_rows(found, CHECK_ROWS_MAX, safe_integers=True))
-
-
-def _first_rows(
-    found: Result, most: int, *, safe_integers: bool = False
-) -> builtins.list[dict[str, Any]]:
-    shown = Result(
-        found.to_arrow().slice(0, most),
-        query_name=found.query_name,
-        target=found.target,
-        graph_commit_id=found.graph_commit_id,
-    )
-    rows: builtins.list[dict[str, Any]] = shown.to_dict(safe_integers=safe_integers)["rows"]
-    return rows
 
 
 def _comment(request: Request, comment_id: str) -> ReviewComment:

@@ -20,13 +20,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omnigraph.errors import InputError
-from omnigraph.model.reviews import CHECK_NAME_CHARACTERS_MAX, CheckState
+from omnigraph.errors import InputError, OmnigraphError, QueryCancelled
+from omnigraph.model.result import Result
+from omnigraph.model.reviews import (
+    CHECK_NAME_CHARACTERS_MAX,
+    CHECK_ROWS_MAX,
+    TEXT_CHARACTERS_MAX,
+    CheckState,
+    kept_rows,
+)
 from omnigraph.strict_yaml import Node, plain_value, read_document
 
 FILE_NAME = "checks.yaml"
@@ -198,3 +205,43 @@ def _expected(node: Node) -> Expected:
     if not bounds:
         node.fail("`expect` needs `min` or `max`")
     return Expected(bounds.get("min", 0), bounds.get("max"))
+
+
+# --- how a check went -----------------------------------------------------------------------------
+
+RunCheck = Callable[[DeclaredCheck, str], Result]
+"""Runs the query of a check on a commit, within its limits."""
+
+
+def check_outcome(
+    check: DeclaredCheck, head: str, run: RunCheck
+) -> tuple[CheckState, str, list[dict[str, Any]]]:
+    """How a check went, a sentence, and the first rows of a failed one.
+
+    Raises `QueryCancelled`: a check that was stopped says nothing about the data.
+    """
+    try:
+        found = run(check, head)
+        first = _first_rows(found, 1) if check.expected.value else []
+    except QueryCancelled:
+        raise
+    except OmnigraphError as error:
+        return "failed", error.message[:TEXT_CHARACTERS_MAX], []
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        return "failed", f"the query of `{check.name}` cannot be read: {reason}", []
+    state, text = check.judged(found.row_count, first[0] if first else None)
+    if state == "passed":
+        return state, text, []
+    return state, text, kept_rows(_first_rows(found, CHECK_ROWS_MAX, safe_integers=True))
+
+
+def _first_rows(found: Result, most: int, *, safe_integers: bool = False) -> list[dict[str, Any]]:
+    shown = Result(
+        found.to_arrow().slice(0, most),
+        query_name=found.query_name,
+        target=found.target,
+        graph_commit_id=found.graph_commit_id,
+    )
+    rows: list[dict[str, Any]] = shown.to_dict(safe_integers=safe_integers)["rows"]
+    return rows

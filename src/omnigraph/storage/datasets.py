@@ -125,11 +125,14 @@ class LanceStore:
     is_pinned: Callable[[DatasetRef, int], bool] = field(default=lambda where, version: False)
     """Whether a live branch shows a version, which cleanup then keeps: asked after a failure."""
     _session: Any = field(default_factory=_bounded_session)
+    is_local: bool = field(init=False)
+    """Whether the datasets are files of this machine."""
     digests: CommitDigests = field(init=False)
     _drafts: Drafts = field(init=False)
     _landed: OrderedDict[tuple[str, int], LandedDataset] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
+        self.is_local = self.root.is_local
         self.digests = CommitDigests(self.root, self.open)
         self._drafts = Drafts(self.root)
 
@@ -193,7 +196,7 @@ class LanceStore:
                 )
             transaction = Transaction(0, LanceOperation.Overwrite(schema, fragments), uuid=uuid)
             flushes = Flushes()
-            if self.root.is_local:
+            if self.is_local:
                 require_whole(where.address, transaction)
                 self._flush_data(new_data(Path(where.address), transaction), flushes)
             created = LanceDataset.commit(
@@ -226,7 +229,7 @@ class LanceStore:
         commit adds to the files that it lists waits for `flush_commits`.
         """
         announce(transaction, operation_id, sidecar_digest)
-        if self.root.is_local:
+        if self.is_local:
             require_whole(handle.uri, transaction)
             known = Flushes() if flushes is None else flushes
             self.flush_staged([(handle, transaction)], known)
@@ -262,7 +265,7 @@ class LanceStore:
 
         None if Lance has to commit it itself.
         """
-        if self.root.is_local:
+        if self.is_local:
             return None
         draft: Draft | None = handle.draft if isinstance(handle, LandedDataset) else None
         if draft is None or not draft.is_usable:
@@ -317,7 +320,7 @@ class LanceStore:
         staged on any version with the same columns. None if it has to be staged in the store,
         as ``stage`` may also find.
         """
-        if self.root.is_local:
+        if self.is_local:
             return None
         draft = self._drafts.to_write(handle) if only_adds else self._drafts.of(handle)
         if draft is None:
@@ -364,7 +367,7 @@ class LanceStore:
             )
             transaction = Transaction(dataset.version, LanceOperation.Append(fragments), uuid=uuid)
             flushes = Flushes()
-            if self.root.is_local:
+            if self.is_local:
                 require_whole(where.address, transaction)
                 self.flush_staged([(dataset, transaction)], flushes)
             landed = LanceDataset.commit(dataset, transaction, storage_options=options)
@@ -552,7 +555,7 @@ class LanceStore:
         if not is_missing(error):
             failure = lance_failure(where.address, error)
             # Errors of the OS or the store are recognised first, before a file is examined.
-            if hint_of(error) is not None or not self.root.is_local:
+            if hint_of(error) is not None or not self.is_local:
                 return failure
             return damaged_version(where.address, version) or failure
         if version is None:
@@ -564,7 +567,7 @@ class LanceStore:
             return lost if self._is_pinned(where, version) else nothing_there
         except OmnigraphError as unreadable:
             return unreadable
-        if self.root.is_local and version_file(where.address, version).exists():
+        if self.is_local and version_file(where.address, version).exists():
             return StorageError(f"{where.address} could not be opened: {sentence_of(error)}")
         # Cleanup removes no version that a branch shows.
         if self._is_pinned(where, version):

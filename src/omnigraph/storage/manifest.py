@@ -461,7 +461,7 @@ class ManifestBranch:
         known, handle = concurrently(
             partial(self._last_published, self.branch),
             partial(self.lance.open, self.where),
-            threads=not self.lance.root.is_local,
+            threads=not self.lance.is_local,
         )
         if known is None or known.ref != self.where.ref:
             known = self.published
@@ -590,7 +590,7 @@ class Manifest:
         branch, failure = concurrently(
             partial(self.branch, name),
             partial(_failure_of, known.refresh),
-            threads=not self.lance.root.is_local,
+            threads=not self.lance.is_local,
         )
         if branch is not known:
             # The name was registered again with another ref; a failed probe of the old one is moot.

@@ -304,7 +304,7 @@ def _stage_apart(
     branch: ManifestBranch, handle: LanceDataset, state: ManifestState, rows: list[ManifestRow]
 ) -> tuple[StagedTransaction, WrittenFiles] | None:
     """The swap of the head row, staged on this machine; None where it has to be in the store."""
-    if branch.lance.root.is_local or not _replaces_only_head(state, rows):
+    if branch.lance.is_local or not _replaces_only_head(state, rows):
         return None
     address = branch.head_address(handle)
     encoded = encode_rows(rows)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 from typing import Literal as OneOf
 
 from omnigraph.syntax.tokens import Span
@@ -299,3 +300,80 @@ class CypherStatement:
     """What a line comment above it says, if that is a word alone."""
     stages: tuple[CypherStage, ...]
     span: Span
+
+
+# --- parts of a tree ------------------------------------------------------------------------------
+
+AGGREGATES = {
+    "count": "count", "sum": "sum", "avg": "avg", "min": "min", "max": "max", "collect": "collect",
+    "stdev": "stddev", "percentilecont": "percentile",
+}  # fmt: skip
+"""Functions that aggregate, and their names in `.gq`."""
+_UNMOVED_BY_REPEATS = ("min", "max")
+
+
+def is_aggregate(expression: Expression) -> bool:
+    """Whether this is an aggregate itself."""
+    if isinstance(expression, CypherCountAll):
+        return True
+    return isinstance(expression, CypherCall) and expression.name in AGGREGATES
+
+
+def walk(node: Any) -> list[Any]:
+    """A node of the tree and everything below it."""
+    found = [node]
+    if isinstance(node, tuple):
+        found += [below for each in node for below in walk(each)]
+    elif is_dataclass(node):
+        found += [below for each in fields(node) for below in walk(getattr(node, each.name))]
+    return found
+
+
+def has_aggregate(expression: Expression) -> bool:
+    """Whether an aggregate is part of it, outside of subqueries."""
+    if isinstance(expression, CypherSubquery):
+        return False
+    if is_aggregate(expression):
+        return True
+    return any(
+        has_aggregate(below)
+        for each in fields(expression)
+        for below in _direct(getattr(expression, each.name))
+    )
+
+
+def _direct(value: Any) -> list[Any]:
+    """The expressions in a field of an expression."""
+    if isinstance(value, tuple) and not isinstance(value, Span):
+        return [below for each in value for below in _direct(each)]
+    return [value] if is_dataclass(value) else []
+
+
+def ignores_repeats(expression: Expression) -> bool:
+    """Whether every aggregate in it takes each value once, however often its row occurs."""
+    if isinstance(expression, CypherCountAll):
+        return False
+    if isinstance(expression, CypherCall) and expression.name in AGGREGATES:
+        return expression.distinct or expression.name in _UNMOVED_BY_REPEATS
+    if isinstance(expression, CypherSubquery):
+        return True
+    return all(
+        ignores_repeats(below)
+        for each in fields(expression)
+        for below in _direct(getattr(expression, each.name))
+    )
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two parts of a tree say the same, wherever they stand."""
+    return bool(_shape(one) == _shape(other))
+
+
+def _shape(node: Any) -> Any:
+    if isinstance(node, Span):
+        return None
+    if isinstance(node, tuple):
+        return tuple(_shape(each) for each in node)
+    if is_dataclass(node):
+        return (type(node), *(_shape(getattr(node, each.name)) for each in fields(node)))
+    return (type(node), node)

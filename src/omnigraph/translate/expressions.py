@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, NoReturn, assert_never
+from dataclasses import dataclass
+from typing import NoReturn, assert_never
 
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.syntax.tokens import Span
@@ -53,11 +53,6 @@ class ValueText:
 
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _WORDED = {"STARTS WITH": "starts_with", "ENDS WITH": "ends_with", "CONTAINS": "contains"}
-_AGGREGATES = {
-    "count": "count", "sum": "sum", "avg": "avg", "min": "min", "max": "max", "collect": "collect",
-    "stdev": "stddev", "percentilecont": "percentile",
-}  # fmt: skip
-_UNMOVED_BY_REPEATS = ("min", "max")
 _SAME_TYPE = {"abs": "abs", "ceil": "ceil", "ceiling": "ceil", "floor": "floor", "round": "round"}
 _TEXTS = {
     "tolower": "lower", "lower": "lower", "lcase": "lower",
@@ -75,73 +70,6 @@ _PARTS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second",
 _WHOLE_NUMBERS = ("INT64", "INT32", "INT16", "INT8", "INT", "INTEGER", "BIGINT")
 _PERIODS = ("year", "month", "week", "day", "hour", "minute", "second", "millisecond")
 _PERIOD = re.compile(rf"(\d+) ({'|'.join(_PERIODS)})s?")
-
-
-def is_aggregate(expression: ast.Expression) -> bool:
-    """Whether this is an aggregate itself."""
-    if isinstance(expression, ast.CypherCountAll):
-        return True
-    return isinstance(expression, ast.CypherCall) and expression.name in _AGGREGATES
-
-
-def walk(node: Any) -> list[Any]:
-    """A node of the tree and everything below it."""
-    found = [node]
-    if isinstance(node, tuple):
-        found += [below for each in node for below in walk(each)]
-    elif is_dataclass(node):
-        found += [below for each in fields(node) for below in walk(getattr(node, each.name))]
-    return found
-
-
-def has_aggregate(expression: ast.Expression) -> bool:
-    """Whether an aggregate is part of it, outside of subqueries."""
-    if isinstance(expression, ast.CypherSubquery):
-        return False
-    if is_aggregate(expression):
-        return True
-    return any(
-        has_aggregate(below)
-        for each in fields(expression)
-        for below in _direct(getattr(expression, each.name))
-    )
-
-
-def _direct(value: Any) -> list[Any]:
-    """The expressions in a field of an expression."""
-    if isinstance(value, tuple) and not isinstance(value, Span):
-        return [below for each in value for below in _direct(each)]
-    return [value] if is_dataclass(value) else []
-
-
-def ignores_repeats(expression: ast.Expression) -> bool:
-    """Whether every aggregate in it takes each value once, however often its row occurs."""
-    if isinstance(expression, ast.CypherCountAll):
-        return False
-    if isinstance(expression, ast.CypherCall) and expression.name in _AGGREGATES:
-        return expression.distinct or expression.name in _UNMOVED_BY_REPEATS
-    if isinstance(expression, ast.CypherSubquery):
-        return True
-    return all(
-        ignores_repeats(below)
-        for each in fields(expression)
-        for below in _direct(getattr(expression, each.name))
-    )
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two parts of a tree say the same, wherever they stand."""
-    return bool(_shape(one) == _shape(other))
-
-
-def _shape(node: Any) -> Any:
-    if isinstance(node, Span):
-        return None
-    if isinstance(node, tuple):
-        return tuple(_shape(each) for each in node)
-    if is_dataclass(node):
-        return (type(node), *(_shape(getattr(node, each.name)) for each in fields(node)))
-    return (type(node), node)
 
 
 def quoted(text: str) -> str:
@@ -349,7 +277,7 @@ class Expressions:
 
     def _call(self, given: ast.CypherCall, expected: ValueType | None) -> ValueText:
         name, arguments = given.name, given.arguments
-        if name in _AGGREGATES:
+        if name in ast.AGGREGATES:
             return self._aggregate(given)
         if given.distinct:
             self._fail(f"`DISTINCT` in `{name}` has no counterpart", given.span)
@@ -438,8 +366,8 @@ class Expressions:
         )
 
     def _aggregate(self, given: ast.CypherCall, *, is_sorted: bool = False) -> ValueText:
-        name = _AGGREGATES[given.name]
-        if not given.arguments or any(has_aggregate(each) for each in given.arguments):
+        name = ast.AGGREGATES[given.name]
+        if not given.arguments or any(ast.has_aggregate(each) for each in given.arguments):
             self._fail(f"`{given.name}` takes a value of each row", given.span)
         first = given.arguments[0]
         node = self._entity(first)

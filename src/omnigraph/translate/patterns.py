@@ -14,7 +14,7 @@ from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import EdgeType
 from omnigraph.syntax.tokens import Span
 from omnigraph.translate import cypher_ast as ast
-from omnigraph.translate.expressions import Expressions, has_aggregate, ignores_repeats, same
+from omnigraph.translate.expressions import Expressions
 from omnigraph.translate.scope import Bound, Translating, edge_word, identifier, type_name
 
 _CHAIN_MAX = 8
@@ -463,7 +463,7 @@ def _keeps_apart(
         far = left if one.subject.name == right else right
         if isinstance(other, ast.CypherProperty) and isinstance(other.subject, ast.CypherVariable):
             return (other.subject.name, other.name) == (far, one.name)
-        return (far, one.name) in pairs and same(pairs[far, one.name], other)
+        return (far, one.name) in pairs and ast.same(pairs[far, one.name], other)
 
     return any(
         {node_of(each.left), node_of(each.right)} == {left, right}
@@ -477,8 +477,8 @@ def _keeps_apart(
 def _ignores_repeats(projection: ast.CypherProjection) -> bool:
     """Whether it makes no difference how often a row of the match occurs."""
     expressions = [item.expression for item in projection.items]
-    if any(has_aggregate(each) for each in expressions):
-        return all(ignores_repeats(each) for each in expressions)
+    if any(ast.has_aggregate(each) for each in expressions):
+        return all(ast.ignores_repeats(each) for each in expressions)
     return projection.distinct
 
 

@@ -20,10 +20,6 @@ from omnigraph.translate import cypher_ast as ast
 from omnigraph.translate.cypher_parser import parse_cypher, too_deep
 from omnigraph.translate.expressions import (
     Expressions,
-    has_aggregate,
-    is_aggregate,
-    same,
-    walk,
 )
 from omnigraph.translate.patterns import Patterns, conjuncts
 from omnigraph.translate.scope import (
@@ -168,7 +164,7 @@ class _Query:
     def __init__(self, state: Translating, statement: ast.CypherStatement) -> None:
         self._state = state
         self._statement = statement
-        nodes = walk(statement.stages)
+        nodes = ast.walk(statement.stages)
         used = {node.name for node in nodes if isinstance(node, ast.CypherVariable)}
         if any(stage.projection.every for stage in statement.stages):
             used |= {
@@ -208,8 +204,8 @@ class _Query:
             items = [
                 ast.CypherProjectionItem(ast.CypherVariable(n, span), None, span) for n in here
             ] + items
-        aggregated = any(has_aggregate(item.expression) for item in items)
-        has_groups = not all(has_aggregate(item.expression) for item in items)
+        aggregated = any(ast.has_aggregate(item.expression) for item in items)
+        has_groups = not all(ast.has_aggregate(item.expression) for item in items)
         seen = self._patterns.expressions(has_groups=has_groups)
         following: dict[str, Bound] = {}
         shown: list[str] = []
@@ -246,7 +242,7 @@ class _Query:
         if where is not None:
             conditions = self._patterns.expressions(following).clauses(where)
             cut = projection.limit is not None or projection.skip is not None
-            names = [node.name for node in walk(where) if isinstance(node, ast.CypherVariable)]
+            names = [node.name for node in ast.walk(where) if isinstance(node, ast.CypherVariable)]
             of_values = all(following[name].kind == "value" for name in names)
             if not cut and of_values and all(_is_value_filter(each) for each in conjuncts(where)):
                 having = conditions
@@ -330,10 +326,10 @@ class _Query:
             text, nullable = known.text, known.optional
         else:
             for expression, column in aliases:
-                if same(expression, given) and "." not in column:
+                if ast.same(expression, given) and "." not in column:
                     text = column
                     nullable = (
-                        not has_aggregate(given)
+                        not ast.has_aggregate(given)
                         and self._patterns.expressions().value(given).nullable
                     )
                     break
@@ -383,7 +379,7 @@ def _is_property(key: str) -> bool:
 def _column(given: ast.Expression, text: str, columns: set[str]) -> str:
     """A name for a computed column: the value it is, or the function it comes from."""
     base = text if text.isidentifier() else "value"
-    if isinstance(given, ast.CypherCountAll | ast.CypherSubquery) or is_aggregate(given):
+    if isinstance(given, ast.CypherCountAll | ast.CypherSubquery) or ast.is_aggregate(given):
         base = given.name if isinstance(given, ast.CypherCall) else "count"
     elif isinstance(given, ast.CypherCall):
         base = given.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph
-from omnigraph.computing import in_process
+from omnigraph.computing import blocks, in_process
 from omnigraph.computing.blocks import Keys
 from omnigraph.computing.selection import ComputeDirection, node_keys
 from omnigraph.errors import InputError
@@ -69,6 +70,18 @@ def test_c_pip_025_pagerank_equals_the_reference(
     assert found.converged
     assert found.summary.nodes == PEOPLE
     assert found.summary.edges == len(EDGES)
+
+
+@pytest.mark.parametrize("weight", [None, "weight"])
+def test_ranks_are_the_same_with_and_without_scipy(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, weight: str | None
+) -> None:
+    few = values(graph.compute.pagerank(edges="Knows", weight=weight), "rank")
+    monkeypatch.setattr(blocks, "SPARSE_EDGES_MIN", 0)
+    many = values(graph.compute.pagerank(edges="Knows", weight=weight), "rank")
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
+    without = values(graph.compute.pagerank(edges="Knows", weight=weight), "rank")
+    assert few == without == pytest.approx(many, abs=1e-12)
 
 
 def test_pagerank_tells_that_it_did_not_converge(graph: Graph) -> None:
@@ -217,6 +230,26 @@ def test_a_deleted_node_and_its_edges_are_gone(travellers: Graph) -> None:
     travellers.mutate('query q { delete Person where name = "bob" }')
     found = travellers.compute.degrees(nodes="Person", edges="Knows").to_arrow().to_pylist()
     assert found == [{"type": "Person", "id": "ada", "in_degree": 0, "out_degree": 0, "degree": 0}]
+
+
+@pytest.mark.parametrize("edges", [["Visits"], ["Knows", "Visits"], ["Knows", "Likes", "Visits"]])
+def test_edges_of_several_types_meet_the_nodes_that_they_lead_to(
+    travellers: Graph, edges: list[str]
+) -> None:
+    """Also where nodes are gone, and where the engine has sorted the edges of an earlier commit."""
+    travellers.compute.pagerank()
+    travellers.mutate('query q { delete Person where name = "bob" }')
+    travellers.mutate('query q { insert Person { name: "eve" } }')
+    travellers.mutate('query q { insert Knows { from: "eve", to: "ada" } }')
+    travellers.mutate('query q { insert Likes { from: "eve", to: "ada" } }')
+    found = travellers.compute.degrees(nodes=["Person", "Place"], edges=edges).to_pylist()
+    place = '["oak","7"]'
+    ends = {"Knows": [("eve", "ada")], "Likes": [("eve", "ada")], "Visits": [("ada", place)]}
+    expected = {
+        node: [sum(node == pair[at] for name in edges for pair in ends[name]) for at in (1, 0)]
+        for node in ("ada", "eve", place)
+    }
+    assert {row["id"]: [row["in_degree"], row["out_degree"]] for row in found} == expected
 
 
 def test_an_older_commit_is_computed_as_it_was(travellers: Graph) -> None:

@@ -122,15 +122,18 @@ class PageRank:
 
     def sent(self, block: Block, state: Floats, own: Places | slice) -> Floats:
         """What flows along an edge of weight 1."""
-        out = block.out_weights[own]
-        return np.divide(state[own], out, out=np.zeros(len(out)), where=out > 0)
+        flowing: Floats = state[own] * block.shares[own]
+        return flowing
 
     def step(self, block: Block, state: Floats, received: Received) -> Round:
         """The ranks after one more step of the walk."""
         nodes = received.nodes
-        flowing = block.sums(_joined(received.values)[block.sources])
-        ranks = (1.0 - self.damping) / nodes + self.damping * (flowing + received.total[1] / nodes)
-        changed = float(np.abs(ranks - state).sum())
+        ranks = block.sums(_joined(received.values))
+        ranks += received.total[1] / nodes
+        ranks *= self.damping
+        ranks += (1.0 - self.damping) / nodes
+        difference = ranks - state
+        changed = float(np.abs(difference, out=difference).sum())
         return Round(ranks, np.array([changed, self._stuck(block, ranks)]))
 
     def is_done(self, total: Report, rounds: int) -> bool:
@@ -144,7 +147,7 @@ class PageRank:
     @staticmethod
     def _stuck(block: Block, ranks: Floats) -> float:
         """The rank of nodes without edges to follow."""
-        return float(ranks[block.out_weights <= 0].sum())
+        return float(ranks[block.ends].sum())
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,8 +119,12 @@ class Topology:
 
     def block(self, *, with_keys: bool) -> Block:
         """The whole graph as one block; without keys, nodes are known by their places."""
-        begin, end, weights = self.ends()
         use = self.selection.use
+        if use == "directed" and self.selection.direction != "both" and not self.selection.weight:
+            kept = self._kept()
+            if kept is not None:
+                return self._made(*kept, None, with_keys)
+        begin, end, weights = self.ends()
         if use == "directed" and self.selection.direction != "both":
             return self._block(begin, end, weights, with_keys)
         apart = begin != end
@@ -135,6 +139,38 @@ class Topology:
         )
         twice = None if weights is None else np.concatenate([weights[first], weights[apart]])
         return self._block(*both, twice, with_keys)
+
+    def _kept(self) -> tuple[Counts, Places] | None:
+        """Where the edges to each node begin and where they come from, as the engine sorts them.
+
+        It keeps them for this and later questions. None if several edge types lead to one node
+        type: their edges have to be sorted together.
+        """
+        is_out = self.selection.direction == "out"
+        into = {edge.target if is_out else edge.source: edge for edge in self.selection.edges}
+        if len(into) < len(self.selection.edges):
+            return None
+        pointers, sources, count = [np.zeros(0, np.int64)], [], 0
+        for name, nodes in self._nodes.items():
+            every = nodes.every()
+            if name not in into:
+                pointers.append(np.full(len(every), count))
+                continue
+            edge = into[name]
+            table = self._tables.cached_edges(edge.type_name, edge.source, edge.target)
+            adjacency = table.adjacency("in" if is_out else "out")
+            # Nodes that are gone have no edges; those that are newer than it come behind its last.
+            pointers.append(adjacency.pointers.take(every, mode="clip") + count)
+            sources.append(self._placed(edge.source if is_out else edge.target, adjacency))
+            count += len(adjacency.neighbours)
+        return np.append(np.concatenate(pointers), count), _joined(sources)
+
+    def _placed(self, type_name: str, adjacency: Adjacency) -> Places:
+        """The places of all neighbours, which are nodes of a type."""
+        nodes = self._nodes[type_name]
+        if self._first[type_name] == 0 and len(nodes.every()) == len(nodes.space):
+            return adjacency.neighbours  # each slot is a place
+        return self._places(type_name).take(adjacency.neighbours)
 
     def _block(self, begin: Places, end: Places, weights: Floats | None, with_keys: bool) -> Block:
         if weights is None:

@@ -67,6 +67,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(languages, "QUERIES", 3)
     monkeypatch.setattr(languages, "SCHEMA_LINES", 20)
     monkeypatch.setattr(languages, "process_seconds", lambda arguments: 0.1)
+    monkeypatch.setattr(languages, "shell_answer_ms", lambda graph: 5.0)
     monkeypatch.setattr(languages, "seconds_per_call", measure.best_seconds)
     monkeypatch.setattr(upkeep, "SMALL", upkeep.Sizes(12, 1, 2, 2))
     monkeypatch.setattr(upkeep, "INDEXED_AT", 6)
@@ -122,6 +123,23 @@ def test_c_ver_010_digests_are_within_their_target_and_left_out_on_one_side(tmp_
         assert measured.name == known.name
         assert measured.target == known.target == Target(1.05, "at most")
         assert known.is_met
+
+
+def test_ranks_stand_beside_the_fastest_library(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(compute, "ROUNDS", 1)
+    first, ranked, sampled = compute.in_process(compute.Sizes(2_000, 20))
+    assert ranked.name == "PageRank, 20 rounds, 2,000 edges, in process"
+    assert ranked.versus is not None and ranked.target == Target(1.5, "at most")
+    assert f"{ranked.versus.name} " in ranked.note and "igraph" in ranked.note
+    assert first.value > 0 and sampled.value > 0
+
+
+@pytest.mark.slow
+def test_an_answer_of_the_shell_is_timed_in_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(languages, "SHELL_ANSWERS", 1)
+    assert languages.shell_answer_ms(languages.people(tmp_path / "team.omni")) > 0
 
 
 def test_small_measures_less_than_full():

@@ -19,7 +19,7 @@ def require_comparison(figures: list[Figure]) -> None:
 
 
 def test_pagerank_on_spark_stands_beside_frames_by_hand(spark: Any) -> None:
-    figures = list(compute.measure_all(compute.Sizes(2_000, 2), spark))
+    figures = list(compute.on_spark(compute.Sizes(2_000, 2), spark))
     require_comparison(figures)
     assert figures[0].name == "PageRank, 2 rounds, 2,000 edges, on Spark"
 

@@ -11,17 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import adjacency as adjacency_module
-from omnigraph.engines.local.adjacency import (
-    Adjacency,
-    Counts,
-    EdgeOrder,
-    EditedAdjacency,
-    _EndsAndPlace,
-    spread,
-)
+from omnigraph.engines.local import sorting as sorting_module
+from omnigraph.engines.local.adjacency import Adjacency, EdgeOrder, EditedAdjacency, _EndsAndPlace
 from omnigraph.engines.local.edges import merged_ends
 from omnigraph.engines.local.ids import Slots
-from omnigraph.engines.local.sorting import sorted_distinct
+from omnigraph.engines.local.sorting import Counts, sorted_distinct, spread
 from tests.engines.local.examples import EXAMPLES
 from tests.engines.local.multigraphs import (
     DIRECTIONS,
@@ -36,8 +30,9 @@ from tests.engines.local.multigraphs import (
 def sorting(request: pytest.FixtureRequest) -> Iterator[None]:
     """Edges are sorted at once, or put into parts first, as very many are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adjacency_module, "_CHUNK", request.param)
-        patch.setattr(adjacency_module, "BLOCK_ROWS", request.param)
+        patch.setattr(sorting_module, "CHUNK_ROWS", request.param)
+        for module in (adjacency_module, sorting_module):
+            patch.setattr(module, "BLOCK_ROWS", request.param)
         yield
 
 

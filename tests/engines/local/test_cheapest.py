@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local.adjacency import Adjacency, Counts, EdgeOrder
+from omnigraph.engines.local.adjacency import Adjacency, EdgeOrder
 from omnigraph.engines.local.cheapest import StoredWeights, WeightedEdges, cheapest_paths
 from omnigraph.engines.local.edges import merged_ends
 from omnigraph.engines.local.ids import IdSpace, Slots
+from omnigraph.engines.local.sorting import Counts
 from omnigraph.errors import InputError
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query.expressions import PropertyValue

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import paths as paths_module
-from omnigraph.engines.local.adjacency import Adjacency, Counts
+from omnigraph.engines.local.adjacency import Adjacency
 from omnigraph.engines.local.ids import IdSpace, Slots
 from omnigraph.engines.local.paths import (
     ListedPaths,
@@ -26,6 +26,7 @@ from omnigraph.engines.local.paths import (
     lengths_between,
     paths_between,
 )
+from omnigraph.engines.local.sorting import Counts
 from omnigraph.query.plan import FLIPPED, HOPS_MAX
 from tests.engines.local.examples import EXAMPLES
 from tests.engines.local.multigraphs import (

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import reach as reach_module
-from omnigraph.engines.local.adjacency import Adjacency, Counts
+from omnigraph.engines.local.adjacency import Adjacency
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.reach import reach
+from omnigraph.engines.local.sorting import Counts
 from omnigraph.query.plan import HOPS_MAX
 from tests.engines.local.examples import EXAMPLES
 from tests.engines.local.multigraphs import (

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local import adjacency, grouping, sorting
+from omnigraph.engines.local import grouping, sorting
 from omnigraph.engines.local.adjacency import Adjacency
 from omnigraph.engines.local.grouping import Coded, codes_of
 from omnigraph.errors import QueryCancelled
@@ -171,7 +171,7 @@ def test_no_call_of_numpy_sorts_more_than_a_block_at_once(
 
 
 def test_the_edges_of_one_node_are_sorted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adjacency, "_CHUNK", 64)
+    monkeypatch.setattr(sorting, "CHUNK_ROWS", 64)
     hub = np.zeros(2_000, np.int32)
     others = RANDOM.permutation(2_000).astype(np.int32)
     looks = {}

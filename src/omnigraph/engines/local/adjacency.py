@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -18,18 +17,29 @@ import numpy.typing as npt
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.rows import Positions, Sized
 from omnigraph.engines.local.sorting import (
+    BLOCK_ROWS,
+    Counts,
+    are_in_order,
     distinct_of_sorted,
+    hashed,
+    high_half,
+    is_run,
+    low_half,
+    lower_bounds,
+    pointers_of,
+    shrunk_to_low_half,
+    sorted_by,
     sorted_distinct,
-    sorted_numbers,
+    sorted_pairs,
+    spread,
+    spread_values,
 )
-from omnigraph.errors import InputError
 from omnigraph.model.governor import current
 
 if TYPE_CHECKING:
     from omnigraph.engines.local.saved import SavedColumns
 
 Value = TypeVar("Value", bound=np.generic)
-_CHUNK = 1 << 21
 _MANY_PAIRS = 8
 """With this many times more pairs than edges, edges are searched among the pairs."""
 
@@ -53,18 +63,6 @@ Ends: TypeAlias = tuple[Slots, Slots]
 _Search: TypeAlias = Callable[[Slots, Slots], npt.NDArray[np.bool_]]
 """For each pair of nodes, whether there is an edge."""
 
-Keys: TypeAlias = npt.NDArray[np.int64]
-Counts: TypeAlias = npt.NDArray[np.int64]
-
-ROWS_MAX = 2**31 - 1
-"""Most rows a step may produce: row numbers have 32 bits."""
-
-_FEW_ROWS = 4_096
-"""So few rows are made without a look at the limits of the query."""
-
-BLOCK_ROWS = 1 << 19
-"""Rows that are worked on between two looks at the limits of the query: some 50 ms."""
-
 
 @dataclass(frozen=True, slots=True)
 class Adjacency:
@@ -84,18 +82,18 @@ class Adjacency:
     @classmethod
     def build(cls, sources: Slots, targets: Slots, nodes: int) -> Adjacency:
         """From the two ends of every edge."""
-        keys = _sorted_keys(sources, targets)
+        keys = sorted_pairs(sources, targets)
         parallels = bool(len(keys)) and bool((keys[1:] == keys[:-1]).any())
         loops = bool((sources == targets).any())
-        return cls(_pointers(keys, nodes), _shrunk_to_low_half(keys), parallels, loops)
+        return cls(pointers_of(keys, nodes), shrunk_to_low_half(keys), parallels, loops)
 
     @classmethod
     def undirected(cls, sources: Slots, targets: Slots, nodes: int) -> Adjacency:
         """Both orientations as one: a pair linked both ways, or by several edges, is one."""
-        keys = _sorted_keys(np.concatenate([sources, targets]), np.concatenate([targets, sources]))
+        keys = sorted_pairs(np.concatenate([sources, targets]), np.concatenate([targets, sources]))
         keys = distinct_of_sorted(keys)
         loops = bool((sources == targets).any())
-        return cls(_pointers(keys, nodes), _shrunk_to_low_half(keys), False, loops)
+        return cls(pointers_of(keys, nodes), shrunk_to_low_half(keys), False, loops)
 
     def without_parallels(self) -> Adjacency:
         """The same with every pair once."""
@@ -126,7 +124,7 @@ class Adjacency:
         if len(slots) == 1:
             start = int(begin[0])
             return values[start : start + int(counts[0])], counts
-        if _is_run(slots):
+        if is_run(slots):
             start = int(begin[0])
             return values[start : int(begin[-1]) + int(counts[-1])], counts
         return spread_values(values, begin, counts), counts
@@ -136,7 +134,7 @@ class Adjacency:
         nodes = len(self.pointers) - 1
         if not len(slots) or int(slots.max()) >= nodes:
             return self._ranges(slots)[1]
-        if _is_run(slots):
+        if is_run(slots):
             return self._degrees()[int(slots[0]) : int(slots[-1]) + 1]
         if len(slots) * _DEGREES_SHARE < nodes and "degrees" not in self._made:
             return self._ranges(slots)[1]
@@ -195,7 +193,7 @@ class Adjacency:
         current().reserve(24 * len(self.neighbours))
         owners = np.repeat(np.arange(len(self.pointers) - 1), np.diff(self.pointers))
         edges = (owners << 32) | self.neighbours
-        if _are_in_order(sources, targets):
+        if are_in_order(sources, targets):
 
             def merged(sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
                 current().check()
@@ -209,11 +207,11 @@ class Adjacency:
         is_there = np.zeros(1 << bits, np.bool_)
         for start in range(0, len(edges), BLOCK_ROWS):
             current().check()
-            is_there[_hashed(edges[start : start + BLOCK_ROWS], bits)] = True
+            is_there[hashed(edges[start : start + BLOCK_ROWS], bits)] = True
 
         def filtered(sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
             keys = (sources.astype(np.int64) << 32) | targets
-            maybe = np.flatnonzero(is_there.take(_hashed(keys, bits)))
+            maybe = np.flatnonzero(is_there.take(hashed(keys, bits)))
             found = np.zeros(len(sources), np.bool_)
             found[maybe] = self._contains(sources[maybe], targets[maybe])
             return found
@@ -238,7 +236,7 @@ class Adjacency:
     def _met_by_edges(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_] | None:
         """For many pairs and few edges: search the edges among the pairs, if those are sorted."""
         current().reserve(3 * len(sources))
-        if not _are_in_order(sources, targets):
+        if not are_in_order(sources, targets):
             return None
         starts = sources[1:] != sources[:-1]
         # Treat the pairs of each source that has edges as an adjacency to search in.
@@ -249,10 +247,10 @@ class Adjacency:
         owned = np.flatnonzero(degrees.take(owners, mode="clip") * (owners < len(degrees)))
         counts = degrees[owners[owned]]
         wanted = spread_values(self.neighbours, self.pointers[owners[owned]], counts)
-        low = _lower_bounds(
+        low = lower_bounds(
             targets, np.repeat(firsts[owned], counts), np.repeat(ends[owned], counts), wanted
         )
-        high = _lower_bounds(targets, low, np.repeat(ends[owned], counts), wanted + 1)
+        high = lower_bounds(targets, low, np.repeat(ends[owned], counts), wanted + 1)
         begin, counts = low, high - low
         found = np.zeros(len(sources), np.bool_)
         found[spread(begin, counts)] = True
@@ -272,8 +270,8 @@ class Adjacency:
         pointers[: len(self.pointers)] = self.pointers
         after = replace(self, pointers=pointers, _made={})
         if len(removed[0]):
-            keys = _sorted_keys(*removed)
-            sources, targets = _high_half(keys), _low_half(keys)
+            keys = sorted_pairs(*removed)
+            sources, targets = high_half(keys), low_half(keys)
             places, _ = after._places(sources, targets)
             # Each removed parallel edge removes another one of its equal entries.
             starts = np.searchsorted(keys, keys)
@@ -282,8 +280,8 @@ class Adjacency:
             pointers[1:] -= np.cumsum(np.bincount(sources, minlength=nodes))
             after = replace(after, neighbours=after.neighbours[kept], _made={})
         if len(added[0]):
-            keys = _sorted_keys(*added)
-            sources, targets = _high_half(keys), _low_half(keys)
+            keys = sorted_pairs(*added)
+            sources, targets = high_half(keys), low_half(keys)
             places, ends = after._places(sources, targets)
             inside = places < ends
             met = bool((after.neighbours[places[inside]] == targets[inside]).any())
@@ -302,7 +300,7 @@ class Adjacency:
         """Where each target is, or would be, among the neighbours of its source; and their end."""
         begin, counts = self._ranges(sources)
         ends = begin + counts
-        return _lower_bounds(self.neighbours, begin, ends, targets), ends
+        return lower_bounds(self.neighbours, begin, ends, targets), ends
 
     def _looked_up(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_] | None:
         """For each pair, whether there is an edge, by a table of the edges of these sources.
@@ -348,7 +346,7 @@ class Adjacency:
             inside = np.flatnonzero(counts)
             counts[inside] = self.neighbours[begin[inside]] == targets[inside]
             return begin, counts
-        return begin, _lower_bounds(self.neighbours, begin, ends, targets + 1) - begin
+        return begin, lower_bounds(self.neighbours, begin, ends, targets + 1) - begin
 
     def _linked(self) -> npt.NDArray[np.bool_]:
         """Which slots have neighbours; one more entry than there are slots."""
@@ -376,7 +374,7 @@ class Adjacency:
             known = np.minimum(slots, nodes)
             begin = self.pointers[known]
             return begin, self.pointers[np.minimum(known + 1, nodes)] - begin
-        if _is_run(slots):
+        if is_run(slots):
             start, stop = int(slots[0]), int(slots[-1]) + 1
             begin = self.pointers[start:stop]
             return begin, self.pointers[start + 1 : stop + 1] - begin
@@ -438,10 +436,10 @@ class EditedAdjacency:
         gathered = [way.gather(slots) for way in ways]
         owners = np.concatenate([np.repeat(places, counts) for _, counts in gathered])
         keys = distinct_of_sorted(
-            _sorted_keys(owners, np.concatenate([found for found, _ in gathered]))
+            sorted_pairs(owners, np.concatenate([found for found, _ in gathered]))
         )
-        lists = Adjacency(_pointers(keys, len(slots)), _low_half(keys), False, False)
-        loops = before.has_loops or bool((slots[_high_half(keys)] == lists.neighbours).any())
+        lists = Adjacency(pointers_of(keys, len(slots)), low_half(keys), False, False)
+        loops = before.has_loops or bool((slots[high_half(keys)] == lists.neighbours).any())
         return cls(base_of(before), slots, lists, before.has_parallels, loops)
 
     def between_types(self) -> EditedAdjacency:
@@ -464,7 +462,7 @@ class EditedAdjacency:
     def _gathered(
         self, values: npt.NDArray[Value], own: npt.NDArray[Value], slots: Slots
     ) -> tuple[npt.NDArray[Value], Counts]:
-        if _is_run(slots):
+        if is_run(slots):
             return self._gathered_run(values, own, slots), self.degrees(slots)
         places, is_edited = self.edited_among(slots)
         if not is_edited.any():
@@ -593,8 +591,8 @@ class EdgeOrder:
             return cls(adjacency, positions[keys.places()], positions[:0])
         near, far = ends
         # Twice by 32 bits: first by the far end, then by the near one in the order of the first.
-        by_far = _low_half(_sorted_keys(far, np.arange(len(far), dtype=np.int32)))
-        by_near = _low_half(_sorted_keys(near[by_far], np.arange(len(far), dtype=np.int32)))
+        by_far = low_half(sorted_pairs(far, np.arange(len(far), dtype=np.int32)))
+        by_near = low_half(sorted_pairs(near[by_far], np.arange(len(far), dtype=np.int32)))
         return cls(adjacency, positions[by_far[by_near]], positions[:0])
 
     @classmethod
@@ -704,145 +702,6 @@ def _lists_of(before: SortedEdges, slots: Slots) -> Adjacency:
     return Adjacency(pointers, found, before.has_parallels, False)
 
 
-def reserve_rows(count: int, row_bytes: int) -> None:
-    """Raise before a step allocates more rows than it may: see `Governor.reserve`."""
-    current().reserve(count * row_bytes)
-    if count > ROWS_MAX:
-        raise InputError(
-            f"a step of this query would hold {count:,} rows at once; {ROWS_MAX:,} are allowed",
-            hint="bind fewer nodes before it: add a condition, or a smaller bound",
-        )
-
-
-def _lower_bounds(values: Slots, begin: Counts, ends: Counts, wanted: Slots) -> Counts:
-    """Where each wanted value is, or would be, in its range of ascending values.
-
-    One binary search for all of them; each round continues with the undecided ones.
-    """
-    places = begin.copy()
-    open_ = np.flatnonzero(begin < ends)
-    low, high = begin[open_], ends[open_]
-    while len(open_):
-        middle = (low + high) >> 1
-        less = values[middle] < wanted[open_]
-        low = np.where(less, middle + 1, low)
-        high = np.where(less, high, middle)
-        done = low >= high
-        places[open_[done]] = low[done]
-        left = ~done
-        open_, low, high = open_[left], low[left], high[left]
-    return places
-
-
-def _is_run(slots: Slots) -> bool:
-    """Whether the slots are consecutive, so that their neighbours are contiguous."""
-    if not len(slots) or int(slots[-1]) - int(slots[0]) != len(slots) - 1:
-        return False
-    return bool((slots[1:] > slots[:-1]).all())
-
-
-def spread(begin: Counts, counts: Counts) -> Counts:
-    """The indexes of several ranges, one range after the other."""
-    total = int(counts.sum())
-    if total > _FEW_ROWS:
-        reserve_rows(total, 24)
-    before = np.cumsum(counts) - counts
-    return np.repeat(begin - before, counts) + np.arange(total)
-
-
-def spread_values(values: npt.NDArray[Value], begin: Counts, counts: Counts) -> npt.NDArray[Value]:
-    """The values of several ranges, one range after the other."""
-    total = int(counts.sum())
-    if total <= BLOCK_ROWS:
-        return values.take(spread(begin, counts))
-    reserve_rows(total, values.itemsize)
-    found = np.empty(total, values.dtype)
-    at = 0
-    for start, stop in blocks(counts, BLOCK_ROWS):
-        part = values.take(spread(begin[start:stop], counts[start:stop]))
-        found[at : at + len(part)] = part
-        at += len(part)
-    return found
-
-
-def blocks(counts: Counts, block_rows: int) -> list[tuple[int, int]]:
-    """Where to cut, so that the counts of each part add up to about ``block_rows`` at most."""
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    cuts = np.searchsorted(ends, np.arange(block_rows, total, block_rows))
-    bounds = np.unique(np.concatenate([[0], cuts, [len(counts)]])).tolist()
-    return list(pairwise(bounds))
-
-
-def _are_in_order(sources: Slots, targets: Slots) -> bool:
-    """Whether pairs ascend by their first node, then by their second."""
-    if not (sources[1:] >= sources[:-1]).all():
-        return False
-    return bool(((sources[1:] != sources[:-1]) | (targets[1:] >= targets[:-1])).all())
-
-
-def _hashed(keys: Keys, bits: int) -> npt.NDArray[np.int64]:
-    """A number of so many bits for each key."""
-    mixed = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed >>= np.uint64(64 - bits)
-    return mixed.view(np.int64)
-
-
-def _packed(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
-    """Two numbers as one that sorts by the first, then by the second; made without copies."""
-    keys = np.empty(len(high), "<u8")
-    halves = keys.view("<u4").reshape(-1, 2)
-    halves[:, 0] = low
-    halves[:, 1] = high
-    return keys
-
-
-def _sorted_keys(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
-    """The pairs in order."""
-    return _sorted_by(high, lambda part: _packed(high[part], low[part]))
-
-
-def _sorted_by(
-    high: npt.NDArray[np.int32], packed: Callable[[slice], npt.NDArray[np.uint64]]
-) -> npt.NDArray[np.uint64]:
-    """Keys that begin with ``high``, in order.
-
-    Many are first put into parts, so that a query can stop in between.
-    """
-    governor = current()
-    governor.check()
-    if len(high) <= 2 * _CHUNK:
-        keys = packed(slice(None))
-        keys.sort()
-        return keys
-    counts = np.zeros(int(high.max()) + 1, np.int64)
-    for start in range(0, len(high), _CHUNK):
-        governor.check()
-        counts += np.bincount(high[start : start + _CHUNK], minlength=len(counts))
-    bounds = blocks(counts, _CHUNK)
-    # The narrowest type, because numpy sorts 16 bits in two passes.
-    numbers = np.arange(len(bounds)).astype(np.min_scalar_type(len(bounds)))
-    part_of = np.repeat(numbers, [stop - start for start, stop in bounds])
-    ends = np.cumsum([int(counts[start:stop].sum()) for start, stop in bounds])
-    places = [0, *ends[:-1].tolist()]
-    keys = np.empty(len(high), "<u8")
-    for start in range(0, len(high), _CHUNK):
-        governor.check()
-        part = part_of[high[start : start + _CHUNK]]
-        order = np.argsort(part, kind="stable")
-        some = packed(slice(start, start + _CHUNK))[order]
-        at = 0
-        for number, size in enumerate(np.bincount(part, minlength=len(bounds)).tolist()):
-            keys[places[number] : places[number] + size] = some[at : at + size]
-            places[number] += size
-            at += size
-    for start, stop in pairwise([0, *ends.tolist()]):
-        governor.check()
-        # A node may have more edges than are sorted at once.
-        keys[start:stop] = sorted_numbers(keys[start:stop])
-    return keys
-
-
 @dataclass(frozen=True, slots=True)
 class _EndsAndPlace:
     """Near end, far end and place of every edge as one sorted number each, if 64 bits suffice."""
@@ -869,7 +728,7 @@ class _EndsAndPlace:
             keys |= np.arange(start, stop, dtype=np.uint64)
             return keys
 
-        return cls(_sorted_by(near, packed), far_bits, place_bits)
+        return cls(sorted_by(near, packed), far_bits, place_bits)
 
     def places(self) -> npt.NDArray[np.int64]:
         """The place that each edge had, in order."""
@@ -884,36 +743,3 @@ class _EndsAndPlace:
         pointers = np.zeros(nodes + 1, np.int64)
         pointers[1:] = np.searchsorted(near, np.arange(nodes), side="right")
         return Adjacency(pointers, far, has_parallels, bool((near == far).any()))
-
-
-def _high_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-    return (keys >> np.uint64(32)).astype(np.int32)
-
-
-def _low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-    return keys.astype(np.uint32).view(np.int32)
-
-
-def _shrunk_to_low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-    """The same as `_low_half`, reusing the memory of the keys, which become invalid."""
-    if not keys.flags.owndata:
-        return _low_half(keys)
-    count = len(keys)
-    halves = keys.view("<u4")
-    for start in range(0, count, _CHUNK):
-        stop = min(start + _CHUNK, count)
-        halves[start:stop] = halves[2 * start : 2 * stop : 2]
-    del halves
-    keys.resize((count + 1) // 2, refcheck=False)
-    return keys.view("<i4")[:count]
-
-
-def _pointers(keys: npt.NDArray[np.uint64], nodes: int) -> npt.NDArray[np.int64]:
-    """Where the keys of each node begin, by their upper halves."""
-    pointers = np.zeros(nodes + 1, np.int64)
-    owners = keys.view("<u4").reshape(-1, 2)[:, 1]
-    for start in range(0, len(owners), _CHUNK):
-        current().check()
-        # In chunks: `bincount` makes a copy of twice the size.
-        pointers[1:] += np.bincount(owners[start : start + _CHUNK], minlength=nodes)
-    return np.cumsum(pointers, out=pointers)

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engines.local.adjacency import BLOCK_ROWS
 from omnigraph.engines.local.nodes import UnionNodes
 from omnigraph.engines.local.rows import taken
+from omnigraph.engines.local.sorting import BLOCK_ROWS
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import arrow_type

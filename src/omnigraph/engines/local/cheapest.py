@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engines.local.adjacency import Keys
 from omnigraph.engines.local.bindings import BindingTable, BindingValues
 from omnigraph.engines.local.edges import EdgeTable
 from omnigraph.engines.local.ids import AnySpace, Slots
 from omnigraph.engines.local.paths import LOW, Distances, Mask, ShortestPaths
 from omnigraph.engines.local.reach import Rows
 from omnigraph.engines.local.rows import Positions
-from omnigraph.engines.local.sorting import sorted_distinct
+from omnigraph.engines.local.sorting import Keys, sorted_distinct
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import ID, arrow_type

@@ -17,13 +17,11 @@ import pyarrow as pa
 
 from omnigraph.engines.local.adjacency import (
     Adjacency,
-    Counts,
     EdgeOrder,
     EditedAdjacency,
     Ends,
     SortedEdges,
     base_of,
-    spread_values,
 )
 from omnigraph.engines.local.ids import AnySpace, Slots
 from omnigraph.engines.local.nodes import EDITS_MAX, FEW_SLOTS, CachedNodes, single
@@ -38,7 +36,13 @@ from omnigraph.engines.local.rows import (
     checked_rows,
     taken,
 )
-from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers, stable_order
+from omnigraph.engines.local.sorting import (
+    Counts,
+    sorted_distinct,
+    sorted_numbers,
+    spread_values,
+    stable_order,
+)
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import current
 from omnigraph.query.plan import FLIPPED, Direction

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engines.local.adjacency import BLOCK_ROWS
 from omnigraph.engines.local.bindings import BindingValues, Floats
 from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.engines.local.rows import taken
 from omnigraph.engines.local.sorting import (
     AT_ONCE,
+    BLOCK_ROWS,
     governed_blocks,
     grouped,
     rows_by_part,

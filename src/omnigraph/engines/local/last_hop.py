@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engines.base import StepReport, Trace
-from omnigraph.engines.local.adjacency import Counts, SortedEdges
+from omnigraph.engines.local.adjacency import SortedEdges
 from omnigraph.engines.local.bindings import BindingTable, BindingValues, Bound, Floats, Rows
 from omnigraph.engines.local.edges import CachedEdges
 from omnigraph.engines.local.grouping import PartialGroups, part_of, united
@@ -23,6 +23,7 @@ from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.match import PatternMatcher
 from omnigraph.engines.local.order import expected_rows
 from omnigraph.engines.local.prepared import LastHop
+from omnigraph.engines.local.sorting import Counts
 from omnigraph.engines.local.tables import Session
 from omnigraph.engines.local.trees import tree_groups
 from omnigraph.query import expressions as ex

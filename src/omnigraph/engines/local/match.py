@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from omnigraph.engines.base import StepReport
 from omnigraph.engines.local import order
-from omnigraph.engines.local.adjacency import reserve_rows, spread_values
 from omnigraph.engines.local.bindings import (
     UNCOUNTED_ROWS,
     BindingTable,
@@ -36,7 +35,12 @@ from omnigraph.engines.local.prepared import (
 )
 from omnigraph.engines.local.reach import Neighbours, PresentOnly, reach
 from omnigraph.engines.local.scan import masked_nodes, scanned, with_ids
-from omnigraph.engines.local.sorting import sorted_distinct, stable_order
+from omnigraph.engines.local.sorting import (
+    reserve_rows,
+    sorted_distinct,
+    spread_values,
+    stable_order,
+)
 from omnigraph.engines.local.tables import Session
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex

@@ -14,17 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engines.local.adjacency import (
-    BLOCK_ROWS,
-    Adjacency,
-    EditedAdjacency,
-    SortedEdges,
-    base_of,
-    blocks,
-)
+from omnigraph.engines.local.adjacency import Adjacency, EditedAdjacency, SortedEdges, base_of
 from omnigraph.engines.local.grouping import sorted_rows
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.rows import Mask, taken
+from omnigraph.engines.local.sorting import BLOCK_ROWS, blocks
 from omnigraph.model.governor import current
 from omnigraph.query import expressions as ex
 

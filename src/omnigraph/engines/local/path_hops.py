@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engines.local.adjacency import Keys, reserve_rows, spread
 from omnigraph.engines.local.bindings import BindingTable, Bound, Rows
 from omnigraph.engines.local.cheapest import (
     ComputedWeights,
@@ -33,7 +32,7 @@ from omnigraph.engines.local.paths import (
     paths_between,
 )
 from omnigraph.engines.local.reach import PresentOnly, reach
-from omnigraph.engines.local.sorting import sorted_distinct
+from omnigraph.engines.local.sorting import Keys, reserve_rows, sorted_distinct, spread
 from omnigraph.engines.local.tables import Session
 from omnigraph.query import plan
 

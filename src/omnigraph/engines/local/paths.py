@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engines.local.adjacency import Counts, Keys, reserve_rows, spread_values
 from omnigraph.engines.local.ids import AnySpace, Slots
 from omnigraph.engines.local.reach import (
     Neighbours,
@@ -28,7 +27,15 @@ from omnigraph.engines.local.reach import (
     from_many,
     levels_from,
 )
-from omnigraph.engines.local.sorting import distinct_of_sorted, sorted_distinct, stable_order
+from omnigraph.engines.local.sorting import (
+    Counts,
+    Keys,
+    distinct_of_sorted,
+    reserve_rows,
+    sorted_distinct,
+    spread_values,
+    stable_order,
+)
 from omnigraph.errors import InternalError
 from omnigraph.model.governor import current
 from omnigraph.model.references import ids_in

@@ -9,15 +9,16 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engines.local.adjacency import (
+from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.sorting import (
     BLOCK_ROWS,
     Counts,
     Keys,
     reserve_rows,
+    sorted_distinct,
+    sorted_numbers,
     spread_values,
 )
-from omnigraph.engines.local.ids import Slots
-from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers
 from omnigraph.model.governor import current
 
 # --- breadth-first search -------------------------------------------------------------------------

@@ -18,13 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engines.base import Execution
-from omnigraph.engines.local.adjacency import spread_values
 from omnigraph.engines.local.bindings import BindingTable, BindingValues
 from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable
 from omnigraph.engines.local.prepared import Anchor, PreparedStep
 from omnigraph.engines.local.rows import Positions, RowView
-from omnigraph.engines.local.sorting import sorted_distinct, stable_order
+from omnigraph.engines.local.sorting import sorted_distinct, spread_values, stable_order
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type

@@ -1,4 +1,4 @@
-"""Sorting and grouping of numbers that a query can stop between blocks.
+"""Sorting, grouping and spreading of numbers that a query can stop between blocks.
 
 One call of numpy over tens of millions of values takes seconds and knows nothing of deadlines. Here
 such work is cut: blocks are sorted by themselves, then all of them are cut at the same values, and
@@ -7,17 +7,19 @@ what belongs together is merged. Up to `AT_ONCE` values, numpy does it in one ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.errors import InputError
 from omnigraph.model.governor import current
 
 Key = TypeVar("Key", bound=np.generic)
+Value = TypeVar("Value", bound=np.generic)
 Numbers = npt.NDArray[np.integer]
 
 AT_ONCE = 1 << 19
@@ -27,6 +29,21 @@ _SAMPLE = 4_096
 
 PACKED_MIN = 1_024
 """Fewer values are put in order as they are."""
+
+Keys: TypeAlias = npt.NDArray[np.int64]
+Counts: TypeAlias = npt.NDArray[np.int64]
+
+ROWS_MAX = 2**31 - 1
+"""Most rows a step may produce: row numbers have 32 bits."""
+
+_FEW_ROWS = 4_096
+"""So few rows are made without a look at the limits of the query."""
+
+BLOCK_ROWS = 1 << 19
+"""Rows that are worked on between two looks at the limits of the query: some 50 ms."""
+
+CHUNK_ROWS = 1 << 21
+"""Numbers that are sorted, or copied, between two looks at the limits of the query."""
 
 
 def sorted_numbers(values: npt.NDArray[Key]) -> npt.NDArray[Key]:
@@ -241,3 +258,182 @@ def governed_blocks(count: int) -> Iterator[tuple[int, int]]:
         if count > AT_ONCE:
             current().check()
         yield start, min(start + AT_ONCE, count)
+
+
+# --- ranges and pairs -----------------------------------------------------------------------------
+
+
+def reserve_rows(count: int, row_bytes: int) -> None:
+    """Raise before a step allocates more rows than it may: see `Governor.reserve`."""
+    current().reserve(count * row_bytes)
+    if count > ROWS_MAX:
+        raise InputError(
+            f"a step of this query would hold {count:,} rows at once; {ROWS_MAX:,} are allowed",
+            hint="bind fewer nodes before it: add a condition, or a smaller bound",
+        )
+
+
+def lower_bounds(
+    values: npt.NDArray[np.int32], begin: Counts, ends: Counts, wanted: npt.NDArray[np.int32]
+) -> Counts:
+    """Where each wanted value is, or would be, in its range of ascending values.
+
+    One binary search for all of them; each round continues with the undecided ones.
+    """
+    places = begin.copy()
+    open_ = np.flatnonzero(begin < ends)
+    low, high = begin[open_], ends[open_]
+    while len(open_):
+        middle = (low + high) >> 1
+        less = values[middle] < wanted[open_]
+        low = np.where(less, middle + 1, low)
+        high = np.where(less, high, middle)
+        done = low >= high
+        places[open_[done]] = low[done]
+        left = ~done
+        open_, low, high = open_[left], low[left], high[left]
+    return places
+
+
+def is_run(slots: npt.NDArray[np.int32]) -> bool:
+    """Whether the slots are consecutive, so that their neighbours are contiguous."""
+    if not len(slots) or int(slots[-1]) - int(slots[0]) != len(slots) - 1:
+        return False
+    return bool((slots[1:] > slots[:-1]).all())
+
+
+def spread(begin: Counts, counts: Counts) -> Counts:
+    """The indexes of several ranges, one range after the other."""
+    total = int(counts.sum())
+    if total > _FEW_ROWS:
+        reserve_rows(total, 24)
+    before = np.cumsum(counts) - counts
+    return np.repeat(begin - before, counts) + np.arange(total)
+
+
+def spread_values(values: npt.NDArray[Value], begin: Counts, counts: Counts) -> npt.NDArray[Value]:
+    """The values of several ranges, one range after the other."""
+    total = int(counts.sum())
+    if total <= BLOCK_ROWS:
+        return values.take(spread(begin, counts))
+    reserve_rows(total, values.itemsize)
+    found = np.empty(total, values.dtype)
+    at = 0
+    for start, stop in blocks(counts, BLOCK_ROWS):
+        part = values.take(spread(begin[start:stop], counts[start:stop]))
+        found[at : at + len(part)] = part
+        at += len(part)
+    return found
+
+
+def blocks(counts: Counts, block_rows: int) -> list[tuple[int, int]]:
+    """Where to cut, so that the counts of each part add up to about ``block_rows`` at most."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    cuts = np.searchsorted(ends, np.arange(block_rows, total, block_rows))
+    bounds = np.unique(np.concatenate([[0], cuts, [len(counts)]])).tolist()
+    return list(pairwise(bounds))
+
+
+def are_in_order(sources: npt.NDArray[np.int32], targets: npt.NDArray[np.int32]) -> bool:
+    """Whether pairs ascend by their first node, then by their second."""
+    if not (sources[1:] >= sources[:-1]).all():
+        return False
+    return bool(((sources[1:] != sources[:-1]) | (targets[1:] >= targets[:-1])).all())
+
+
+def hashed(keys: Keys, bits: int) -> npt.NDArray[np.int64]:
+    """A number of so many bits for each key."""
+    mixed = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed >>= np.uint64(64 - bits)
+    return mixed.view(np.int64)
+
+
+def packed_pairs(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
+    """Two numbers as one that sorts by the first, then by the second; made without copies."""
+    keys = np.empty(len(high), "<u8")
+    halves = keys.view("<u4").reshape(-1, 2)
+    halves[:, 0] = low
+    halves[:, 1] = high
+    return keys
+
+
+def sorted_pairs(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
+    """The pairs in order."""
+    return sorted_by(high, lambda part: packed_pairs(high[part], low[part]))
+
+
+def sorted_by(
+    high: npt.NDArray[np.int32], packed: Callable[[slice], npt.NDArray[np.uint64]]
+) -> npt.NDArray[np.uint64]:
+    """Keys that begin with ``high``, in order.
+
+    Many are first put into parts, so that a query can stop in between.
+    """
+    governor = current()
+    governor.check()
+    if len(high) <= 2 * CHUNK_ROWS:
+        keys = packed(slice(None))
+        keys.sort()
+        return keys
+    counts = np.zeros(int(high.max()) + 1, np.int64)
+    for start in range(0, len(high), CHUNK_ROWS):
+        governor.check()
+        counts += np.bincount(high[start : start + CHUNK_ROWS], minlength=len(counts))
+    bounds = blocks(counts, CHUNK_ROWS)
+    # The narrowest type, because numpy sorts 16 bits in two passes.
+    numbers = np.arange(len(bounds)).astype(np.min_scalar_type(len(bounds)))
+    part_of = np.repeat(numbers, [stop - start for start, stop in bounds])
+    ends = np.cumsum([int(counts[start:stop].sum()) for start, stop in bounds])
+    places = [0, *ends[:-1].tolist()]
+    keys = np.empty(len(high), "<u8")
+    for start in range(0, len(high), CHUNK_ROWS):
+        governor.check()
+        part = part_of[high[start : start + CHUNK_ROWS]]
+        order = np.argsort(part, kind="stable")
+        some = packed(slice(start, start + CHUNK_ROWS))[order]
+        at = 0
+        for number, size in enumerate(np.bincount(part, minlength=len(bounds)).tolist()):
+            keys[places[number] : places[number] + size] = some[at : at + size]
+            places[number] += size
+            at += size
+    for start, stop in pairwise([0, *ends.tolist()]):
+        governor.check()
+        # A node may have more edges than are sorted at once.
+        keys[start:stop] = sorted_numbers(keys[start:stop])
+    return keys
+
+
+def high_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+    """The first number of each pair."""
+    return (keys >> np.uint64(32)).astype(np.int32)
+
+
+def low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+    """The second number of each pair."""
+    return keys.astype(np.uint32).view(np.int32)
+
+
+def shrunk_to_low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+    """The same as `low_half`, reusing the memory of the keys, which become invalid."""
+    if not keys.flags.owndata:
+        return low_half(keys)
+    count = len(keys)
+    halves = keys.view("<u4")
+    for start in range(0, count, CHUNK_ROWS):
+        stop = min(start + CHUNK_ROWS, count)
+        halves[start:stop] = halves[2 * start : 2 * stop : 2]
+    del halves
+    keys.resize((count + 1) // 2, refcheck=False)
+    return keys.view("<i4")[:count]
+
+
+def pointers_of(keys: npt.NDArray[np.uint64], nodes: int) -> npt.NDArray[np.int64]:
+    """Where the keys of each node begin, by their upper halves."""
+    pointers = np.zeros(nodes + 1, np.int64)
+    owners = keys.view("<u4").reshape(-1, 2)[:, 1]
+    for start in range(0, len(owners), CHUNK_ROWS):
+        current().check()
+        # In chunks: `bincount` makes a copy of twice the size.
+        pointers[1:] += np.bincount(owners[start : start + CHUNK_ROWS], minlength=nodes)
+    return np.cumsum(pointers, out=pointers)

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from omnigraph.engines.local.adjacency import spread
-from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers
+from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers, spread
 from omnigraph.errors import InputError
 from omnigraph.model.governor import current
 from omnigraph.storage.search import analysed_words

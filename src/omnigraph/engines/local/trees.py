@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engines.base import StepReport
-from omnigraph.engines.local.adjacency import BLOCK_ROWS, Adjacency, EdgeOrder, SortedEdges, blocks
+from omnigraph.engines.local.adjacency import Adjacency, EdgeOrder, SortedEdges
 from omnigraph.engines.local.bindings import BindingTable, BindingValues
 from omnigraph.engines.local.edges import CachedEdges
 from omnigraph.engines.local.grouping import (
@@ -52,7 +52,7 @@ from omnigraph.engines.local.prepared import Tree, TreeHop
 from omnigraph.engines.local.reach import expected_reach, reach
 from omnigraph.engines.local.rows import Mask
 from omnigraph.engines.local.scan import masked_nodes, scanned
-from omnigraph.engines.local.sorting import sorted_distinct
+from omnigraph.engines.local.sorting import BLOCK_ROWS, blocks, sorted_distinct
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type

@@ -54,6 +54,8 @@ READER = Identity.of("act-ana", {"region": "north"})
 KNOWN = 10
 BLOCK = 250
 """Queries of one kind in a row. The lines of an audit are written every 50 ms, which is less."""
+PAIRS = 3
+"""Servers with and without an audit."""
 
 
 def views(place: Path, people: int, points: int) -> Iterator[Figure]:
@@ -102,8 +104,25 @@ def _people(place: Path, people: int) -> Graph:
 
 
 def audited(graph: Graph, place: Path, handles: list[str]) -> Iterator[Figure]:
-    """Point queries of a server with an audit, beside those of a server without."""
-    lines = place / "audit.jsonl"
+    """Point queries of a server with an audit, beside those of a server without.
+
+    Two processes of one program differ by some percent, so there are several of each.
+    """
+    blocks = max(2, 4 * len(handles) // (BLOCK * PAIRS))
+    pairs = [_pair(graph, place / f"audit-{n}.jsonl", handles, blocks) for n in range(PAIRS)]
+    without, with_audit = map(min, zip(*pairs, strict=True))
+    yield Figure(
+        "point query, served with an audit",
+        with_audit * 1e6,
+        "µs",
+        AUDIT_RATIO,
+        f"processor time of the server, which bounds its throughput; best of {PAIRS} processes",
+        versus=Versus("without", without * 1e6),
+    )
+
+
+def _pair(graph: Graph, lines: Path, handles: list[str], blocks: int) -> tuple[float, float]:
+    """The seconds of one query of a server without an audit, and of one with it."""
     environment = {"OMNIGRAPH_AUDIT": str(lines), "OMNIGRAPH_UNAUTHENTICATED": "1"}
     with (
         server.process(graph.uri, "--unauthenticated") as (plain, plain_url),
@@ -123,21 +142,13 @@ def audited(graph: Graph, place: Path, handles: list[str]) -> Iterator[Figure]:
             lambda n, socket=socket, requests=requests: socket.ask(requests[n % len(requests)])
             for socket, requests in ways
         ]
-        blocks = max(2, 4 * len(handles) // BLOCK)
         clocks = [partial(_processor_seconds, each.pid) for each in (plain, watched)]
         without, with_audit = _in_blocks(blocks, clocks, *asks)
         for socket, _ in ways:
             socket.socket.close()
     asked = (blocks + 1) * BLOCK
     assert len(lines.read_bytes().splitlines()) == 2 * asked, "an access has no line"
-    yield Figure(
-        "point query, served with an audit",
-        with_audit * 1e6,
-        "µs",
-        AUDIT_RATIO,
-        "processor time of the server, which bounds its throughput",
-        versus=Versus("without", without * 1e6),
-    )
+    return without, with_audit
 
 
 def _processor_seconds(pid: int) -> float:

@@ -108,7 +108,7 @@ def test_lines_are_json_whatever_names_and_requests_are_called(tmp_path: Path):
     asked = Asked('act-"é', 'req\\"1', None, "read", "b'\n", None, True, None)
     line, outer = auditor.begin("query")
     auditor.decided(asked)
-    line.rows, line.types = 3, {"Ü", "A"}
+    line.rows, line.types = 3, frozenset({"Ü", "A"})
     auditor.end(line, outer, InputError("x"))
     auditor.decided(asked._replace(allowed=False, request_id=None, rule_id="r"))
     auditor.log.flush()

@@ -6,7 +6,7 @@ requests and storage. `omnigraph audit` reads the files again, without a databas
 
 from __future__ import annotations
 
-from omnigraph.audit.auditor import AccessLine, Asked, Auditor, note
+from omnigraph.audit.auditor import AccessLine, Asked, Auditor
 from omnigraph.audit.log import AuditLog, AuditSettings
 from omnigraph.audit.reading import AuditEntry, AuditFilter, read_entries
 
@@ -18,6 +18,5 @@ __all__ = [
     "AuditLog",
     "AuditSettings",
     "Auditor",
-    "note",
     "read_entries",
 ]

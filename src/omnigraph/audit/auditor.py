@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -48,10 +47,10 @@ class AccessLine:
     commit: str | None = None
     query: str | None = None
     digest: str | None = None
-    types: set[str] = field(default_factory=set)
+    types: frozenset[str] = frozenset()
     rows: int | None = None
     params: Any = None
-    held: list[tuple[float, Asked]] = field(default_factory=list)
+    held: tuple[tuple[float, Asked], ...] = ()
     """Decisions whose lines are written together with this one, and when they were made."""
     failure: str | None = None
     seconds: float = 0.0
@@ -66,7 +65,11 @@ class Auditor:
     """Writes the lines of one graph. Safe to share between threads."""
 
     def __init__(self, settings: AuditSettings, graph: str) -> None:
+        from omnigraph.audit import describing  # which imports this module
+
         self.log = AuditLog.at(settings)
+        self.describing = describing
+        """What verbs tell of their accesses; looked up once, and not for each of them."""
         self._graph = graph
 
     @property
@@ -84,7 +87,7 @@ class Auditor:
         elif line is None:
             self.log.add(partial(_decision_line, self._graph, moment, asked))
         else:
-            line.held.append((moment, asked))
+            line.held += ((moment, asked),)
 
     def seen(self, asked: Asked) -> None:
         """Keep a decision, new or known in this request, for the line of the access under way."""
@@ -126,9 +129,10 @@ class Auditor:
 # --- lines ----------------------------------------------------------------------------------------
 
 
-def _decision_line(graph: str, moment: float, asked: Asked) -> bytes:
+def _decision_line(graph: str, moment: float, asked: Asked, request: bytes | None = None) -> bytes:
     head, tail = _decision_parts(graph, asked[0], asked[2:])
-    return b"".join((_at(moment), head, _request(asked), tail))
+    told = _request(asked) if request is None else request
+    return b"%b%b%b%b" % (_at(moment), head, told, tail)
 
 
 @lru_cache(1024)
@@ -173,22 +177,23 @@ def _access_lines(graph: str, moment: float, line: AccessLine) -> bytes:
             line.commit,
             line.query,
             line.digest,
-            frozenset(line.types),
+            line.types,
             last is None or last.allowed,
             rules,
         )
     )
     request = b"" if last is None else _request(last)
     rows = b"" if line.rows is None else b',"rows":%d' % line.rows
-    seconds = b',"seconds":%.6f' % line.seconds
-    more: dict[str, Any] = {}
-    if line.params is not None:
-        more["params"] = line.params
-    if line.failure is not None:
-        more["error"] = line.failure
-    held = [_decision_line(graph, *each) for each in line.held]
-    end = b"}\n" if not more else _members(more) + b"}\n"
-    return b"".join((*held, _at(moment), head, request, middle, rows, tail, seconds, end))
+    end = b"}\n"
+    if line.params is not None or line.failure is not None:
+        more = {"params": line.params, "error": line.failure}
+        end = _members(more) + end
+    held = [
+        _decision_line(graph, when, each, request if each is last else None)
+        for when, each in line.held
+    ]
+    told = (_at(moment), head, request, middle, rows, tail, b',"seconds":%.6f' % line.seconds, end)
+    return b"".join((*held, *told))
 
 
 _AlikeAccesses = tuple[
@@ -266,27 +271,6 @@ _LINES = _Lines()
 def current() -> AccessLine | None:
     """The access that this thread is about, if one is audited."""
     return _LINES.line
-
-
-def note(
-    *,
-    branch: str | None = None,
-    commit: str | None = None,
-    query: str | None = None,
-    source: str | None = None,
-    types: Iterable[str] = (),
-    rows: int | None = None,
-) -> None:
-    """Add to the line of the access under way what it is about; nothing if none is audited."""
-    line = current()
-    if line is None:
-        return
-    line.types.update(types)
-    line.branch = branch or line.branch
-    line.commit = commit or line.commit
-    line.query = query or line.query
-    line.digest = line.digest if source is None else digest(source)
-    line.rows = line.rows if rows is None else rows
 
 
 @lru_cache(512)

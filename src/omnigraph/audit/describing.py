@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sized
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
-from omnigraph.audit.auditor import AccessLine, note
+from omnigraph.audit.auditor import AccessLine, current, digest
 from omnigraph.model.json_object import JsonObject
 from omnigraph.model.result import Result
 from omnigraph.model.tables import Table
@@ -32,7 +32,13 @@ def note_plan(plan: Plan, source: object) -> None:
         if len(_TYPES_OF) >= PLANS_KEPT_MAX:
             _TYPES_OF.clear()
         known = _TYPES_OF[id(plan)] = (plan, frozenset(_types_in(plan)))
-    note(query=plan.name, source=source if isinstance(source, str) else None, types=known[1])
+    line = current()
+    if line is None:
+        return
+    line.query = plan.name
+    line.types = line.types | known[1] if line.types else known[1]
+    if isinstance(source, str):
+        line.digest = digest(source)
 
 
 PLANS_KEPT_MAX = 256
@@ -63,7 +69,7 @@ def describe(line: AccessLine, found: object) -> None:
         line.rows = found.known_row_count
     elif isinstance(found, Table):
         line.commit = found.about.graph_commit_id
-        line.types.add(found.about.type_name)
+        line.types |= {found.about.type_name}
     elif isinstance(found, JsonObject):
         _describe_object(line, found)
     elif isinstance(found, list):
@@ -86,13 +92,17 @@ def _describe_object(line: AccessLine, found: JsonObject) -> None:
         count = getattr(found, name, None)
         if isinstance(count, int):
             line.rows = count
-    for loaded in (*getattr(found, "nodes", ()), *getattr(found, "edges", ())):
-        line.types.add(loaded.name)
+    line.types |= {each.name for each in (*_of(found, "nodes"), *_of(found, "edges"))}
     blocks = [found, *getattr(found, "blocks", ())]
     changes = [each for block in blocks for each in _sized(getattr(block, "changes", ()))]
     if changes:
         line.rows = len(changes)
-        line.types.update(each.type_name for each in changes if hasattr(each, "type_name"))
+        line.types |= {each.type_name for each in changes if hasattr(each, "type_name")}
+
+
+def _of(found: JsonObject, name: str) -> Iterable[Any]:
+    listed: Iterable[Any] = getattr(found, name, ())
+    return listed
 
 
 def _sized(found: object) -> Iterator[Any]:

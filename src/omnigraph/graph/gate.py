@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -365,16 +365,18 @@ class Gate:
 
     def _answer(self, by: Access, question: Question) -> Decision:
         """The decision, which is recorded once for each request."""
+        if by.decided is None:
+            decision = self._found(by, question)
+            self._told(by, decision)
+            return decision
         key = (by.identity, question)
-        known = None if by.decided is None else by.decided.get(key)
+        known = by.decided.get(key)
         if known is not None:
             if self._auditor is not None:
                 self._auditor.seen(_asked(by, known))
             return known
-        decision = self._found(by, question)
+        decision = by.decided[key] = self._found(by, question)
         self._told(by, decision)
-        if by.decided is not None:
-            by.decided[key] = decision
         return decision
 
     def _told(self, by: Access, decision: Decision) -> None:
@@ -405,10 +407,16 @@ _NAME_AN_ACTOR = "open it for an actor with `graph.acting_as(actor)`"
 _UNNAMED_HINTS = dict.fromkeys((Action.READ, Action.EXPORT, Action.MAINTAIN), _NAME_AN_ACTOR)
 
 
-def _asked(by: Access, decision: Decision) -> Asked:
+@cache
+def _asked_type() -> type[Asked]:
+    """The type of decisions in an audit, which is imported where there is one."""
     from omnigraph.audit import Asked
 
-    return Asked(
+    return Asked
+
+
+def _asked(by: Access, decision: Decision) -> Asked:
+    return _asked_type()(
         by.actor,
         by.request_id,
         by.address,

@@ -659,17 +659,16 @@ def recorded_verb(verb: Callable[..., Any], name: str | None = None) -> Callable
         auditor = handle._opened.auditor
         if auditor is None or handle._access.is_system:
             return verb(self, *args, **options)
-        from omnigraph.audit.describing import describe, names_in
-
+        describing = auditor.describing
         line, outer = auditor.begin(called)
         for place, parameter in places:
             given = args[place - 1] if place - 1 < len(args) else options.get(parameter)
-            line.types.update(names_in(given))
+            line.types |= frozenset(describing.names_in(given))
         if takes_params and auditor.keeps_params:
             line.params = args[1] if len(args) > 1 else options.get("params")
         try:
             found = verb(self, *args, **options)
-            describe(line, found)
+            describing.describe(line, found)
         except BaseException as failure:
             auditor.end(line, outer, failure)
             raise

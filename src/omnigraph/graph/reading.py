@@ -352,7 +352,9 @@ class QueryRun:
         opened = self.opened
         # The branch of a commit is known when it is found; most are on main.
         branch = self.target.branch or MAIN
-        known = self._named(opened.known_catalog(branch), branch)
+        whole = opened.known_catalog(branch)
+        view = None if opened.policy is None else opened.view(self.by, branch, whole)
+        known = whole if view is None else view.catalog
         try:
             plan, parameters = self._bound(known)
         except CompileError as problem:
@@ -365,7 +367,8 @@ class QueryRun:
         reader = opened.pinned(self.target)
         current = opened.catalog_of(reader.snapshot)
         if opened.policy is not None:
-            view = opened.view(self.by, reader.snapshot.branch, current)
+            if current is not whole or reader.snapshot.branch != branch:
+                view = opened.view(self.by, reader.snapshot.branch, current)
             if view is not None:
                 self.view = view
                 reader, current = opened.seen(reader, view), view.catalog
@@ -408,10 +411,9 @@ class QueryRun:
     def _bound(self, catalog: Catalog) -> tuple[ReadPlan, Mapping[str, Any]]:
         """The plan and its parameters; raises what is wrong with them before any row is read."""
         plan = self.opened.compiled(self.source, self.name, catalog)
-        if self.opened.auditor is not None:
-            from omnigraph.audit.describing import note_plan
-
-            note_plan(plan, self.source)
+        auditor = self.opened.auditor
+        if auditor is not None:
+            auditor.describing.note_plan(plan, self.source)
         if not isinstance(plan, ReadPlan):
             raise WrongVerb(
                 f"query '{plan.name}' writes", hint="run it with `mutate` instead of `query`"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -177,7 +178,7 @@ class Policy:
         """
         self._views.check_names(catalog)
 
-    @property
+    @cached_property
     def has_views(self) -> bool:
         """Whether some rule is limited to types, so that some actor may not see everything."""
         return any(rule.types is not None for rule in self.bundle.rules)

@@ -124,11 +124,11 @@ class ViewedReader(SnapshotReader):
         """Whether it leaves out rows of a type."""
         return not self.view.shows(table_key) or self.view.restricts(table_key)
 
-    def version(self, table_key: str) -> VisibleVersion:
+    def restricted_version(self, table_key: str) -> VisibleVersion | None:
         """What the visible rows of a type depend on: the view, and versions of its table, and of
-        those of the nodes at the ends of its edges."""
+        those of the nodes at the ends of its edges. None for a type of which no row is hidden."""
         known = self._versions.get(table_key)
-        if known is None:
+        if known is None and self.view.restricts(table_key):
             ends = {
                 node.table_key for nodes in self.view.ends(table_key).values() for node in nodes
             }

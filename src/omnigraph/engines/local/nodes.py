@@ -193,7 +193,10 @@ class CachedNodes:
         """Which of these nodes exist; None if all of them do."""
         if self.view.count == len(self.space):
             return None
-        found: Mask = self.rows(slots) >= 0
+        rows = self.rows(slots)
+        if len(rows) == 1 and int(rows[0]) >= 0:
+            return None  # the point queries of who sees some rows
+        found: Mask = rows >= 0
         return None if found.all() else found
 
     def values(self, property: str, type: pa.DataType, slots: Slots) -> pa.Array:

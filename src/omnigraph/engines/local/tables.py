@@ -548,24 +548,26 @@ class VisibleTables(SnapshotTables):
 
     @property
     def _viewed(self) -> ViewedReader:
-        assert isinstance(self.reader, ViewedReader)
-        return self.reader
+        return cast("ViewedReader", self.reader)
 
     def _version_of(self, entry: TableEntry) -> Hashable:
-        if not self._viewed.restricts(entry.table_key):
-            return SnapshotTables._version_of(self, entry)
-        return self._viewed.version(entry.table_key)
+        version = self._viewed.restricted_version(entry.table_key)
+        return SnapshotTables._version_of(self, entry) if version is None else version
 
     def _known_view(self, entry: TableEntry) -> RowView | None:
-        if not self._viewed.restricts(entry.table_key):
+        version = self._viewed.restricted_version(entry.table_key)
+        if version is None:
             return SnapshotTables._known_view(self, entry)
-        return self.memory.rows(entry.location).known_to(self._version_of(entry))
+        return self.memory.rows(entry.location).known_to(version)
 
     def _view(self, entry: TableEntry) -> RowView:
-        if not self._viewed.restricts(entry.table_key):
+        version = self._viewed.restricted_version(entry.table_key)
+        if version is None:
             return SnapshotTables._view(self, entry)
         rows = self.memory.rows(entry.location)
-        shown = rows.shown_to(self._version_of(entry), partial(self._visible, entry))
+        shown = rows.known_to(version)
+        if shown is None:
+            shown = rows.shown_to(version, partial(self._visible, entry))
         shown.note_use(self.memory.budget)
         return shown
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.engines.local import rows
+from omnigraph.engines.local import memory, rows
 from omnigraph.graph import open_graph
 from omnigraph.storage import datasets
 
@@ -53,4 +53,4 @@ def test_a_write_leaves_only_the_rows_of_history_in_memory(
     write(graph, range(6, 16))
     grown = kinds() - before
     # Lance makes a class for each name of a file; kept ones were most of what a write left behind.
-    assert all(grown[kind] < 3 for kind in (type, rows.Layout, rows.RowView, rows._Kept)), grown
+    assert all(grown[kind] < 3 for kind in (type, rows.Layout, rows.RowView, memory._Kept)), grown

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engines.local.rows import MemoryBudget
+from omnigraph.engines.local.memory import MemoryBudget
 from omnigraph.engines.local.tables import GraphMemory, Mode
 from omnigraph.model import governor
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment

@@ -13,7 +13,8 @@ import omnigraph as og
 from omnigraph.engines.local import edges as edges_module
 from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.ids import IdSpace
-from omnigraph.engines.local.rows import MemoryBudget, RowView, TableVersions
+from omnigraph.engines.local.memory import MemoryBudget
+from omnigraph.engines.local.rows import RowView, TableVersions
 from omnigraph.storage.reader import SnapshotReader
 from tests.engines.local.graphs import city, knows, lives, load, new_graph, person, reader_of, write
 from tests.engines.local.multigraphs import DIRECTIONS, Direction, slots_of

@@ -15,8 +15,9 @@ import omnigraph as og
 from omnigraph.effects.requests import measure
 from omnigraph.engines.local import rows as rows_module
 from omnigraph.engines.local.ids import IdSpace
+from omnigraph.engines.local.memory import MemoryBudget
 from omnigraph.engines.local.nodes import slots_of_ids
-from omnigraph.engines.local.rows import MemoryBudget, RowView, TableVersions
+from omnigraph.engines.local.rows import RowView, TableVersions
 from omnigraph.storage.reader import SnapshotReader
 from tests.engines.local.graphs import knows, load, new_graph, person, reader_of, write
 from tests.support.graphs import with_settings

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.engines.local.ids import Slots
-from omnigraph.engines.local.rows import Positions, Sized
+from omnigraph.engines.local.memory import Sized
+from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.sorting import (
     BLOCK_ROWS,
     Counts,

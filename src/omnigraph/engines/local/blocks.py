@@ -9,7 +9,6 @@ the rows that order and limit have left.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.local.bindings import BindingTable, BindingValues
@@ -26,8 +25,6 @@ from omnigraph.query import plan
 
 _TAG = "#binding"
 """The variable that remembers which binding a solution of a block extends."""
-
-Tags = npt.NDArray[np.int32]
 
 
 def block_values(session: Session, block: PreparedBlock, frame: BindingTable) -> pa.Array:

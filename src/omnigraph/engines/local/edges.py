@@ -24,18 +24,10 @@ from omnigraph.engines.local.adjacency import (
     base_of,
 )
 from omnigraph.engines.local.ids import AnySpace, Slots
+from omnigraph.engines.local.memory import Sized
 from omnigraph.engines.local.nodes import EDITS_MAX, FEW_SLOTS, CachedNodes, single
 from omnigraph.engines.local.reach import Neighbours
-from omnigraph.engines.local.rows import (
-    Load,
-    Made,
-    Mask,
-    Positions,
-    RowView,
-    Sized,
-    checked_rows,
-    taken,
-)
+from omnigraph.engines.local.rows import Load, Made, Mask, Positions, RowView, checked_rows, taken
 from omnigraph.engines.local.sorting import (
     Counts,
     sorted_distinct,

@@ -28,6 +28,7 @@ from omnigraph.engines.local.grouping import Coded, codes_of, first_of_groups, i
 from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.last_hop import groups_of
 from omnigraph.engines.local.match import match
+from omnigraph.engines.local.memory import MemoryBudget
 from omnigraph.engines.local.order import TableSizes
 from omnigraph.engines.local.prepare import prepare
 from omnigraph.engines.local.prepared import PreparedRead
@@ -40,7 +41,7 @@ from omnigraph.engines.local.ranking import (
     ordered_rows,
     rank,
 )
-from omnigraph.engines.local.rows import MemoryBudget, taken
+from omnigraph.engines.local.rows import taken
 from omnigraph.engines.local.sorting import sorted_numbers
 from omnigraph.engines.local.tables import GraphMemory, Session, TraversalSettings, tables_of
 from omnigraph.errors import InputError

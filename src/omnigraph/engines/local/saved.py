@@ -22,8 +22,9 @@ import pyarrow as pa
 from omnigraph.engines.local.adjacency import Adjacency, EdgeOrder
 from omnigraph.engines.local.edges import CHANGED_SHARE_MAX
 from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.memory import MemoryBudget, Sized
 from omnigraph.engines.local.nodes import EDITS_MAX, CachedNodes
-from omnigraph.engines.local.rows import MemoryBudget, RowView, Sized, taken
+from omnigraph.engines.local.rows import RowView, taken
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.ids import TableKey
 from omnigraph.query.compile import interface_nodes, referenced_types

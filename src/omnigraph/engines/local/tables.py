@@ -21,11 +21,12 @@ import pyarrow as pa
 from omnigraph.engines.base import Execution
 from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges, slots_of_ends
 from omnigraph.engines.local.ids import AnySpace, IdSpace, TypeIds
+from omnigraph.engines.local.memory import MemoryBudget
 from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable, UnionNodes
 from omnigraph.engines.local.order import TableSizes
 from omnigraph.engines.local.paths import PathStore
 from omnigraph.engines.local.prepared import PreparedRead
-from omnigraph.engines.local.rows import Load, MemoryBudget, Positions, RowView, TableVersions
+from omnigraph.engines.local.rows import Load, Positions, RowView, TableVersions
 from omnigraph.engines.local.saved import SavedCounts, SavedEdges
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import Governor, current

@@ -1,4 +1,4 @@
-"""Columns in memory with room at the end, so that later versions of a table extend them in place.
+"""What the engine keeps in memory: a budget for all of it, and columns that grow in place.
 
 A commit adds rows at the end of a table. The values of the rows before never change, so the column
 of the new version is the same memory with a greater length: arrays given out before end where they
@@ -8,13 +8,139 @@ another branch, gets a copy. Room that is not written takes no memory from the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+# --- memory budget --------------------------------------------------------------------------------
+
+
+class Sized(Protocol):
+    """Anything that can be cached."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        ...
+
+
+@dataclass(slots=True)
+class _Kept:
+    nbytes: int
+    forget: Callable[[], object]
+    shared: tuple[Sized, ...] = ()
+
+
+@dataclass(slots=True)
+class _SharedMemory:
+    owner: Sized
+    nbytes: int
+    entries: int
+
+
+class MemoryBudget:
+    """An LRU cache of everything the engine keeps. Safe to use from many threads.
+
+    Entries register with their size; beyond the limit the least recently used are dropped. Running
+    queries hold references of their own, so dropping never affects them.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.queries = 0
+        """Queries started so far."""
+        self._lock = threading.RLock()
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._shared: dict[int, _SharedMemory] = {}
+
+    def keep(
+        self,
+        key: Hashable,
+        nbytes: int,
+        forget: Callable[[], object],
+        shared: Sequence[Sized] = (),
+    ) -> None:
+        """Register a new entry; older ones may be dropped for it.
+
+        ``shared`` is memory that other entries may use too; it counts once, until the last of them
+        is dropped.
+        """
+        with self._lock:
+            # Two threads may register the same entry.
+            known = self._kept.pop(key, None)
+            self._kept[key] = _Kept(nbytes, forget, tuple(shared))
+            self.used += nbytes
+            for owner in shared:
+                self._share(owner)
+            if known is not None:
+                self._uncount(known)
+            self._make_room(key)
+
+    def _share(self, owner: Sized) -> None:
+        known = self._shared.get(id(owner))
+        if known is None:
+            # The entry refers to the owner: while it is kept, no other object has its `id`.
+            known = self._shared[id(owner)] = _SharedMemory(owner, 0, 0)
+        size = owner.nbytes
+        self.used += size - known.nbytes
+        known.nbytes = size
+        known.entries += 1
+
+    def _uncount(self, entry: _Kept) -> None:
+        self.used -= entry.nbytes
+        for owner in entry.shared:
+            known = self._shared[id(owner)]
+            known.entries -= 1
+            if not known.entries:
+                self.used -= known.nbytes
+                del self._shared[id(owner)]
+
+    def resize(self, key: Hashable, nbytes: int) -> bool:
+        """Record the new size of an entry and its use; False if it is not kept."""
+        with self._lock:
+            known = self._kept.get(key)
+            if known is None:
+                return False
+            self.used += nbytes - known.nbytes
+            known.nbytes = nbytes
+            self._kept.move_to_end(key)
+            self._make_room(key)
+            return True
+
+    def touch(self, keys: Iterable[Hashable]) -> None:
+        """Record the use of some entries."""
+        with self._lock:
+            for key in keys:
+                if key in self._kept:
+                    self._kept.move_to_end(key)
+
+    def forget(self, place: Mapping[Hashable, object]) -> None:
+        """Drop the entries in ``place``, which belongs to a version that is not cached any more."""
+        with self._lock:
+            for name in tuple(place):
+                self._release((id(place), name))
+
+    def _make_room(self, newest: Hashable) -> None:
+        """Drop the oldest entries until the rest fits; ``newest`` always stays."""
+        while self.used > self.limit and (oldest := next(iter(self._kept))) != newest:
+            self._release(oldest)
+
+    def _release(self, key: Hashable) -> None:
+        known = self._kept.pop(key, None)
+        if known is not None:
+            self._uncount(known)
+            known.forget()
+
+
+# --- columns that grow ----------------------------------------------------------------------------
 
 Column: TypeAlias = pa.Array | npt.NDArray[np.int32]
 """Stored values are Arrow arrays; derived ones are numpy arrays."""

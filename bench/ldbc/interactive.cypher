@@ -141,8 +141,15 @@ RETURN p.firstName, p.lastName, p.birthday, p.locationIP, p.browserUsed, c.no, p
 // is2
 MATCH (me:Person {no: $person})<-[:HasCreator]-(m:Message)
 WITH m ORDER BY m.creationDate DESC, m.no DESC LIMIT 10
-MATCH (m)-[:ReplyOf*0..30]->(r:Message) WHERE r.isPost
+MATCH (m)-[:ReplyOf*0..30]->(r:Message) WITH m, r WHERE r.isPost
 MATCH (r)-[:HasCreator]->(p:Person)
+RETURN m.no AS no, coalesce(m.content, m.imageFile), m.creationDate AS date, r.no, p.no,
+  p.firstName, p.lastName ORDER BY date DESC, no DESC;
+
+// is2
+MATCH (me:Person {no: $person})<-[:HasCreator]-(m:Message)
+WITH m ORDER BY m.creationDate DESC, m.no DESC LIMIT 10
+MATCH (m)-[:ReplyOf*0..30]->(r:Message)<-[:ContainerOf]-(:Forum), (r)-[:HasCreator]->(p:Person)
 RETURN m.no AS no, coalesce(m.content, m.imageFile), m.creationDate AS date, r.no, p.no,
   p.firstName, p.lastName ORDER BY date DESC, no DESC;
 

@@ -584,7 +584,12 @@ def _total(
         numbers = values.floats(value.argument)
         if numbers is not None:
             return _summed(numbers, group, times, groups)
-    column = values.column(value.argument)
+    if value.function == "count" and isinstance(value.argument, ex.EntityId):
+        # A slot tells as much of a node as its id, which would be a text for every row.
+        slots = values.slots(value.argument.variable)
+        column = pa.array(slots, mask=slots < 0)
+    else:
+        column = values.column(value.argument)
     if column.null_count:
         valid = column.is_valid()
         mask = valid.to_numpy(zero_copy_only=False)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.local.ids import ABSENT, AnySpace, IdSpace, Slots
@@ -45,6 +46,18 @@ class NodeTable(Protocol):
 
     def values(self, property: str, type: pa.DataType, slots: Slots) -> pa.Array:
         """A property of some nodes; null for `ABSENT`."""
+        ...
+
+
+class TypeTable(NodeTable, Protocol):
+    """The nodes of a type, not of an interface: those that have a row here."""
+
+    def rows(self, slots: Slots) -> Positions:
+        """The rows of some nodes, negative for those that do not exist here."""
+        ...
+
+    def at(self, property: str, type: pa.DataType, rows: Positions) -> pa.Array:
+        """A stored property at some rows; null where a row is negative."""
         ...
 
 
@@ -203,7 +216,11 @@ class CachedNodes:
         """A property of some nodes; null for `ABSENT`."""
         if property == ID:
             return self.space.strings(slots)
-        return taken(self.view.column(property, type), self.rows(slots))
+        return self.at(property, type, self.rows(slots))
+
+    def at(self, property: str, type: pa.DataType, rows: Positions) -> pa.Array:
+        """A stored property at some rows; null where a row is negative."""
+        return taken(self.view.column(property, type), rows)
 
     def every(self) -> Slots:
         """All nodes in the order of their slots, which is the order of adjacency."""
@@ -234,16 +251,19 @@ class FetchedNodes:
 
     def present(self, slots: Slots) -> Mask | None:
         """Which of these nodes exist; None if all of them do."""
-        found: Mask = self._ensured(slots) >= 0
+        found: Mask = self.rows(slots) >= 0
         return None if found.all() else found
 
     def values(self, property: str, type: pa.DataType, slots: Slots) -> pa.Array:
         """A property of some nodes; null for `ABSENT`."""
         if property == ID:
             return self.space.strings(slots)
-        rows = self._ensured(slots)
+        return self.at(property, type, self.rows(slots))
+
+    def at(self, property: str, type: pa.DataType, rows: Positions) -> pa.Array:
+        """A property at some rows; null where a row is negative."""
         if property not in self._chunks:
-            return pa.nulls(len(slots), type)
+            return pa.nulls(len(rows), type)
         return taken(self._column(property, type), rows)
 
     def find(self, unknown: pa.Array) -> Slots:
@@ -273,8 +293,8 @@ class FetchedNodes:
         """The columns to read of every row."""
         return [ID, *self._stored]
 
-    def _ensured(self, slots: Slots) -> Positions:
-        """The rows of some slots, read if they are missing."""
+    def rows(self, slots: Slots) -> Positions:
+        """The rows of some slots, read if they are missing; negative where there is none."""
         self._grow()
         rows: Positions = self._rows[slots]
         unasked = slots[(rows == _UNASKED) & (slots >= 0)]
@@ -308,7 +328,7 @@ _UNASKED = -2
 class UnionNodes:
     """The nodes of all types that implement an interface; their slots are those of references."""
 
-    def __init__(self, space: IdSpace, parts: Mapping[str, NodeTable]) -> None:
+    def __init__(self, space: IdSpace, parts: Mapping[str, TypeTable]) -> None:
         """``parts`` are by the names of the types."""
         self.space = space
         self.parts = parts
@@ -327,22 +347,43 @@ class UnionNodes:
         """A property of some nodes, their id or the name of their type; null for `ABSENT`."""
         if property in (ID, NODE_ID):
             return ids_in(self.space.strings(slots))
-        columns = [pa.nulls(1, type)]
-        places = np.zeros(len(slots), np.int64)
-        """Of each value in ``columns``, laid one after the other."""
-        count = 1
+        found: list[pa.Array] = []
+        owners: list[npt.NDArray[np.intp]] = []
+        """The rows of ``slots`` that have these values."""
         for name, part in self.parts.items():
-            present = part.present(slots)
-            if present is None and property != NODE_TYPE:
-                return part.values(property, type, slots)  # all of them are of this type
-            own = np.flatnonzero(slots >= 0 if present is None else present & (slots >= 0))
+            rows = part.rows(slots)
+            own = np.flatnonzero(rows >= 0)
+            if not len(own):
+                continue
             if property == NODE_TYPE:
-                columns.append(pa.repeat(pa.scalar(name, pa.string()), len(own)))
+                found.append(pa.repeat(pa.scalar(name, pa.string()), len(own)))
+            elif len(own) == len(slots):
+                return part.at(property, type, rows)  # all of them are of this type
             else:
-                columns.append(part.values(property, type, slots[own]))
-            places[own] = np.arange(count, count + len(own))
-            count += len(own)
-        return pa.concat_arrays(columns).take(pa.array(places))
+                found.append(part.at(property, type, rows.take(own)))
+            owners.append(own)
+        return _interleaved(found, owners, len(slots), type)
+
+
+def _interleaved(
+    parts: Sequence[pa.Array], owners: Sequence[npt.NDArray[np.intp]], count: int, type: pa.DataType
+) -> pa.Array:
+    """The values of several parts at their rows; null in rows that no part has."""
+    is_whole = sum(map(len, owners)) == count and not any(part.null_count for part in parts)
+    if is_whole and pa.types.is_primitive(type) and not pa.types.is_boolean(type):
+        numbers = np.empty(count, f"i{type.bit_width // 8}")
+        for part, own in zip(parts, owners, strict=True):
+            numbers[own] = np.frombuffer(part.buffers()[1], numbers.dtype)[part.offset :][
+                : len(own)
+            ]
+        return pa.Array.from_buffers(type, count, [None, pa.py_buffer(numbers)])
+    places = np.zeros(count, np.int64)
+    """Of each value, where the parts are laid one after the other behind a null."""
+    first = 1
+    for own in owners:
+        places[own] = np.arange(first, first + len(own))
+        first += len(own)
+    return pa.concat_arrays([pa.nulls(1, type), *parts]).take(pa.array(places))
 
 
 def single(column: pa.ChunkedArray) -> pa.Array:

@@ -22,7 +22,13 @@ from omnigraph.engines.base import Execution
 from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges, slots_of_ends
 from omnigraph.engines.local.ids import AnySpace, IdSpace, TypeIds
 from omnigraph.engines.local.memory import MemoryBudget
-from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable, UnionNodes
+from omnigraph.engines.local.nodes import (
+    CachedNodes,
+    FetchedNodes,
+    NodeTable,
+    TypeTable,
+    UnionNodes,
+)
 from omnigraph.engines.local.order import TableSizes
 from omnigraph.engines.local.paths import PathStore
 from omnigraph.engines.local.prepared import PreparedRead
@@ -253,7 +259,7 @@ class SnapshotTables:
     takes_saved: bool = True
     """Whether adjacency that was saved beside a table may be taken over."""
     _shared: IdSpace | None = None
-    _nodes: dict[str, NodeTable] = field(default_factory=dict)
+    _nodes: dict[str, TypeTable | UnionNodes] = field(default_factory=dict)
     _spaces: dict[str, AnySpace] = field(default_factory=dict)
     _fetched_edges: dict[str, FetchedEdges] = field(default_factory=dict)
 
@@ -289,16 +295,25 @@ class SnapshotTables:
         """The nodes of a type; ``whole`` if the caller needs all of them."""
         known = self._nodes.get(type_name)
         if known is None:
-            known = self._nodes[type_name] = self._union(type_name, whole) or self._choose_nodes(
-                type_name, whole
-            )
+            known = self._union(type_name, whole)
+            if known is None:
+                return self._type_table(type_name, whole)
+            self._nodes[type_name] = known
+        return known
+
+    def _type_table(self, type_name: str, whole: bool) -> TypeTable:
+        """The nodes of a node type."""
+        known = self._nodes.get(type_name)
+        if known is None:
+            known = self._nodes[type_name] = self._choose_nodes(type_name, whole)
+        assert not isinstance(known, UnionNodes)
         return known
 
     def _union(self, type_name: str, whole: bool) -> UnionNodes | None:
         members = self.interfaces.get(type_name)
         if members is None:
             return None
-        parts = {name: self.nodes(name, whole=whole) for name, _ in members}
+        parts = {name: self._type_table(name, whole) for name, _ in members}
         return UnionNodes(self.reference_space(), parts)
 
     def cached_nodes(self, type_name: str) -> CachedNodes:
@@ -439,7 +454,7 @@ class SnapshotTables:
 
         self.memory.warming.ask(key, warm)
 
-    def _choose_nodes(self, type_name: str, whole: bool) -> NodeTable:
+    def _choose_nodes(self, type_name: str, whole: bool) -> TypeTable:
         entry = self._entry("node", type_name)
         columns = self._columns_of(type_name)
         space = self.space(type_name)
@@ -598,9 +613,12 @@ class VisibleTables(SnapshotTables):
 
     def _in_memory(self, type_name: str) -> NodeTable:
         """The nodes of a type or an interface in memory, even beyond the budget."""
+        parts = {
+            name: CachedNodes(self._view(self._entry("node", name)), self.space(name))
+            for name in self._types_of(type_name)
+        }
         if type_name not in self.interfaces:
-            return CachedNodes(self._view(self._entry("node", type_name)), self.space(type_name))
-        parts = {name: self._in_memory(name) for name, _ in self.interfaces[type_name]}
+            return parts[type_name]
         return UnionNodes(self.reference_space(), parts)
 
 

@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "examples" / "notebooks"
-NAMES = ("review", "spark")
+NAMES = ("communities", "review", "spark")
 SMALL_SESSIONS = {
     "OMNIGRAPH_SPARK_CONF_spark_driver_extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "OMNIGRAPH_SPARK_CONF_spark_sql_shuffle_partitions": "2",
@@ -102,6 +102,15 @@ def test_agents_on_branches_are_reviewed_and_merged():
     assert "G-210  | Gear Z40 |    12.1 |        310" in tables[-2]
     # Undone: what the second agent found. Not undone: the prices of the first.
     assert "G-210  | Gear    |    12.1 |       null" in tables[-1] and "W-005" not in tables[-1]
+
+
+def test_a_csv_file_ends_in_communities_that_can_be_asked_for():
+    said = everything("communities")
+    assert "edge Flight: Airport -> Airport {" in said
+    assert "AMS, BER, BGO, MUC, OSL, TRD\nCDG, GVA, NTE\nFRA, LYS, ZRH\n" in said
+    assert "node Airport |        0 |      12 |       0" in said
+    assert "GVA       |        3 | 0.108" in said
+    assert "BER    | FRA" in said and "['CDG', 'LYS', 'ZRH', 'MUC']" in said
 
 
 @pytest.mark.long

@@ -195,6 +195,74 @@ def test_a_graph_that_goes_while_it_is_open_is_missed_by_its_own_name(
     raised(refused.value, full_graph, "moved")
 
 
+# --- a file in the wrong place, another language --------------------------------------------------
+
+
+def test_a_file_without_its_flag_is_told_the_flag(
+    mistake: Mistake, graph: str, people: Path, schema_file: Path, tmp_path: Path
+):
+    new, other = tmp_path / "new.omni", tmp_path / "people.gq"
+    other.write_text(EVERYBODY)
+    flag = f"`--schema {schema_file}`"
+    mistake("init", schema_file, new, code=2, says="needs `--schema FILE.pg`", hint=flag)
+    load = ("load", "--store", graph, people, "--mode", "append")
+    mistake(*load, code=2, says=f"`{people}` is a file", hint=f"`--data {people}`")
+    mistake(
+        *("query", "--store", graph, "people.gq"),
+        code=2,
+        says="needs a server",
+        hint="`--query people.gq`",
+    )
+
+
+def test_texts_of_other_languages_are_recognized(mistake: Mistake, full_graph: str):
+    texts = {
+        "MATCH (p:Person) RETURN p.name": ("found 'MATCH'", "`omnigraph translate --from cypher"),
+        "SELECT name FROM Person": ("found 'SELECT'", "`query name() { match {"),
+        "query q { match { $p: Person } return $p.name }": ("expected `{`", "`return { … }`"),
+    }
+    for text, (says, hint) in texts.items():
+        mistake("query", "--store", full_graph, "-e", text, says=says, hint=hint)
+
+
+def test_mistakes_of_python_are_told_what_was_meant(
+    full_graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    graph = og.open(full_graph)
+    with pytest.raises(InputError) as refused:
+        graph.query(None)  # type: ignore[arg-type]
+    raised(refused.value, "a text was expected, and this is NoneType", 'Path("FILE")')
+    with pytest.raises(InputError) as refused:
+        graph.query(OLDER, 30)  # type: ignore[arg-type]
+    raised(refused.value, "must be a JSON object, got number 30", '{"handle": "ada"}')
+    with pytest.raises(TypeError, match="no option 'edge'; did you mean `edges`"):
+        graph.compute.pagerank(edge="Knows")  # type: ignore[call-arg]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFound) as missing:
+        graph.load("peple.jsonl", mode="append")
+    raised(missing.value, "no such file: peple.jsonl", "did you mean `people.jsonl`?")
+    for text, hint in {
+        "node Person { name String @key }": "write `name: String`",
+        "CREATE TABLE person (name TEXT)": "`node Person { name: String @key }`",
+    }.items():
+        with pytest.raises(SchemaParseError) as wrong:
+            og.init(tmp_path / "new.omni", text)
+        assert hint in str(wrong.value.hint)
+
+
+def test_columns_with_other_names_are_told_the_flags_that_map_them(
+    mistake: Mistake, graph: str, tmp_path: Path
+):
+    table = tmp_path / "p.csv"
+    table.write_text("Name,Age,shoe size\nzoe,3,38\n")
+    load = ("load", graph, "--node", f"Person={table}", "--mode", "append")
+    mistake(
+        *load,
+        says="p.csv: Person: unknown column 'Name' (also 'Age', 'shoe size')",
+        hint="did you mean 'name'? map it with --map Person:Name=name --map Person:Age=age (map=",
+    )
+
+
 # --- a wrong mode ---------------------------------------------------------------------------------
 
 

@@ -201,7 +201,11 @@ def test_the_dimension_of_a_vector_is_left_to_the_checker():
     ("text", "reason", "hint"),
     [
         ("match { $a: A }", "expected `query` or the end of the input", "named query"),
-        ("MATCH (a:Person) RETURN a", "expected `query` or the end of the input", "named query"),
+        (
+            "MATCH (a:Person) RETURN a",
+            "expected `query` or the end of the input",
+            "translate --from cypher",
+        ),
         ("qeury q() {}", "expected `query` or the end of the input, found 'qeury'", "`query`"),
         ("query q() { }", "expected `match`, `insert`, `update`, `delete` or `for` in `q`", None),
         (

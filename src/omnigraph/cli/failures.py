@@ -6,6 +6,7 @@ import importlib
 import traceback
 from collections.abc import Iterator
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, Self
 
 import typer
@@ -187,7 +188,13 @@ def _parameter_problem(
     metavar = parameter.metavar or parameter.name.upper()
     shown = f"{parameter.opts[0]} {metavar}" if is_option else metavar
     if type(problem).__name__ == "MissingParameter":
-        return UsageError(f"`{name}` needs `{shown}`", hint=help_hint)
+        # `init schema.pg …`: the file was given without its flag.
+        given = [
+            str(each) for each in getattr(getattr(problem, "ctx", None), "params", {}).values()
+        ]
+        files = [each for each in given if is_option and each.endswith(Path(metavar).suffix or " ")]
+        meant = f"a file has a flag: `{parameter.opts[0]} {files[0]}`" if files else help_hint
+        return UsageError(f"`{name}` needs `{shown}`", hint=meant)
     label = parameter.opts[0] if is_option else metavar
     if wanted := _number_wanted(problem.__cause__):
         return UsageError(f"`{label}` takes {wanted}", hint=help_hint)

@@ -233,9 +233,12 @@ def _require_place(
 ) -> None:
     """Raise `UsageError` for what only storage, or only a server, can do."""
     if isinstance(target, Target) and stored_query is not None:
+        otherwise = "pass `--server URL`, or give its text with `--query FILE.gq` or `-e TEXT`"
         raise UsageError(
             f"running the stored query `{stored_query}` needs a server",
-            hint="pass `--server URL`, or give its text with `--query FILE.gq` or `-e TEXT`",
+            hint=f"a file has a flag: `--query {stored_query}`"
+            if stored_query.endswith(".gq")
+            else otherwise,
         )
     for flag, is_given in only_stored.items():
         if is_given and isinstance(target, ServedTarget):

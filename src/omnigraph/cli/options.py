@@ -222,6 +222,13 @@ def require_one_place(named: Mapping[str, str]) -> None:
     """Raise `UsageError` if a graph is addressed twice; ``named`` has the words that say so."""
     if len(named) > 1:
         first, second = list(named)[:2]
+        given = Path(named.get("URI", ""))
+        if given.is_file():
+            flag_of_file = {".gq": "--query", ".pg": "--schema"}.get(given.suffix, "--data")
+            raise UsageError(
+                f"`{given}` is a file, and stands where a graph may be named",
+                hint=f"a file has a flag: `{flag_of_file} {given}`",
+            )
         uri = f"`{named['URI']}` is taken for the URI of a graph; " if first == "URI" else ""
         raise UsageError(
             f"`{first}` and `{second}` are mutually exclusive",

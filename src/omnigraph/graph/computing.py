@@ -250,7 +250,10 @@ class Algorithms:
         graph, opened = self._graph, self._graph._opened
         unknown = set(options) - set(ComputeOptions.__annotations__)
         if unknown:
-            raise TypeError(f"{algorithm.name}() has no option {min(unknown)!r}")
+            wrong = min(unknown)
+            meant = did_you_mean(wrong, ComputeOptions.__annotations__)
+            more = "" if meant is None else f"; {meant}"
+            raise TypeError(f"{algorithm.name}() has no option {wrong!r}{more}")
         target = graph._read_target("compute", options.get("branch"), options.get("snapshot"))
         reader, catalog = graph._seen(opened.pinned(target))
         selection = Selection.of(

@@ -24,6 +24,7 @@ from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import Catalog, TableType
 from omnigraph.storage.failures import sentence_of
+from omnigraph.syntax.suggest import similar_file
 
 Format = Literal["records", "json", "csv", "parquet", "orc", "avro", "lance", "arrow"]
 """`records` are graph records of any type; all others hold rows of one type."""
@@ -319,7 +320,8 @@ def _file(path: str, format: Format, below: str, source: FileSource, files: File
         )
     stamp = _dataset_stamp(path, files) if format == "lance" else files.stat(path)
     if stamp is None:
-        raise NotFound(f"no such file: {path}", details={"file": path})
+        hint = None if path.startswith(S3) else similar_file(Path(path))
+        raise NotFound(f"no such file: {path}", hint=hint, details={"file": path})
     # Workers may have another current directory; messages show the path as given.
     absolute = path if path.startswith(S3) else str(Path(path).absolute())
     found = FoundFile(

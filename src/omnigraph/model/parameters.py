@@ -52,7 +52,10 @@ def bind_parameters(
     if document is None:
         document = {}
     if not isinstance(document, Mapping):
-        raise InputError(f"parameters must be a JSON object, got {shown(document)}")
+        raise InputError(
+            f"parameters must be a JSON object, got {shown(document)}",
+            hint='write a member for each parameter, such as {"handle": "ada"}',
+        )
     for name, value in document.items():
         if isinstance(value, Mapping):
             raise ParameterError(

@@ -45,6 +45,7 @@ from omnigraph.syntax.tokens import Source, Token, TokenKind
 
 _STATEMENT_WORDS = ("insert", "update", "delete", "for")
 _BODY_WORDS = ("match", *_STATEMENT_WORDS)
+_CYPHER_WORDS = ("match", "optional", "create", "merge", "call")
 _ANNOTATIONS = ("description", "instruction")
 _NAMES_MAX = 20
 """Most query names an error lists; its details hold all of them."""
@@ -156,9 +157,15 @@ def _query(stream: QueryStream) -> ast.Query:
 
 
 def _no_query(stream: QueryStream) -> NoReturn:
+    word = stream.current.text.lower()
     hint = None
-    if stream.current.text.lower() in _BODY_WORDS:
+    if word in _CYPHER_WORDS and stream.peek().text == "(":
+        hint = "this looks like Cypher; `omnigraph translate --from cypher FILE` writes it anew"
+    elif word in _BODY_WORDS:
         hint = "wrap it in a named query: `query name() { … }`"
+    elif stream.current.kind in (TokenKind.WORD, TokenKind.TYPE):
+        example = "a text holds queries: `query name() { match { … } return { … } }`"
+        hint = did_you_mean(word, ("query",)) or example
     stream.unexpected("`query`", "or the end of the input", ("query",), hint=hint)
 
 

@@ -83,6 +83,9 @@ def _shown(
     distinct = stream.opens_block("distinct")
     if distinct:
         stream.advance()
+    if stream.current.text != "{":
+        hint = f"what it gives stands in braces: `{word.text} {{ … }}`"
+        stream.unexpected("`{`", f"in `{word.text}`", hint=hint)
     items = stream.one_or_more(_item, "an item", f"in `{word.text}`")
     having: tuple[ast.Filter | ast.NullTest, ...] = ()
     if stream.take_word("having"):

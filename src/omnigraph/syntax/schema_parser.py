@@ -14,6 +14,7 @@ from typing import Literal, NoReturn
 from omnigraph.errors import SchemaParseError
 from omnigraph.model.types import SCALAR_NAMES, Scalar
 from omnigraph.syntax import schema_ast as ast
+from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Lexer, Source, Span, Token, TokenKind, TokenStream
 
 # --- tokens ---------------------------------------------------------------------------------------
@@ -149,7 +150,10 @@ def _no_declaration(tokens: SchemaStream) -> NoReturn:
             "`interface`, `node` or `edge`",
             hint="there are no named enums; write `enum(a, b)` as the type of a property",
         )
-    tokens.unexpected("`interface`, `node` or `edge`", words=("interface", "node", "edge"))
+    words = ("interface", "node", "edge")
+    hint = did_you_mean(tokens.current.text, words)
+    example = "a schema holds types, such as `node Person { name: String @key }`"
+    tokens.unexpected("`interface`, `node` or `edge`", hint=hint or example)
 
 
 def _interface(tokens: SchemaStream) -> ast.InterfaceDecl:
@@ -256,11 +260,13 @@ def _property(tokens: SchemaStream, where: str) -> ast.PropertyDecl:
         if tokens.current.kind is TokenKind.TYPE:
             hint = "property names start with a lower-case letter or `_`"
         tokens.unexpected(f"a property or `}}` {where}", hint=hint)
-    name = tokens.name()
-    if tokens.current.text != ":":
+    name, after = tokens.name(), tokens.current
+    if after.text != ":":
         hint = None
         if name.text in ("interface", "node", "edge"):
             hint = f"a `}}` seems to be missing before this `{name.text}`"
+        elif after.kind is TokenKind.TYPE:
+            hint = f"write `{name.text}: {after.text}`"
         tokens.unexpected(f"`:` after property `{name.text}`", hint=hint)
     tokens.advance()
     type_expr = parse_type(tokens)

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from omnigraph.errors import CompileError, Position
+from omnigraph.errors import CompileError, InputError, Position
 from omnigraph.syntax.suggest import did_you_mean
 
 E = TypeVar("E", bound=CompileError)
@@ -34,6 +34,15 @@ class Span(NamedTuple):
     def to(self, other: Span) -> Span:
         """The range from the start of this span to the end of ``other``."""
         return Span(self.start, other.end)
+
+
+def _require_text(origin: object) -> None:
+    """Raise `InputError` for what a program without types passed by mistake, such as None."""
+    if not isinstance(origin, bytes | Path):
+        raise InputError(
+            f"a text was expected, and this is {type(origin).__name__}",
+            hint='pass a text, or Path("FILE") for a file',
+        )
 
 
 class Source:
@@ -68,6 +77,7 @@ class Source:
                 at = Span(0, len(origin))
                 raise cls(origin).error(error, "this names a file and is no text", at, hint=hint)
             return cls(origin.removeprefix("\ufeff"))
+        _require_text(origin)
         path = str(origin) if isinstance(origin, Path) else None
         raw = origin.read_bytes() if isinstance(origin, Path) else origin
         try:

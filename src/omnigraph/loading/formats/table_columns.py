@@ -5,13 +5,15 @@ Values are converted by `loading.records`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+import shlex
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 
 from omnigraph.errors import InputError
 from omnigraph.loading.records.absence import is_needed, lackable
-from omnigraph.loading.records.problems import name_hint
+from omnigraph.loading.records.problems import closest, name_hint
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.arrow_columns import accepts, declared_type
 from omnigraph.model.references import END_TYPES, RECORD_END_TYPES
@@ -47,18 +49,20 @@ def mapped_columns(
 
     ``folder_values`` are properties from partition folders, which need no column.
     ``keeps_absent``: required properties need none either, except the key. Columns in ``texts`` are
-    cells of text, or lists of them, which may hold any value. Raises `InputError` naming the first
-    column that is unknown, missing or of an unsuitable type.
+    cells of text, or lists of them, which may hold any value. Raises `InputError` naming the
+    columns that are unknown, or the first that is missing or of an unsuitable type.
     """
     mapped: dict[str, int] = {}
+    unknown = [] if ignore_unknown else [n for n in schema.names if target_of(n, type) is None]
+    if unknown:
+        first, *others = unknown
+        also = f" (also {', '.join(repr(name) for name in others)})" if others else ""
+        message = f"unknown column '{first}'{also}"
+        raise refused_column(source, type, first, message, _unknown_hint(unknown, type))
     for index, column in enumerate(schema):
         name = target_of(column.name, type)
         if name is None:
-            if ignore_unknown:
-                continue
-            hint = f"{known_columns(column.name, type)}; {UNKNOWN_LEFT_OUT}"
-            message = f"unknown column '{column.name}'"
-            raise refused_column(source, type, column.name, message, hint)
+            continue
         if name in mapped:
             raise refused_column(
                 source, type, column.name, f"column '{name}' is there twice", "keep one of them"
@@ -101,10 +105,30 @@ def target_of(column: str, type: TableType) -> str | None:
 
 def known_columns(column: str, type: TableType) -> str:
     """A hint with the nearest name, or all names, that a column may have."""
+    return name_hint(column, _column_names(type), f"columns of {type.name}")
+
+
+def _column_names(type: TableType) -> list[str]:
     ends: tuple[str, ...] = ()
     if isinstance(type, EdgeType):
         ends = ("from", "to", *(RECORD_END_TYPES[end] for end in type.end_types))
-    return name_hint(column, [*type.properties, ID, *ends], f"columns of {type.name}")
+    return [*type.properties, ID, *ends]
+
+
+def _unknown_hint(columns: Sequence[str], type: TableType) -> str:
+    """What the columns may have been meant for, with the flags that say so."""
+    nearest = {name: closest(name, _column_names(type)) for name in columns}
+    flags = " ".join(
+        f"--map {shlex.quote(f'{type.name}:{name}={meant}')}"
+        for name, meant in nearest.items()
+        if meant is not None and _PLAIN_NAME.fullmatch(name)
+    )
+    mapped = f" map it with {flags} (map= in Python)" if flags else ""
+    return f"{known_columns(columns[0], type)}{mapped}; {UNKNOWN_LEFT_OUT}"
+
+
+_PLAIN_NAME = re.compile(r"[\w ]+")
+"""Other names of columns are written in backticks where they are mapped."""
 
 
 def missing_properties(

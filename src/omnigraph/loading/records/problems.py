@@ -166,9 +166,15 @@ def name_hint(word: str, known: Iterable[str], what: str) -> str:
 
 def close_name(word: str, known: Iterable[str]) -> str | None:
     """A question about the closest known name; None if there is none."""
+    name = closest(word, known)
+    return None if name is None else f"did you mean '{name}'?"
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known name closest to a mistyped one; None if none is close."""
     by_folded = {name.lower(): name for name in sorted(known)}
     close = get_close_matches(word.lower()[:200], by_folded, n=1)
-    return f"did you mean '{by_folded[close[0]]}'?" if close else None
+    return by_folded[close[0]] if close else None
 
 
 def _listing(names: list[str], what: str) -> str:

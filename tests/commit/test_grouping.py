@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -157,6 +158,13 @@ def test_a_lone_member_is_written_in_the_form_of_a_single_commit(graph: Graph) -
     assert "following" not in alone
     assert together["schema_version"] == 3
     assert len(together["following"]) == 1
+
+
+def test_of_many_writers_half_commit_while_the_others_prepare(graph: Graph) -> None:
+    receipts = in_group(graph, [person(graph, f"p{n:02}") for n in range(16)])
+    assert all(each.commit is not None for each in receipts)
+    sizes = Counter(row.manifest_version for row in line(graph)[-16:])
+    assert [*sizes.values()] == [8, 8]
 
 
 # --- who does not fit -----------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def group_steps(members: int) -> list[Step]:
     before = [
         OPENING,
         *staged,
-        "recovery.sidecar_list@2 recovery.sidecar_list@3 group.pre_admission",
+        "recovery.sidecar_list@2 group.pre_admission",
         "recovery.sidecar_write mutation.post_sidecar_pre_fork",
         *between[: members - 1],
         "mutation.post_table_commit@1",

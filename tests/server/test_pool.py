@@ -49,6 +49,20 @@ def test_a_stuck_call_does_not_keep_others_waiting():
     asyncio.run(scenario())
 
 
+def test_calls_that_mostly_wait_get_a_thread_each_at_once(monkeypatch: pytest.MonkeyPatch):
+    """Not only once those at work are found to be stuck."""
+    monkeypatch.setattr(BoundedThreads, "_check_progress", lambda *_: None)
+
+    async def scenario() -> None:
+        workers = BoundedThreads("waiting", 4, is_waiting=True)
+        together = threading.Barrier(4)
+        found = await asyncio.gather(*(workers.run(partial(together.wait, 60)) for _ in range(4)))
+        assert sorted(found) == [0, 1, 2, 3]
+        workers.close()
+
+    asyncio.run(scenario())
+
+
 def test_there_are_never_more_threads_than_allowed():
     async def scenario() -> None:
         workers = BoundedThreads("few", 3)

@@ -61,6 +61,9 @@ MOVED = (ExpectedVersionMismatch, ReadSetChanged, EffectFreeConflict)
 GOES_ON_SECONDS = 0.1
 """How long the owner of a branch goes on for the writes of other processes: its caller waits."""
 
+MEMBERS_OF_ALL = 7
+"""So many writers of this process share a publish with its leader even if no others are left."""
+
 T = TypeVar("T")
 
 
@@ -451,7 +454,12 @@ class WritePath:
     ) -> None:
         """Commit some members with those that wait in this process and in others."""
         handed = [] if machine is None else machine.take(MEMBERS_MAX - len(first))
-        members = [*first, *group.take(MEMBERS_MAX - len(first) - len(handed)), *handed]
+        room = MEMBERS_MAX - len(first) - len(handed)
+        if not self._kernel.is_remote:
+            # The others commit while these prepare what they write next: that is work for two
+            # processors, and on an object store it would be waiting twice.
+            room = min(room, max(MEMBERS_OF_ALL, group.waiting // 2))
+        members = [*first, *group.take(room), *handed]
 
         def tell() -> None:
             group.tell()

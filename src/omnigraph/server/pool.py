@@ -59,7 +59,7 @@ class EnginePool:
         reads_running_max: int = READS_RUNNING_MAX,
     ) -> None:
         self._readers = BoundedThreads("engine-read", readers, reads_running_max)
-        self._writers = BoundedThreads("engine-write", writers)
+        self._writers = BoundedThreads("engine-write", writers, is_waiting=True)
 
     @property
     def reads_waiting(self) -> int:
@@ -160,7 +160,8 @@ class BoundedThreads:
     """At most so many threads, started when they are needed.
 
     One thread at work takes the next call itself; another is woken only when it is stuck. Python
-    runs one thread at a time, so for calls shorter than a hand-over more threads are slower. For
+    runs one thread at a time, so for calls shorter than a hand-over more threads are slower. Calls
+    that mostly wait, for storage or for each other, get a thread each at once. For
     the same reason calls and results change sides in batches: one wake-up for all calls of a turn
     of the event loop, and one for all results until there is no more to do.
     """
@@ -172,8 +173,12 @@ class BoundedThreads:
         running_max: int | None = None,
         waiting_max: int = WAITING_MAX,
         total_max: int = WAITING_TOTAL_MAX,
+        *,
+        is_waiting: bool = False,
     ) -> None:
         self._name = name
+        self._is_waiting = is_waiting
+        """Whether its calls mostly wait."""
         self._threads_max = threads_max
         self._jobs = FairQueue(running_max or threads_max, waiting_max, total_max)
         self._done: deque[Done] = deque()
@@ -225,9 +230,10 @@ class BoundedThreads:
         with self._guard:
             is_idle = self._at_work == 0
             is_stuck = time.perf_counter() - self._progress_at > STUCK_SECONDS
-            wanted = bool(self._jobs) and (is_idle or is_stuck)
-        if wanted:
-            self._wake(1)
+            wanted = int(bool(self._jobs) and (is_idle or is_stuck))
+            if self._is_waiting:
+                wanted = self._jobs.takeable
+        self._wake(wanted)
         if self._watch is None:
             self._watch = loop.call_later(STUCK_SECONDS, self._check_progress, loop, self._finished)
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset, LanceFragment
 from lance.blob import BlobType
+from lance.fragment import FragmentMetadata
 
 from omnigraph.model.governor import current
 from omnigraph.model.types import ROW_ADDRESS
@@ -40,6 +42,16 @@ _LISTS_KEPT = 256
 """Lists of deleted rows that are remembered. Lance lists them only while they are few."""
 _READ_AHEAD_BYTES = 32 << 20
 """Read-ahead of a scan; Lance's default would be gigabytes."""
+
+
+def fragment_json(fragment: FragmentMetadata) -> dict[str, Any]:
+    """What `FragmentMetadata.to_json` gives, which copies every value of every file deeply."""
+    described: dict[str, Any] = replace(fragment, files=[]).to_json()
+    for file in fragment.files:
+        known = dict(vars(file))
+        known["path"] = known.pop("_path")
+        described["files"].append(known)
+    return described
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import InternalError
 from omnigraph.model.types import INDEX_KINDS, IndexKind, IndexSpec, PendingIndex
 from omnigraph.storage.failures import lance_errors
+from omnigraph.storage.fragments import fragment_json
 from omnigraph.storage.indexes import (
     PARTS_AT_ONCE_MAX,
     TableIndex,
@@ -120,7 +121,9 @@ def _task(handle: LanceDataset, group: Sequence[int], options: object) -> Rewrit
     """A task that is not planned by Lance, whose planner does not know the later steps."""
     fragments = [handle.get_fragment(each) for each in group]
     task = {
-        "task": {"fragments": [each.metadata.to_json() for each in fragments if each is not None]},
+        "task": {
+            "fragments": [fragment_json(each.metadata) for each in fragments if each is not None]
+        },
         "read_version": handle.version,
         "options": options,
     }

@@ -47,6 +47,7 @@ from omnigraph.storage.fragments import (
     LOOKUP_VALUES_MAX,
     OFFSET_MASK,
     Positions,
+    fragment_json,
     rows_where_in,
 )
 from omnigraph.storage.written import replacing_rows, written_fragments
@@ -212,7 +213,7 @@ def adds_only(staged: Transaction) -> bool:
 
 def added_fragments(staged: Transaction) -> list[str]:
     """The fragments that a transaction adds, in the JSON form of Lance."""
-    return [json.dumps(each.to_json()) for each in _added_fragments(staged) or ()]
+    return [json.dumps(fragment_json(each)) for each in _added_fragments(staged) or ()]
 
 
 def append_of(fragments: Sequence[str], rows: int, uuid: str) -> Transaction:

@@ -214,6 +214,7 @@ CASES = {
     "where in a scalar": writes("T7", "delete Book where pages in $n", "$n", "$n: I32"),
     "arithmetic on text": match("T7", "$b: Book $b.title + 1 > 2", "$b.title"),
     "arithmetic on a list": returns("T7", "$b.tags * 2 as x", "$b.tags"),
+    "index of a text": returns("T7", "$b.title[0]", "$b.title"),
     "lower of a number": returns("T7", "lower($b.pages)", "$b.pages"),
     "length of a number": returns("T7", "length($b.pages)", "$b.pages"),
     "abs of text": returns("T7", "abs($b.title)", "$b.title"),

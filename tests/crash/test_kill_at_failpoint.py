@@ -150,7 +150,9 @@ ELSEWHERE = {
     Failpoint.OPTIMIZE_BEFORE_COMPACT: "test_optimize",
     Failpoint.OPTIMIZE_POST_PHASE_B_PRE_MANIFEST_COMMIT: "test_optimize",
     **{point: "test_merge" for point in Failpoint if point.startswith("branch_merge.")},
-    **{point: "test_pipeline_files" for point in Failpoint if point.startswith("pipeline.")},
+    **{
+        point: "test_pipeline_interruptions" for point in Failpoint if point.startswith("pipeline.")
+    },
     **{point: "tests/cluster" for point in Failpoint if point.startswith("cluster_")},
     **{point: "test_cleanup" for point in Failpoint if point.startswith("cleanup.")},
     Failpoint.STREAM_POST_COMMIT_PRE_CHECKPOINT: "tests/pipeline/test_streams",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import omnigraph
 from omnigraph.graph import Graph
+from tests.pipeline.workbench import Workbench
 
 SCHEMA = """
 node Person {
@@ -56,3 +58,8 @@ def on_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
     return omnigraph.init(tmp_path / "graph.omni", SCHEMA)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, spark: Any) -> Workbench:
+    return Workbench(tmp_path, spark)

@@ -247,12 +247,11 @@ class ReplayReceipt(JsonObject):
     """Whether counts are zero and the commit is null because the caller may not read the branch."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaPlan(JsonObject):
-    """The steps from the accepted schema of a graph to another; unsupported ones are among them."""
+class SchemaSteps(JsonObject):
+    """What is said about the steps of a change of schema."""
 
-    uri: str
-    supported: bool
+    __slots__ = ()
+
     steps: tuple[Mapping[str, Any], ...]
 
     computed: ClassVar[Mapping[str, Json]] = {"step_count": Json()}
@@ -264,7 +263,16 @@ class SchemaPlan(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaApplyReceipt(JsonObject):
+class SchemaPlan(SchemaSteps):
+    """The steps from the accepted schema of a graph to another; unsupported ones are among them."""
+
+    uri: str
+    supported: bool
+    steps: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaApplyReceipt(SchemaSteps):
     """How a schema apply ended; without steps nothing was applied or published."""
 
     uri: str
@@ -273,16 +281,9 @@ class SchemaApplyReceipt(JsonObject):
     graph_manifest_version: int
     steps: tuple[Mapping[str, Any], ...]
 
-    computed: ClassVar[Mapping[str, Json]] = {"step_count": Json()}
-
-    @property
-    def step_count(self) -> int:
-        """How many steps there are."""
-        return len(self.steps)
-
 
 @dataclass(frozen=True, slots=True)
-class SchemaRebaseReceipt(JsonObject):
+class SchemaRebaseReceipt(SchemaSteps):
     """How a branch was brought to the schema of main; if it had that, nothing was published."""
 
     uri: str
@@ -295,13 +296,6 @@ class SchemaRebaseReceipt(JsonObject):
     dropped: tuple[str, ...]
     """Types and properties that the branch has written to and that are dropped by this."""
     commit: Annotated[CommitInfo | None, OPTIONAL] = None
-
-    computed: ClassVar[Mapping[str, Json]] = {"step_count": Json()}
-
-    @property
-    def step_count(self) -> int:
-        """How many steps there are."""
-        return len(self.steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--seconds", type=float, default=None, help="begin none after so long")
-    parser.add_argument("--at-once", type=int, default=os.cpu_count(), help="schedules at once")
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=(os.cpu_count() or 1) + 1,
+        help="schedules at once; one more than processors, since they wait for each other's judge",
+    )
     parser.add_argument("--record", type=Path, help="go on with this record, and add to it")
     arguments = parser.parse_args()
     os.environ.setdefault("OMNIGRAPH_DURABILITY", "process")
@@ -93,10 +98,10 @@ def main() -> int:
                     round(run.seconds + time.monotonic() - noted, 1),
                     time.monotonic(),
                 )
-                record.write(arguments.record)
+                record.write(arguments.record, deck)
         run.seconds = round(run.seconds + time.monotonic() - noted, 1)
         if arguments.record is not None:
-            record.write(arguments.record)
+            record.write(arguments.record, deck)
     print(f"seeds {run.seeds}, {time.monotonic() - began:.0f} s")
     print(coverage)
     for name, where in NOT_SIMULATED.items():

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.circumstances import ROOT, circumstances
-from tests.simulate.schedule import CELL_ACTS, Act, Cell, Outcome, cells_of
+from tests.simulate.schedule import CELL_ACTS, Act, Cell, Deck, Outcome, cells_of
 
 RECORD = ROOT / "bench" / "records" / "schedules.json"
 """The one that is kept."""
@@ -72,12 +72,18 @@ class Record:
         }
         return cls([Run(**run) for run in found["runs"]], places, reached)
 
-    def write(self, path: Path) -> None:
-        """Replace the file, at once."""
-        missing: dict[str, dict[str, list[str]]] = {act: {} for act in CELL_ACTS}
+    def write(self, path: Path, deck: Deck) -> None:
+        """Replace the file, at once. Cells that were not reached are told with the reason."""
+        missing: dict[str, dict[str, dict[str, str]]] = {act: {} for act in CELL_ACTS}
+        about = deck.seeds()
+        done = {seed % len(deck) for seed in self.done(deck.digest)}
         for act in CELL_ACTS:
             for name, place, other in sorted(cells_of(self.places) - self.reached[act]):
-                missing[act].setdefault(f"{name} at {place}", []).append(other)
+                seed = about[act, (name, place, other)] % len(deck)
+                reason = f"in seed {seed}, {other} waited or had ended when {name} stopped there"
+                if seed not in done:
+                    reason = f"seed {seed}, which is about it, has not run yet"
+                missing[act].setdefault(f"{name} at {place}", {})[other] = reason
         content = {
             "schedules": self.schedules,
             "runs": [asdict(run) for run in self.runs],

@@ -119,6 +119,15 @@ class Deck:
             thirds = (dice.choice(self._names),)
         return Setting(seed, (victim, *others, *thirds), stop, act)
 
+    def seeds(self) -> dict[tuple[Act, Cell], int]:
+        """The seed that is about each cell."""
+        return {
+            (setting.act, cell): seed
+            for seed in range(len(self), len(self) + self.directed)
+            if (setting := self.setting(seed))
+            for cell in self.cells(setting)
+        }
+
     def cells(self, setting: Setting) -> set[Cell]:
         """Those that a schedule of the first seeds is about; none for the others."""
         if setting.seed % len(self) >= self.directed:
@@ -307,6 +316,7 @@ class Schedule:
         role.performed.after = {
             other.performed.number for other in self._roles if other.performed.answer is not None
         }
+        self._meet(role)  # it runs up to its first stop, or to its end
         self._arrive(role, *role.actor.begin(role.performed, self._root, self._now))
 
     def _arrive(self, role: Role, word: str, what: Any) -> None:

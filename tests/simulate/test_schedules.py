@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,10 +156,16 @@ def test_a_run_goes_on_where_its_record_ends(
     run.add(Outcome(deck.setting(8), [], faults=["half of it is there"]))
     known = deck.setting(5)
     record.reached[known.act] |= deck.cells(known)
-    record.write(path)
+    record.write(path, deck)
 
     again = Record.read(path)
     assert again == record
+    told = json.loads(path.read_text())["not reached"]
+    reasons = [
+        why for cells in told.values() for others in cells.values() for why in others.values()
+    ]
+    assert any("had ended" in why for why in reasons)
+    assert any("has not run yet" in why for why in reasons)
     assert again.schedules == 5
     assert again.runs[-1].seeds == "1-3, 8-9"
     assert again.runs[-1].answers == {"killed": 4}

@@ -240,7 +240,7 @@ def test_mistakes_of_python_are_told_what_was_meant(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotFound) as missing:
         graph.load("peple.jsonl", mode="append")
-    raised(missing.value, "no such file: peple.jsonl", "did you mean `people.jsonl`?")
+    raised(missing.value, "no such file: peple.jsonl", "did you mean 'people.jsonl'?")
     for text, hint in {
         "node Person { name String @key }": "write `name: String`",
         "CREATE TABLE person (name TEXT)": "`node Person { name: String @key }`",

@@ -301,6 +301,7 @@ ELSEWHERE = {
     *CLUSTERS,
     *BACKUPS,
     "alias",
+    "completion",
     "graphs list",
     "login",
     "logout",

@@ -17,7 +17,7 @@ from omnigraph.cli.opening import INTERRUPTS
 from omnigraph.cli.options import argument, exclusive, option
 from omnigraph.cli.output import Output
 from omnigraph.errors import CompileError, InputError, NotFound, SchemaParseError
-from omnigraph.syntax.suggest import similar_file
+from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from omnigraph.schema.compile import CompiledSchema
@@ -39,7 +39,7 @@ def require_file(path: Path) -> None:
 
 def missing_file(path: Path) -> NotFound:
     """The error for a file that is not there, with the file beside it whose name comes closest."""
-    return NotFound(f"there is no file `{path}`", hint=similar_file(path))
+    return NotFound(f"there is no file `{path}`", hint=_similar_file(path))
 
 
 def standard_input() -> Iterator[bytes]:
@@ -106,6 +106,17 @@ def sync_directory(directory: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _similar_file(path: Path) -> str | None:
+    """A question about a file beside a missing one, or where it was looked for."""
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
+    except OSError:
+        return None if path.parent.exists() else f"there is no directory `{path.parent}`"
+    if path.is_absolute():
+        return did_you_mean(path.name, names)
+    return did_you_mean(path.name, names) or f"it was looked for in {Path.cwd()}"
 
 
 def read_source(path: Path, error: type[CompileError]) -> Source:

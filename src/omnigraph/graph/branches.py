@@ -12,7 +12,6 @@ from omnigraph.effects.environment import positive_number
 from omnigraph.errors import UnresolvedRevision
 from omnigraph.graph.gate import Access
 from omnigraph.graph.opened import Handle, OpenGraph, engine_name
-from omnigraph.graph.sight import rights_to_bring
 from omnigraph.model.changes import PageLimits
 from omnigraph.model.ids import (
     HEAD,
@@ -250,6 +249,7 @@ def merge_branch(
     """
     from omnigraph.branching import merge as merges
     from omnigraph.branching.three_way import ConflictRules
+    from omnigraph.graph.sight import rights_to_bring
 
     target, by = self._branch_of(into), self._by(actor)
     self._opened.gate.branch_merge(by, source, target)
@@ -326,6 +326,7 @@ def _replayed(
 ) -> ReplayReceipt:
     """Raises what the gate raises, and `NotFound` for a commit that the actor may not read."""
     from omnigraph.branching import merge as merges
+    from omnigraph.graph.sight import rights_to_bring
 
     key, why = checked_key(operation_id), checked_message(message)
     by, target, gate = self._by(actor), self._branch_of(branch), self._opened.gate

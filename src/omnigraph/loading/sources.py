@@ -20,11 +20,10 @@ from omnigraph.errors import InputError, NotFound
 from omnigraph.loading.files import COMPRESSED, S3, Files, Stamp, below_base, pattern_base
 from omnigraph.loading.mapping import PLAIN, TableMapping
 from omnigraph.loading.records.framing import RecordSource, items_on_lines
-from omnigraph.loading.records.problems import name_hint
+from omnigraph.loading.records.problems import close_name, name_hint
 from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import Catalog, TableType
 from omnigraph.storage.failures import sentence_of
-from omnigraph.syntax.suggest import similar_file
 
 Format = Literal["records", "json", "csv", "parquet", "orc", "avro", "lance", "arrow"]
 """`records` are graph records of any type; all others hold rows of one type."""
@@ -306,6 +305,15 @@ def format_of(name: str, table_key: str | None) -> Format | None:
     return "json" if format == "records" and table_key is not None else format
 
 
+def _beside(path: str) -> str | None:
+    """A question about a file beside a missing one, or where it was looked for."""
+    folder = Path(path).parent
+    if path.startswith(S3) or not folder.is_dir():
+        return None
+    here = None if folder.is_absolute() else f"it was looked for in {Path.cwd()}"
+    return close_name(Path(path).name, (each.name for each in folder.iterdir())) or here
+
+
 def _file(path: str, format: Format, below: str, source: FileSource, files: Files) -> FoundFile:
     table_key = source.table_key
     if (table_key is None) != (format == "records"):
@@ -320,8 +328,7 @@ def _file(path: str, format: Format, below: str, source: FileSource, files: File
         )
     stamp = _dataset_stamp(path, files) if format == "lance" else files.stat(path)
     if stamp is None:
-        hint = None if path.startswith(S3) else similar_file(Path(path))
-        raise NotFound(f"no such file: {path}", hint=hint, details={"file": path})
+        raise NotFound(f"no such file: {path}", hint=_beside(path), details={"file": path})
     # Workers may have another current directory; messages show the path as given.
     absolute = path if path.startswith(S3) else str(Path(path).absolute())
     found = FoundFile(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from pathlib import Path
 
 
 def nearest_name(word: str, known: Iterable[str]) -> str | None:
@@ -30,14 +29,3 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """
     name = nearest_name(word, known)
     return f"did you mean `{name}`?" if name is not None else None
-
-
-def similar_file(path: Path) -> str | None:
-    """A question about a file beside a missing one, or where it was looked for."""
-    try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
-    except OSError:
-        return None if path.parent.exists() else f"there is no directory `{path.parent}`"
-    if path.is_absolute():
-        return did_you_mean(path.name, names)
-    return did_you_mean(path.name, names) or f"it was looked for in {Path.cwd()}"

@@ -59,7 +59,7 @@ MAY_IMPORT: dict[str, str] = {
     "inference": "errors model effects schema commit loading graph",
     "pipeline.files": "errors model syntax effects schema strict_yaml embedding loading review"
     " pipeline pipeline.spark graph",
-    "spark": "errors model pipeline",
+    "spark": "errors model schema storage views commit branching policy pipeline graph",
     "translate": "errors model syntax schema query",
     # the faces
     "wire": "errors model",

@@ -1,5 +1,5 @@
 """Lets every Spark session find the data source `omnigraph`: Spark looks for packages so named."""
 
-from omnigraph.pipeline.data_source.source import OmnigraphSource as DefaultSource
+from omnigraph.spark import DecidedSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -403,13 +403,18 @@ def run_command(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark_queries")
-@pytest.mark.usefixtures("spark")
-def test_c_acc_005_frames_show_what_a_view_shows(seen: og.Graph):
+def test_c_acc_005_frames_show_what_a_view_shows(seen: og.Graph, spark: Any, tmp_path: Path):
     frame = seen.frame("Person")
     assert set(frame.columns) == {"id", "slug", "name", "city", "bio", "vec"}
     assert sorted(row.id for row in frame.collect()) == ["ada", "cy"]
     edges = seen.frame("WorksAt", columns=["src", "since"], where="since < 9").collect()
     assert [(row.src, row.since) for row in edges] == [("ada", 1)]
+    (tmp_path / "policy.yaml").write_text(BUNDLE)
+    options = {"policy": str(tmp_path / "policy.yaml"), "actor": "act-ana"}
+    read = spark.read.format("omnigraph").options(**options, claims='{"city": "Oslo"}')
+    whole = read.option("type", "Person").load(seen.uri)
+    assert sorted(row.id for row in whole.collect()) == ["ada", "cy"]
+    assert set(whole.columns) == set(frame.columns)
     with pytest.raises(OmnigraphError):
         seen.frame("Secret")
     with pytest.raises(OmnigraphError):

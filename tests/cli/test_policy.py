@@ -181,6 +181,18 @@ def test_test_needs_its_cases(run: Run):
 # --- explain --------------------------------------------------------------------------------------
 
 
+def test_explain_says_that_upkeep_shows_all_of_a_graph(run: Run, tmp_path: Path):
+    bundle = tmp_path / "upkeep.yaml"
+    bundle.write_text(
+        "version: 2\ngroups: { ops: [act-ops] }\nrules:\n  - id: keeps\n"
+        "    allow: { actors: { group: ops }, actions: [maintain, read] }\n"
+    )
+    asked = ("policy", "explain", "--file", str(bundle), "--actor", "act-ops", "--action")
+    told = run(*asked, "maintain").out
+    assert "shows: all of the graph: a backup has every row" in told
+    assert "shows:" not in run(*asked, "read").out
+
+
 def test_c_pol_042_explain_exits_0_on_deny_and_shows_the_rule_on_allow(run: Run):
     question = ["--file", TEAM, "--actor", "act-bo", "--action", "change"]
     denied = run("policy", "explain", *question, "--branch", "main")

@@ -200,6 +200,8 @@ def explain(
         "matched_rule": decision.matched_rule_id,
         "message": decision.message,
     }
+    if decision.allowed and asked in _SHOWS_EVERYTHING:
+        facts["shows"] = _SHOWS_EVERYTHING[asked]
     known = {name: fact for name, fact in facts.items() if fact is not None}
     lines: list[tuple[Any, ...]] = [
         (Styled(f"{name}: ", "bold"), fact) for name, fact in known.items()
@@ -208,6 +210,12 @@ def explain(
         lines += [(Styled(f"{name}:", "bold"),), *((f"  {line}",) for line in told)]
     shown = {name: fact for name, fact in seen.items() if name != "lines"}
     output_of(ctx).show({**known, "bundle": chosen.name, **shown}, lines, json=json)
+
+
+_SHOWS_EVERYTHING = {
+    "maintain": "all of the graph: a backup has every row, and `doctor` names every type",
+}
+"""Actions that no rule limits to types, and what they show."""
 
 
 def _identity(actor: str, claims: str | None) -> Actor:

@@ -102,6 +102,18 @@ def _table(
     return Table(about, schema, rows.batches)
 
 
+def seen_of_type(
+    self: Handle, type: str, *, branch: str | None = None, snapshot: str | None = None
+) -> tuple[SnapshotReader, TableType]:
+    """What a verb shows of a type at one commit: the rows, and the type with what is shown of it.
+
+    For the data source of Spark, whose tasks read the rows.
+    """
+    target = self._read_target("frame", branch, snapshot)
+    reader, catalog = self._seen(self._opened.pinned(target))
+    return reader, find_type(types_at(catalog, reader.snapshot), type)
+
+
 def frame(
     self: Handle,
     type: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from omnigraph.effects.environment import s3_variables, take_over_s3_variables
 from omnigraph.errors import InputError
@@ -18,6 +18,12 @@ from omnigraph.model.load_options import ErrorOptions, MappingArguments
 from omnigraph.model.receipts import AbsentMeaning, LoadMode, check_absent
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
+
+if TYPE_CHECKING:
+    from omnigraph.branching.moments import SchemaHistory
+    from omnigraph.commit.kernel import Kernel
+    from omnigraph.schema.catalog import TableType
+    from omnigraph.storage.reader import SnapshotReader
 
 MODES: tuple[LoadMode, ...] = get_args(LoadMode)
 
@@ -39,6 +45,41 @@ class SentToProcesses:
         self.__dict__.update(state)
 
 
+class SourceActor(Protocol):
+    """For whom the data source reads and writes, where a policy decides it (`spark.acting`)."""
+
+    def pinned(
+        self, path: str, type: str, branch: str, snapshot: str | None
+    ) -> tuple[SnapshotReader, TableType, bool]:
+        """What the actor sees of a type, and whether it sees all of the branch."""
+
+    def again(self, path: str, branch: str, commit_id: str, schema_hash: str) -> SnapshotReader:
+        """The same rows in another process."""
+
+    def feed(self, path: str, branch: str) -> tuple[Kernel, SchemaHistory]:
+        """What a stream of changes reads, as far as the actor sees it."""
+
+    def require_writer(self, path: str, branch: str, from_: str | None) -> None:
+        """Before rows are written by tasks."""
+
+    def require_merger(self, path: str, source: str, target: str) -> None:
+        """Before batches are merged into another branch."""
+
+
+ACTING_OPTIONS = ("policy", "claims")
+"""Options of an actor, beside `actor`."""
+
+
+def require_decided(options: Mapping[str, str], acting: SourceActor | None) -> None:
+    """Refuse options that say for whom it is, where nobody decides by them."""
+    for name in ACTING_OPTIONS:
+        if name in options and acting is None:
+            raise InputError(
+                f"the option '{name}' needs the option 'policy', and a source of `omnigraph.spark`",
+                hint="name the file of the bundle as `policy`",
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """The checked options of one frame."""
@@ -58,20 +99,24 @@ class SourceOptions:
     on_error: str = "fail"
     errors_out: str | None = None
     max_error_share: str | None = None
+    acting: SourceActor | None = None
+    """For whom it is read or written, by the options `policy`, `actor` and `claims`."""
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> SourceOptions:
+    def of(cls, options: Mapping[str, str], acting: SourceActor | None = None) -> SourceOptions:
         """Parse Spark's options; raises `InputError` if one is unknown or missing."""
-        given = known_options(options, [each.name for each in fields(cls)])
+        known = [each.name for each in fields(cls) if each.name != "acting"]
+        given = known_options(options, [*known, *ACTING_OPTIONS])
+        require_decided(given, acting)
         if not given.get("type"):
             raise InputError(
                 "the data source omnigraph needs the option 'type'",
                 hint='spark.read.format("omnigraph").option("type", "Person").load("graph.omni")',
             )
-        others = {name: value for name, value in given.items() if name != "columns"}
+        others = {n: value for n, value in given.items() if n not in ("columns", *ACTING_OPTIONS)}
         others["branch"] = others.get("branch") or MAIN
         columns = names_in("columns", given["columns"]) if "columns" in given else None
-        return cls(**others, columns=columns)
+        return cls(**others, columns=columns, acting=acting)
 
     def table_key(self, catalog: Catalog) -> str:
         """The table key, from the name of a type or the key itself."""

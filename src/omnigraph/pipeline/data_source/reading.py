@@ -20,13 +20,13 @@ from omnigraph.loading.inputs import SIGNED
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import TableKey
 from omnigraph.model.references import END_TYPES, ShownEnds
-from omnigraph.pipeline.data_source.options import SentToProcesses, SourceOptions
+from omnigraph.pipeline.data_source.options import SentToProcesses, SourceActor, SourceOptions
 from omnigraph.schema.catalog import table_schema
 from omnigraph.storage.blobs import DESCRIPTION, described
 from omnigraph.storage.failures import sentence_of
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.written import committed_batches, fragment_groups
-from omnigraph.views import RowGrant, View
+from omnigraph.views import RowGrant, View, ViewedReader
 from omnigraph.views.rows import columns_tested, granted, hiding_ends
 
 if TYPE_CHECKING:
@@ -50,10 +50,14 @@ class Pinned:
     filter: str | None
     end_types: Mapping[str, Mapping[str, str]]
     """Of an edge type, as `EdgeType.end_types`."""
+    seen: SeenRows | None = None
+    """Which rows an actor sees; None for all."""
 
     @classmethod
     def of(cls, options: SourceOptions) -> Pinned:
         """Pin the current version; raises `InputError` for an unknown column or a bad filter."""
+        if options.acting is not None:
+            return cls._of_actor(options, options.acting)
         kernel = Kernel.of(Root.parse(options.path), serve_older=True)
         open_for_reading(kernel)
         catalog = kernel.accepted_on(options.branch).catalog
@@ -79,6 +83,54 @@ class Pinned:
             options.filter,
             end_types,
         )
+
+    @classmethod
+    def _of_actor(cls, options: SourceOptions, acting: SourceActor) -> Pinned:
+        """The same of what an actor sees; raises `PolicyDenied`."""
+        reader, type, sees_all = acting.pinned(
+            options.path, options.type, options.branch, options.snapshot
+        )
+        key, snapshot, ends = type.table_key, reader.snapshot, ShownEnds.of(type)
+        is_part = isinstance(reader, ViewedReader) and reader.restricts(key)
+        entry, handle = snapshot.table(key), reader.handle(key)
+        schema = _chosen(ends.schema(table_schema(type)), options.columns, key)
+        if options.filter is not None:
+            if not sees_all:
+                # It would be tested on rows and columns that are hidden.
+                raise InputError(
+                    "the option 'filter' is for actors who see all of a branch",
+                    hint="filter the frame: it has the rows that the actor sees",
+                )
+            _require_filter(handle, options.filter, key)
+        commit = snapshot.commit
+        seen = SeenRows(acting, snapshot.branch, commit.commit_id, commit.schema_hash, key)
+        return cls(
+            options.path,
+            reader.where(entry).address,
+            entry.version,
+            pa.schema([f.with_type(spark_type(f.type)).remove_metadata() for f in schema]),
+            tuple(group for group, _ in fragment_groups(handle, PARTITION_ROWS)),
+            options.filter,
+            {end: dict(each) for end, each in ends.prefixes.items()},
+            seen if is_part else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRows:
+    """The rows of a type that an actor sees, for tasks, which open the graph themselves."""
+
+    acting: SourceActor
+    branch: str
+    commit_id: str
+    schema_hash: str
+    key: str
+
+    def reader(self, path: str) -> ViewedReader:
+        """What tells them from the others."""
+        found = self.acting.again(path, self.branch, self.commit_id, self.schema_hash)
+        assert isinstance(found, ViewedReader)
+        return found
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None, key: str) -> pa.Schema:
@@ -156,14 +208,21 @@ class PinnedReader(SentToProcesses, DataSourceReader):
             return
         pinned, ends = self._pinned, ShownEnds(self._pinned.end_types)
         options = Root.parse(pinned.root).storage_options()
-        for batch in committed_batches(
+        seen, names = pinned.seen, list(dict.fromkeys(map(ends.stored, target.names)))
+        reader = None if seen is None else seen.reader(pinned.root)
+        if seen is not None and reader is not None:
+            names = reader.with_columns_read(seen.key, names)
+        for whole in committed_batches(
             pinned.address,
             pinned.version,
             partition.fragment_ids,
-            list(dict.fromkeys(map(ends.stored, target.names))),
+            names,
             filter=pinned.filter,
             storage_options=options or None,
         ):
+            batch = whole
+            if seen is not None and reader is not None:
+                batch = whole.filter(reader.mask(seen.key, whole))
             columns = [_cast(ends.column(field.name, batch), field.type) for field in target]
             yield pa.RecordBatch.from_arrays(columns, schema=target)
 

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from omnigraph.effects.environment import s3_variables, take_over_s3_variables
-from omnigraph.pipeline.data_source.options import SentToProcesses, SourceOptions
+from omnigraph.pipeline.data_source.options import SentToProcesses, SourceActor, SourceOptions
 from omnigraph.pipeline.data_source.reading import Pinned, PinnedReader, spark_schema
 from omnigraph.pipeline.data_source.writing import FrameWriter
 from omnigraph.pipeline.streaming.feed import FeedOptions, FeedReader, feed_schema
@@ -38,8 +38,9 @@ class OmnigraphSource(SentToProcesses, DataSource):
 
     Options: `path` (the graph), `type` (`Person`, or `node:Person`), `branch`; to read, `snapshot`
     (a commit), `columns` (names with commas between them) and `filter` (SQL, as Lance reads it); to
-    write, `mode` (append, merge or overwrite), `actor` and `idempotency_key`. Streams have the
-    options of `streaming.sink.SinkOptions` and `streaming.feed.FeedOptions`.
+    write, `mode` (append, merge or overwrite), `actor` and `idempotency_key`; to decide for an
+    actor, `policy` (the file of a bundle), `actor` and `claims`. Streams have the options of
+    `streaming.sink.SinkOptions` and `streaming.feed.FeedOptions`.
     """
 
     s3_variables: ClassVar[Mapping[str, str] | None] = None
@@ -56,30 +57,41 @@ class OmnigraphSource(SentToProcesses, DataSource):
         """The name of the format."""
         return SHORT_NAME
 
+    def acting(self) -> SourceActor | None:
+        """For whom it reads and writes, if a policy decides that; `omnigraph.spark` knows."""
+        return None
+
     def schema(self) -> StructType:
         """The columns of the type, or the selected ones, in Spark's types; of a stream, its own."""
         if "type" not in self.options or "start" in self.options:
-            return feed_schema(FeedOptions.of(self.options))
-        self._pinned = Pinned.of(SourceOptions.of(self.options))
+            return feed_schema(self._of_feed())
+        self._pinned = Pinned.of(self._of_frame())
         return spark_schema(self._pinned.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads the pinned snapshot."""
-        return PinnedReader(self._pinned or Pinned.of(SourceOptions.of(self.options)), schema)
+        return PinnedReader(self._pinned or Pinned.of(self._of_frame()), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Writes rows of one type as one commit."""
-        return FrameWriter(SourceOptions.of(self.options), schema, overwrite=overwrite)
+        return FrameWriter(self._of_frame(), schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Reads the change feed."""
-        return FeedReader(FeedOptions.of(self.options))
+        return FeedReader(self._of_feed())
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Writes each micro-batch as one commit."""
-        return StreamWriter(SinkOptions.of(self.options), schema, overwrite=overwrite)
+        options = SinkOptions.of(self.options, self.acting())
+        return StreamWriter(options, schema, overwrite=overwrite)
+
+    def _of_frame(self) -> SourceOptions:
+        return SourceOptions.of(self.options, self.acting())
+
+    def _of_feed(self) -> FeedOptions:
+        return FeedOptions.of(self.options, self.acting())
 
 
 def register(spark: Any) -> None:
@@ -88,8 +100,10 @@ def register(spark: Any) -> None:
 
     They are not sent to Spark Connect, whose server uses its own.
     """
-    source: type[DataSource] = OmnigraphSource
+    from pyspark_omnigraph import DefaultSource  # what a session finds that has not registered it
+
+    source: type[DataSource] = DefaultSource
     if hasattr(spark, "_jsparkSession"):
         # A class without an importable name: Spark pickles it by value, with this attribute.
-        source = type(SHORT_NAME, (OmnigraphSource,), {"s3_variables": s3_variables()})
+        source = type(SHORT_NAME, (DefaultSource,), {"s3_variables": s3_variables()})
     spark.dataSource.register(source)

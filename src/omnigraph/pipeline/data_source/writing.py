@@ -68,6 +68,8 @@ class FrameRows:
         self.mode = options.load_mode(overwrite=overwrite)
         self.absent = options.absent_meaning(self.mode)
         self.actor = options.checked_actor()
+        if options.acting is not None:
+            options.acting.require_writer(options.path, options.branch, from_)
         self.errors = options.error_options()
         self.errors_out = checked_errors_out(self.errors.errors_out, (), options.path)
         self.scratch = load_scratch_name(MINT.ulid())

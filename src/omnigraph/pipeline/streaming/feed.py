@@ -33,9 +33,12 @@ from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError
 from omnigraph.model.changes import COMMITS_DEFAULT, ChangeFilter, EntityChange, Image
 from omnigraph.pipeline.data_source.options import (
+    ACTING_OPTIONS,
     SentToProcesses,
+    SourceActor,
     known_options,
     names_in,
+    require_decided,
     whole_number,
 )
 from omnigraph.storage.layout import MAIN
@@ -78,16 +81,20 @@ class FeedOptions:
     types: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
     sequence: bool = False
+    acting: SourceActor | None = None
+    """For whom it is read, by the options `policy`, `actor` and `claims`."""
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> FeedOptions:
+    def of(cls, options: Mapping[str, str], acting: SourceActor | None = None) -> FeedOptions:
         """Parse Spark's options; raises `InputError` if one is unknown or missing."""
         if any(name.lower() == "type" for name in options):
             raise InputError(
                 "a stream of changes has no option 'type'",
                 hint='name the types it should have as .option("types", "Person,Knows")',
             )
-        given = known_options(options, [each.name for each in fields(cls)], "a stream of changes")
+        known = [each.name for each in fields(cls) if each.name != "acting"]
+        given = known_options(options, [*known, "actor", *ACTING_OPTIONS], "a stream of changes")
+        require_decided(given, acting)
 
         def names(option: str) -> tuple[str, ...]:
             return names_in(option, given[option]) if option in given else ()
@@ -101,6 +108,7 @@ class FeedOptions:
             names("types"),
             names("ops"),
             _truth("sequence", given.get("sequence", "false")),
+            acting,
         )
 
     @property
@@ -119,7 +127,10 @@ class FeedOptions:
         return COLUMNS.append(SEQUENCE) if self.sequence else COLUMNS
 
     def line(self) -> FeedLine:
-        """The change feed of the branch; opens the graph in this process."""
+        """The change feed of the branch, as far as the actor sees it; opens the graph in this
+        process."""
+        if self.acting is not None:
+            return FeedLine(*self.acting.feed(self.path, self.branch), self.branch, self.wanted)
         kernel = Kernel.of(Root.parse(self.path), serve_older=True)
         open_for_reading(kernel)
         return FeedLine(kernel, SchemaHistory(kernel), self.branch, self.wanted)

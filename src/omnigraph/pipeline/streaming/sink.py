@@ -22,6 +22,7 @@ from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.merging import ConflictPolicy
 from omnigraph.pipeline.data_source.options import (
     SentToProcesses,
+    SourceActor,
     SourceOptions,
     error_share,
     whole_number,
@@ -59,7 +60,7 @@ class SinkOptions:
     max_error_share: float | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> SinkOptions:
+    def of(cls, options: Mapping[str, str], acting: SourceActor | None = None) -> SinkOptions:
         """Parse Spark's options; raises `InputError` if one is unknown or missing."""
         given = {name.lower(): value for name, value in options.items()}
         for name, hint in _NOT_OF_STREAMS.items():
@@ -68,7 +69,7 @@ class SinkOptions:
         rows = {n: each for n, each in given.items() if n not in (*_OWN, *_OF_SPARK)}
         every = given.get("merge_every")
         return cls(
-            SourceOptions.of(rows),
+            SourceOptions.of(rows, acting),
             given.get("from"),
             None if every is None else whole_number("merge_every", every, 1),
             given.get("merge_into", MAIN),
@@ -79,6 +80,9 @@ class SinkOptions:
 
     def target(self, rows: FrameRows) -> StreamTarget:
         """Where batches go; raises `InputError` for options that exclude each other."""
+        if rows.options.acting is not None and self.merge_every is not None:
+            branch, path = rows.options.branch, rows.options.path
+            rows.options.acting.require_merger(path, branch, self.merge_into)
         return StreamTarget(
             rows.options.branch,
             rows.mode,

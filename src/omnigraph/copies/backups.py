@@ -33,6 +33,8 @@ from omnigraph.effects.uri import Root
 from omnigraph.errors import Busy, DamagedFile, InputError, NotFound, StorageError
 from omnigraph.model.upkeep import ScrubFinding
 from omnigraph.storage.digests import FileDigest, digest_chunks, digest_of
+from omnigraph.storage.layout import ADJACENCY, DIGESTS, LEASES, LOAD_SCRATCH, RECOVERY
+from omnigraph.storage.transactions import HINT
 
 CATALOGS = "backups"
 FILES = "files"
@@ -57,6 +59,8 @@ class BackupCatalog:
 
     info: BackupInfo
     files: Mapping[str, Stored]
+    moment: str | None = None
+    """What `_moment` said before the branches were read; None in those of older releases."""
 
 
 Place = str | os.PathLike[str]
@@ -75,12 +79,15 @@ def create_backup(
     store = open_store(Root.parse(destination))
     known = _catalogs(store)
     _require_backups(store, known)
+    moment = _moment(kernel, branch)
+    if known and known[-1].moment == moment:
+        return BackupReceipt(store.root.uri, known[-1].info, True, 0, 0)
     running = f"{RUNNING}/{MINT.ulid()}.json"
     store.write(running, orjson.dumps({"source": kernel.root.uri}))
     try:
         for image in images(kernel, branch):
             try:
-                return _stored(kernel, image, store, known)
+                return _stored(kernel, image, store, known, moment)
             except Vanished:
                 continue
     finally:
@@ -88,8 +95,31 @@ def create_backup(
     raise StorageError("files kept vanishing", hint="run it again when no cleanup runs")
 
 
+def _moment(kernel: Kernel, branch: str | None) -> str:
+    """A digest of the names and sizes of all files of a graph; one request for a thousand of them.
+
+    No file of a graph is written twice under one name, but for those that are left out here and the
+    schema, and a change of that is a commit. So a graph whose files are the same shows the same.
+    Taken before the branches are read: what comes in between is seen as a change the next time.
+    """
+    files = sorted(
+        item
+        for item in kernel.store.sizes().items()
+        if item[0].partition("/")[0] not in _CHANGING and not item[0].endswith(f"/{HINT}")
+    )
+    return digest_of(orjson.dumps([kernel.root.uri, branch, files])).digest
+
+
+_CHANGING = (LEASES, RECOVERY, DIGESTS, LOAD_SCRATCH, ADJACENCY)
+"""Folders of what is no part of a backup."""
+
+
 def _stored(
-    kernel: Kernel, image: CopyImage, store: ObjectStore, known: Sequence[BackupCatalog]
+    kernel: Kernel,
+    image: CopyImage,
+    store: ObjectStore,
+    known: Sequence[BackupCatalog],
+    moment: str,
 ) -> BackupReceipt:
     last = known[-1] if known else None
     if last is not None and _is_same(image, last):
@@ -110,7 +140,7 @@ def _stored(
         len(files),
         sum(each.digest.size for each in files.values()),
     )
-    store.write(_catalog_name(info.backup_id), _encoded(BackupCatalog(info, files)))
+    store.write(_catalog_name(info.backup_id), _encoded(BackupCatalog(info, files, moment)))
     return BackupReceipt(store.root.uri, info, False, writer.files_copied, writer.bytes_copied)
 
 
@@ -324,7 +354,12 @@ def _encoded(catalog: BackupCatalog) -> bytes:
         name: [stored.digest.size, stored.digest.digest, stored.object]
         for name, stored in sorted(catalog.files.items())
     }
-    content = {"format": FORMAT, **catalog.info.to_dict(), "entries": files}
+    content = {
+        "format": FORMAT,
+        **catalog.info.to_dict(),
+        "entries": files,
+        "moment": catalog.moment,
+    }
     return orjson.dumps({"catalog": content, "self": digest_of(orjson.dumps(content)).digest})
 
 
@@ -357,7 +392,7 @@ def _decoded(name: str, content: bytes) -> BackupCatalog:
         if isinstance(error, InputError):
             raise
         raise DamagedFile(name, "use another backup, or delete it", f"{error}") from error
-    return BackupCatalog(info, files)
+    return BackupCatalog(info, files, found.get("moment"))
 
 
 def _require_inside(name: str) -> None:

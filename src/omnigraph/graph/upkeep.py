@@ -25,7 +25,6 @@ from omnigraph.copies.transfer import TransferSpec, transfer
 from omnigraph.errors import InputError
 from omnigraph.graph.opened import Handle, engine_name
 from omnigraph.graph.reading import visible_counts
-from omnigraph.graph.sight import rights_to_bring
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
 from omnigraph.model.ids import checked_message
@@ -291,6 +290,8 @@ def pull(
     are limited to types brings commits up to the first that it may not make, or does not see all
     of: `Denied` is raised there.
     """
+    from omnigraph.graph.sight import rights_to_bring
+
     name, by = self._branch_of(branch), self._by(actor)
     self._opened.gate.branch_merge(by, name, name)
     with _opened(source, "read_only") as other:

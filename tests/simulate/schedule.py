@@ -124,7 +124,7 @@ class Deck:
         return {
             (setting.act, cell): seed
             for seed in range(len(self), len(self) + self.directed)
-            if (setting := self.setting(seed))
+            for setting in [self.setting(seed)]
             for cell in self.cells(setting)
         }
 

@@ -68,8 +68,9 @@ def test_parameters_are_declared_for_bodies_and_given_to_queries(talk: Callable[
     assert talk('\\set names ["ada", "bo", "x"]', listed).split()[-1] == "2"
     full = f"query q($who: String) {{ {asked} }}"
     assert talk("\\unset names", full).splitlines()[-1].strip() == "36"
-    with pytest.raises(CompileError, match="who"):
+    with pytest.raises(CompileError, match="who") as undeclared:
         talk("\\unset", asked)
+    assert undeclared.value.hint == r"give it a value: `\set who VALUE`"
     with pytest.raises(InputError, match=r"\$who is null, whose type is not known"):
         talk("\\set who null", asked)
 
@@ -152,6 +153,17 @@ def test_a_wrong_command_is_an_error_with_a_hint(talk: Callable[..., str], text:
 def test_every_command_is_in_the_help(talk: Callable[..., str]) -> None:
     shown = talk("\\?")
     assert all(f"{name} " in shown for name in SHELL_COMMANDS)
+    assert talk("help") == talk("?;") == shown
+
+
+def test_plain_words_end_the_shell_and_others_lead_to_the_help(graph: Graph) -> None:
+    for word in ("exit", "QUIT;"):
+        shell = Shell(graph, Output(io.StringIO(), io.StringIO()))
+        shell.run(word)
+        assert shell.has_ended
+    with pytest.raises(CompileError) as refused:
+        shell.run("show tables")
+    assert refused.value.hint == r"`\?` lists the commands; anything else is a query, or its body"
 
 
 @pytest.mark.parametrize(

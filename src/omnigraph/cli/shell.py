@@ -44,6 +44,9 @@ COMMANDS = Commands()
 COMMITS_SHOWN = 10
 BODY_WORDS = ("match", "insert", "update", "delete", "for")
 """Words that begin the body of a query: the shell writes the `query` around it."""
+PLAIN_WORDS = {"help": r"\?", "?": r"\?", "exit": r"\q", "quit": r"\q"}
+"""What people type who do not know the commands yet."""
+_UNDECLARED = re.compile(r"`\$(?P<name>\w+)` is not a declared parameter")
 _OPENING, _CLOSING = "{[(", "}])"
 
 ReadOnlyFlag = Annotated[bool, flag("--read-only", "refuse every mutation")]
@@ -132,6 +135,7 @@ class Shell:
     def run(self, text: str) -> None:
         """Run one input; raises `OmnigraphError` for what is wrong with it."""
         text = text.strip().removesuffix(";").rstrip()
+        text = PLAIN_WORDS.get(text.lower(), text)
         if not text:
             return
         if text.startswith("\\"):
@@ -185,7 +189,12 @@ class Shell:
         """The text as queries; errors keep the lines that were typed."""
         words = _tokens(text)
         if not words or words[0].text not in BODY_WORDS:
-            yield text
+            try:
+                yield text
+            except QueryParseError as error:
+                if len(words) < 2 or (words[0].text != "query" and words[1].text != "("):
+                    error.hint = r"`\?` lists the commands; anything else is a query, or its body"
+                raise
             return
         used = {token.text for token in words if token.kind is TokenKind.VAR}
         declared = ", ".join(
@@ -198,6 +207,8 @@ class Shell:
         except CompileError as error:
             if error.position is not None:
                 error.position = replace(error.position, line=max(1, error.position.line - 1))
+            if undeclared := _UNDECLARED.match(error.reason):
+                error.hint = f"give it a value: `\\set {undeclared['name']} VALUE`"
             raise
 
     # --- completion -------------------------------------------------------------------------------

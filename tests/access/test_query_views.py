@@ -105,7 +105,7 @@ def test_c_acc_004_counted_trees_answer_as_without_what_is_hidden(
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark_queries")
 @given(queries(), st.sampled_from(range(1, GRAPHS)), random_views(), st.booleans())
-@settings(FEW_EXAMPLES, max_examples=budget(4, FEW_EXAMPLES.max_examples))
+@settings(FEW_EXAMPLES, max_examples=budget(2, FEW_EXAMPLES.max_examples))
 def test_c_acc_004_queries_on_spark_answer_as_without_what_is_hidden(
     spark: Any, library: Library, query: Query, number: int, view: RandomView, is_spread: bool
 ):

@@ -86,6 +86,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(aggregates.EFFORT, Scale.SMALL, Effort(1, rounds=1, seconds_max=0))
     monkeypatch.setitem(aggregates.SIZES, Scale.SMALL, Size("tiny-followers", 300, 3_000))
     monkeypatch.setattr(aggregates, "CACHE", tmp_path)
+    monkeypatch.setitem(aggregates.MEMORY_SIZES, Scale.SMALL, Size("tiny-edges", 400, 3_000))
     monkeypatch.setattr(aggregates, "COMMITS", 1)
     monkeypatch.setattr(aggregates, "EDGE_QUESTIONS", aggregates.EDGE_QUESTIONS[:1])
     monkeypatch.setattr(query_processes, "FIRST_ROUNDS", 1)

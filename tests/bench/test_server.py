@@ -40,7 +40,7 @@ def forks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("forks")
 def test_every_figure_is_measured():
     found = {
-        figure.name: figure for figure in server.measure_all(server.Sizes(200, 10, 0.1, 400, 1.0))
+        figure.name: figure for figure in server.measure_all(server.Sizes(200, 10, 0.1, 400, 0.4))
     }
     assert found["400 rows as Arrow"].versus is not None
     assert (found["16 connections, served"].ratio or 0) > 0

@@ -135,8 +135,8 @@ class Photographer:
 
 
 QUICK = ("update",)
-SLOW = ("delete", "group", "first-touch")
-LONG = ("insert", "append", "merge", "overwrite")
+SLOW = ("group", "first-touch")
+LONG = ("insert", "delete", "append", "merge", "overwrite")
 """Their files are flushed, committed and published by the same steps as those of an update."""
 KINDS = [
     *QUICK,

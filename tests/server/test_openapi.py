@@ -170,7 +170,7 @@ CHECKS = [
     content_type_conformance,
     response_schema_conformance,
 ]
-EXAMPLES = budget(5, 100)
+EXAMPLES = budget(3, 100)
 """Of each operation, of requests that are as described and of some that are not."""
 
 

@@ -20,6 +20,7 @@ from omnigraph.effects.failpoints import armed
 from omnigraph.errors import HistoricalVersionReclaimed
 from omnigraph.graph import open_graph
 from omnigraph.storage.transactions import DatasetRef
+from tests.support.budgets import budget
 
 SCHEMA = """
 node Memo { code: String @key  size: I32? @index }
@@ -138,7 +139,7 @@ def shown(graph: og.Graph, *, branch: str, snapshot: str | None = None) -> Conte
     return {each["code"]: each.get("size") for each in records}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(budget(3, 12)))
 def test_every_live_branch_and_every_kept_version_survives(tmp_path: Path, seed: int) -> None:
     story = Story(og.init(tmp_path / "graph.omni", schema=SCHEMA), random.Random(seed))
     for _ in range(STEPS):

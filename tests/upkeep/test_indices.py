@@ -23,6 +23,7 @@ from omnigraph.storage.indexes import indexes_of
 from omnigraph.storage.table_upkeep import Extent
 from omnigraph.upkeep.optimize import optimize, plan_indices
 from tests.storage.footprint import contents
+from tests.support.budgets import budget
 from tests.support.graphs import with_edge_ids, with_settings
 
 SCHEMA = """
@@ -222,7 +223,7 @@ def test_rows_are_found_through_indexes_and_beyond_them(graph: og.Graph, branch:
     assert found["size"] == 50
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(budget(3, 12)))
 def test_c_mnt_022_writes_compaction_and_index_runs_in_any_order_lose_nothing(
     graph: og.Graph, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

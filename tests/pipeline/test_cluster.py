@@ -42,10 +42,11 @@ pytestmark = [
 
 PAGE = ROOT / "docs" / "guide" / "spark-cluster.md"
 
-# The short run kills one executor and outruns one, one in a load of files and one in that of a
-# frame: the next executor takes seconds to start.
-KILLED = ("kill", "kill-files") if IS_LONG else ("kill-files",)
-OUTRUN = ("speculate", "speculate-files") if IS_LONG else ("speculate",)
+# The short run kills workers and repeats tasks in the session that tests share (`test_load`,
+# `test_jobs`): the next executor takes seconds to start.
+KILLED = ("kill", "kill-files")
+OUTRUN = ("speculate", "speculate-files")
+HINDERED = (*KILLED, *OUTRUN) if IS_LONG else ()
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     (folder / "bad.jsonl").write_bytes(lines(*bad))
     more = [node("Person", slug=slug, name="new") for slug in ("p0-0", "p1-1", "fresh")]
     (folder / "more.jsonl").write_bytes(lines(*more))
-    write_people(folder)
+    if HINDERED:
+        write_people(folder)
     recipe = archived_environment(folder)
-    graphs = ("graph", *KILLED, *OUTRUN)
+    graphs = ("graph", *HINDERED)
     return run_driver("tests.pipeline.cluster_driver", folder, recipe, *graphs)
 
 
@@ -189,6 +191,7 @@ def slugs(graph: Graph) -> list[str]:
 EVERYBODY = sorted(f"p{i}-{j}" for i in range(PARTITIONS) for j in range(ROWS))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", KILLED)
 def test_c_pip_013_a_killed_executor_changes_nothing_in_the_result(name: str, ran: Ran):
     assert (ran.folder / name).exists(), "no executor was killed"
@@ -196,6 +199,7 @@ def test_c_pip_013_a_killed_executor_changes_nothing_in_the_result(name: str, ra
     assert ran.answers[name]["inserted"] == len(EVERYBODY)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OUTRUN)
 def test_c_pip_012_of_two_attempts_at_once_only_one_is_committed(name: str, ran: Ran):
     attempts = sorted(path.name for path in ran.folder.glob(f"{name}-[01]"))

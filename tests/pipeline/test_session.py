@@ -209,7 +209,10 @@ def test_what_executors_lack_is_named(text: str, lacking: str):
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("master", "reason"),
-    [("yarn", "either HADOOP_CONF_DIR or YARN_CONF_DIR must be set"), ("foo://x", "Master must ")],
+    [
+        ("yarn", "either HADOOP_CONF_DIR or YARN_CONF_DIR must be set"),
+        pytest.param("foo://x", "Master must ", marks=pytest.mark.long),
+    ],
 )
 def test_a_start_that_spark_refuses_shows_the_reason_and_no_stack(master, reason, monkeypatch):
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import ssl
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -105,9 +106,24 @@ SPARK_GROUPS = (("spark_queries",), ("spark",))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make once what each worker would make, before any is started."""
+    """Make once what each worker would make, before any is started; give each worker a core."""
     if getattr(config.option, "numprocesses", None):
         prepare(config)
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is not None and config.getoption("--hypothesis-profile") != "long":
+        _keep_to_one_core(int(worker.removeprefix("gw")))
+
+
+def _keep_to_one_core(number: int) -> None:
+    """Run a worker, and all it starts, on one core; two workers take turns on each.
+
+    Lance hands a request from thread to thread, and waking one on another core costs more than the
+    request: a tenth of the processor time of tests in process. The long run has every core, so that
+    processes and threads race as they can.
+    """
+    if sys.platform == "linux":
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

@@ -19,7 +19,7 @@ from bench.figure import Figure, Target, Versus
 from bench.measure import in_turns
 from bench.scale import Scale
 from omnigraph.graph import Graph, init
-from omnigraph.storage import datasets
+from omnigraph.storage import digests
 
 SEED = None
 DIGESTS_RATIO = Target(1.05, "at most")
@@ -96,7 +96,7 @@ def undigested(action: Callable[[int], None]) -> Callable[[int], None]:
     }
 
     def run(n: int) -> None:
-        with patch.multiple(datasets, **nothing):
+        with patch.multiple(digests, **nothing):
             action(n)
 
     return run

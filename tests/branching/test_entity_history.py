@@ -130,7 +130,7 @@ def test_the_history_goes_on_before_a_change_of_schema_in_the_words_of_its_time(
 
 
 @pytest.mark.parametrize("schema", [WITH_LEVEL, WITHOUT_SIZE, WIDER])
-def test_a_change_of_schema_that_rewrites_a_table_is_nobodys_change(
+def test_a_change_of_schema_that_rewrites_a_table_is_no_change_of_an_entity(
     graph: og.Graph, schema: str
 ) -> None:
     load(graph, city("oslo", size=4))

@@ -298,7 +298,7 @@ def test_c_cli_038_two_baselines_do_not_write_one_file(
     assert run("changes", "baseline", "--uri", full_graph, "--out", out).code == 0
 
 
-def test_c_cli_038_a_file_that_somebody_else_put_there_is_noticed(
+def test_c_cli_038_a_file_that_another_program_put_there_is_noticed(
     run: Run, full_graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, theirs = tmp_path / "base.jsonl", tmp_path / "theirs"

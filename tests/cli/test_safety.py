@@ -85,7 +85,7 @@ def test_c_cli_039_other_writes_and_local_ones_need_none(run, people, no_storage
 
 
 @pytest.mark.parametrize("word", ["y", "yes", "YES"])
-def test_c_cli_039_somebody_at_a_terminal_is_asked(people, no_storage, terminal, word: str):
+def test_c_cli_039_a_user_at_a_terminal_is_asked(people, no_storage, terminal, word: str):
     screen = terminal(f"{word}\n")
     assert main(["branch", "delete", "review", "--uri", REMOTE]) == 1
     assert f"`branch delete review` on {REMOTE}. Continue? [y/N]" in screen.getvalue()
@@ -99,7 +99,7 @@ def test_c_cli_039_any_other_answer_is_no(no_storage, terminal, text: str):
     assert "without consent, nothing was done" in screen.getvalue()
 
 
-def test_c_cli_039_with_json_nobody_is_asked(no_storage, terminal, capsys):
+def test_c_cli_039_with_json_no_question_is_asked(no_storage, terminal, capsys):
     screen = terminal("yes\n")
     assert main(["branch", "delete", "review", "--uri", REMOTE, "--json"]) == 1
     assert "Continue?" not in screen.getvalue()

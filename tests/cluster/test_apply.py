@@ -197,7 +197,7 @@ def test_c_clu_014_the_lock_is_given_back_on_every_way_out(running: Fleet, comma
     assert not running.lock.exists()
 
 
-def test_c_clu_014_a_lock_of_somebody_else_is_not_given_back(imported: Fleet):
+def test_c_clu_014_a_lock_of_another_owner_is_not_given_back(imported: Fleet):
     def overtaken(_: Failpoint) -> None:
         assert imported.cluster.force_unlock(json.loads(imported.lock.read_bytes())["lock_id"]).ok
         hold(imported)
@@ -612,9 +612,7 @@ def test_c_clu_029_an_approval_needs_an_actor_and_something_to_decide(shrunk: Fl
     assert shrunk.approvals == []
 
 
-def test_a_graph_that_somebody_writes_to_is_not_removed(
-    shrunk: Fleet, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_graph_with_a_writer_is_not_removed(shrunk: Fleet, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OMNIGRAPH_LEASE_WAIT_MS", "50")
     assert shrunk.cluster.approve("graph.sales", actor=ACTOR).ok
     kernel = shrunk.graph("sales")._kernel

@@ -96,7 +96,7 @@ def test_an_update_in_a_crowd_owns_the_branch_before_it_is_prepared(graph: Graph
     assert staged(cost) == 1, cost.table()
 
 
-def test_once_nobody_else_comes_a_write_costs_what_it_did_before(graph: Graph):
+def test_once_no_other_writer_comes_a_write_costs_what_it_did_before(graph: Graph):
     usual = cost_of(graph, lambda: insert(graph, "usual"))
     other = open_graph(graph.uri)
     with before_owning(lambda: insert(other, "a")):

@@ -44,7 +44,7 @@ def test_c_wrt_040_two_processes_on_one_branch_interleave_without_loss(
     assert graph.list_recoveries() == []
 
 
-def test_c_wrt_041_and_043_a_held_branch_keeps_out_its_own_writers_and_nobody_else(
+def test_c_wrt_041_and_043_a_held_branch_keeps_out_its_own_writers_and_no_others(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = seeded(str(root))

@@ -137,7 +137,7 @@ def test_c_wrt_044_a_killed_remote_owner_is_taken_over_after_its_ttl(
     judge.require_settled(graph)
 
 
-def test_a_killed_remote_owner_of_the_whole_graph_holds_nobody_up_for_ever(
+def test_a_killed_remote_owner_of_the_whole_graph_blocks_no_writer_for_ever(
     root: Path, model: Model, pause: Pause
 ) -> None:
     creator = start("branch-create", root, f"branch_create.post_native={pause.at()}", REMOTE)
@@ -264,7 +264,7 @@ def test_c_rec_044_a_late_fork_of_a_fenced_owner_does_not_get_in_the_way(
     "failpoint",
     ["fork.before_classify", "fork.post_create_pre_open", "mutation.post_fork_pre_commit"],
 )
-def test_a_late_fork_finds_the_tables_of_whoever_was_faster(
+def test_a_late_fork_finds_the_tables_of_the_faster_writer(
     root: Path, model: Model, pause: Pause, failpoint: str
 ) -> None:
     owner = stopped("first-touch", root, pause, failpoint=f"{failpoint}={pause.at()}")

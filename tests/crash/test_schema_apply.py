@@ -204,7 +204,7 @@ def test_a_death_during_the_recovery_of_an_apply_is_recovered_as_well(
         require_usable(graph, root)
 
 
-def test_staging_nobody_answers_for_is_removed_by_a_full_recovery(root: Path) -> None:
+def test_staging_of_no_schema_change_is_removed_by_a_full_recovery(root: Path) -> None:
     graph = prepared(root)
     write_contract(graph._kernel.store, graph._opened.accepted().contract, STAGING_SUFFIX)
     with pytest.raises(RecoveryRequired, match="belongs to no schema change"):

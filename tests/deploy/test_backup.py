@@ -67,7 +67,7 @@ def test_a_manifest_copied_before_a_write_and_the_rest_after_it_is_no_backup(
         og.open(str(torn))
 
 
-def test_a_copy_that_nobody_wrote_to_meanwhile_may_lie_anywhere_without_branches(
+def test_a_copy_without_writers_meanwhile_may_lie_anywhere_without_branches(
     graph: Graph, tmp_path: Path
 ):
     shutil.copytree(tmp_path / "team.omni", tmp_path / "copy.omni")
@@ -96,7 +96,7 @@ def test_a_copy_with_branches_is_restored_to_its_place_and_refused_elsewhere(
     restored.mutate(ADD, {"h": "cy"}, branch="review")
 
 
-def test_objects_of_a_bucket_copied_while_nobody_writes_are_a_backup(
+def test_objects_of_a_bucket_copied_without_writers_are_a_backup(
     monkeypatch: pytest.MonkeyPatch,
 ):
     with s3_server.running_s3() as endpoint:

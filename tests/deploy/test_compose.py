@@ -62,7 +62,7 @@ def test_every_file_a_setting_names_is_mounted():
     assert sorted(named) == sorted(places)
 
 
-def test_every_file_exists_and_secrets_are_made_by_whoever_runs_it():
+def test_every_file_exists_and_secrets_are_made_by_the_operator():
     page = PAGE.read_text(encoding="utf-8")
     for path in mounts().values():
         if path.parent == DEPLOY / "secrets":

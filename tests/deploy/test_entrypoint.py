@@ -388,6 +388,6 @@ def test_a_missing_program_is_told(settings: dict[str, str], tmp_path: Path):
     assert done.returncode == 2 and "no program `omnigraph`" in done.stderr
 
 
-def test_nobody_is_ready_where_nobody_listens():
+def test_a_port_that_is_not_listened_on_is_not_ready():
     assert run("", {"OMNIGRAPH_BIND": "127.0.0.1:1"}, "--ready").returncode == 1
     assert run("", {"OMNIGRAPH_BIND": "nonsense"}, "--ready").returncode == 1

@@ -123,7 +123,7 @@ def test_a_wait_that_was_given_up_on_leaves_no_lock_behind(tmp_path: Path):
         time.sleep(0.001)
 
 
-def test_everybody_who_waits_gets_the_lock(tmp_path: Path):
+def test_every_waiter_gets_the_lock(tmp_path: Path):
     path = tmp_path / "lock"
     had: list[int] = []
 

@@ -127,6 +127,6 @@ def test_a_report_renders_as_table_and_as_json():
     ]
 
 
-def test_counting_costs_next_to_nothing_when_nobody_measures():
+def test_counting_costs_next_to_nothing_without_a_measurement():
     best = min(timeit.repeat(lambda: count("object", "read"), number=20_000, repeat=5)) / 20_000
     assert best < 5e-6

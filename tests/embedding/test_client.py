@@ -93,7 +93,7 @@ def test_vectors_are_normalised_to_single_precision(provider: Provider, clock: S
     assert client.embed("x", 3) == pytest.approx([0.5**0.5, 0, 0.5**0.5])
 
 
-def test_the_mock_asks_nobody(clock: StillClock):
+def test_the_mock_sends_no_request(clock: StillClock):
     client = EmbeddingClient(EmbeddingConfig.of("mock"), sleep=clock.sleep)
     assert client.embed("alpha", 4) == mock_vector("alpha", 4)
     assert client.embed("alpha", 4, "document") == mock_vector("alpha", 4)

@@ -355,7 +355,7 @@ def test_selecting_rows_to_change_needs_read(query: str, untouched: str, nothing
 
 
 @each_write
-def test_c_pol_032_without_a_policy_everybody_may_write(write: Write, tmp_path: Path):
+def test_c_pol_032_without_a_policy_every_actor_may_write(write: Write, tmp_path: Path):
     graph = prepared(tmp_path / "graph.omni")
     write.run(og.open(graph.uri), None)
 

@@ -62,7 +62,7 @@ def test_a_branch_that_was_made_for_a_load_goes_with_it(graph: Graph, load):
     assert graph.list_branches() == ["main"]
 
 
-def test_a_branch_that_was_made_for_a_load_stays_if_somebody_wrote_to_it(
+def test_a_branch_that_was_made_for_a_load_stays_if_another_writer_used_it(
     graph: Graph, load, monkeypatch
 ):
     made = writing.ensure_branch

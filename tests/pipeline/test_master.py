@@ -26,7 +26,7 @@ def silent() -> Iterator[str]:
         *("yarn", "k8s://https://host:6443"),
     ],
 )
-def test_masters_that_nobody_has_to_answer_for(master):
+def test_masters_that_are_not_probed(master):
     require_master(master)
 
 

@@ -161,7 +161,7 @@ def test_a_branch_whose_sources_were_mended_is_replaced(bench: Workbench):
     assert bench.commits() == ["merge", "genesis"]
 
 
-def test_a_branch_of_somebody_else_is_not_touched(bench: Workbench):
+def test_a_branch_that_another_actor_made_is_not_touched(bench: Workbench):
     bench.people("ada@x,Ada,36")
     bench.graph.create_branch("pipeline/small")
     bench.graph.mutate(

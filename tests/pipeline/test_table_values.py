@@ -276,7 +276,7 @@ def test_extension_types_without_a_meaning_are_refused_by_name(graph, tmp_path):
 
 
 @pytest.mark.parametrize("is_nested", [False, True])
-def test_extension_types_that_nobody_registered_are_refused_by_name(is_nested, graph, tmp_path):
+def test_unregistered_extension_types_are_refused_by_name(is_nested, graph, tmp_path):
     """Where pandas was not imported, its periods look like numbers with a note beside them."""
     marked = pa.field("item", pa.int32(), metadata={"ARROW:extension:name": "acme.month"})
     column: Any = pa.array([672], pa.int32())

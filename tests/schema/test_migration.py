@@ -488,7 +488,7 @@ def test_which_interfaces_a_property_satisfies_cannot_change():
     assert any("satisfaction links" in reason for reason in reasons)
 
 
-def test_a_difference_nobody_recognises_is_refused():
+def test_a_difference_of_an_unknown_kind_is_refused():
     ir = compiled(BASE).ir
     moved = dict(ir.ids.incarnations) | {("node", "Land"): ir.next_identity_id}
     other = replace(

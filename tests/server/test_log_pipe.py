@@ -55,7 +55,7 @@ def test_lines_come_out_whole_and_in_order(slow: Slow):
     assert "".join(slow.texts).split() == [str(number) for number in range(500)]
 
 
-def test_nobody_waits_for_the_reader_and_what_is_lost_is_counted(slow: Slow):
+def test_requests_do_not_wait_for_the_reader_and_what_is_lost_is_counted(slow: Slow):
     pipe = pipe_to(slow)
     pipe.write("first\n")
     assert slow.is_writing.wait(PATIENCE_SECONDS)

@@ -88,7 +88,7 @@ def names(rows: list[dict[str, str]]) -> list[str]:
     return [row["p.name"] for row in rows]
 
 
-def test_everybody_gets_the_same_rows_from_one_server(spec: GraphSpec, tmp_path: Path):
+def test_all_clients_get_the_same_rows_from_one_server(spec: GraphSpec, tmp_path: Path):
     policy, tokens = tmp_path / "policy.yaml", tmp_path / "tokens.json"
     policy.write_text(POLICY)
     tokens.write_text(json.dumps(TOKENS))

@@ -81,7 +81,7 @@ def test_admission_has_room_for_any_number_of_actors_one_after_another(states: l
     )
 
 
-def test_a_window_that_is_full_refuses_and_forgets_nobody(
+def test_a_window_that_is_full_refuses_and_forgets_no_actor(
     states: list[SharedState], monkeypatch: pytest.MonkeyPatch
 ):
     keys = {f"act-{number}": bytes(8) + number.to_bytes(8, "little") for number in range(1, 99)}

@@ -122,7 +122,7 @@ def test_c_sto_029_legacy_rows_added_after_the_fold_are_taken_in(root: Path) -> 
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3, 4])
-def test_whoever_loses_a_commit_of_the_migration_looks_again(
+def test_the_loser_of_a_commit_of_the_migration_looks_again(
     root: Path, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
     """Another process lands the very same step first."""

@@ -70,7 +70,7 @@ def test_a_reader_of_an_older_graph_follows_its_writers_and_its_migration(root: 
     assert shown(reader, "feature") == older.lines["feature"]
 
 
-def test_a_kernel_for_writing_refuses_a_graph_nobody_migrated(root: Path) -> None:
+def test_a_kernel_for_writing_refuses_a_graph_that_was_not_migrated(root: Path) -> None:
     older_graph(root, 3)
     with pytest.raises(UnsupportedStorageVersion, match="internal schema 3") as refused:
         Kernel.of(Root.parse(root)).manifest.main.refresh()

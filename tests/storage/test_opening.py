@@ -259,7 +259,7 @@ def test_reading_serves_the_last_published_state_and_leaves_the_sidecar(
 
 
 @pytest.mark.parametrize("staged", ["_schema.pg", "_schema.ir.json", "__schema_state.json"])
-def test_reading_reports_a_staged_schema_nobody_answers_for(
+def test_reading_reports_a_staged_schema_of_no_change(
     graph: Graph, root: Path, staged: str
 ) -> None:
     interrupted_write(graph)

@@ -202,7 +202,7 @@ def test_a_process_without_room_for_a_thread_writes_on(
     assert len(codes(graph)) == 8
 
 
-def test_a_run_is_given_up_when_somebody_writes_meanwhile(graph: og.Graph) -> None:
+def test_a_run_is_given_up_when_another_writer_commits_meanwhile(graph: og.Graph) -> None:
     other = og.open(graph.uri)
     waiting = [True]
 

@@ -310,7 +310,7 @@ def test_c_mnt_007_rows_without_vectors_and_vectors_that_went_away_fail_nothing(
     assert graph.optimize().graph_commit_id is None
 
 
-def test_an_index_somebody_else_made_is_replaced_by_one_of_ours(
+def test_an_index_of_an_external_writer_is_replaced_by_one_of_ours(
     graph: og.Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_upkeep, "SETTLED_ROWS_MIN", 0)

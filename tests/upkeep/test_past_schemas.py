@@ -74,7 +74,7 @@ def test_only_the_schemas_before_the_oldest_rows_go(graph: og.Graph) -> None:
     assert [each.change.op for each in history] == ["update", "insert"]
 
 
-def test_a_type_that_nobody_writes_to_keeps_the_schemas_it_was_written_with(
+def test_a_type_without_writes_keeps_the_schemas_it_was_written_with(
     tmp_path: Path,
 ) -> None:
     still = "\nnode Label { name: String @key }"

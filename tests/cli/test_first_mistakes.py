@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 import omnigraph as og
@@ -248,6 +249,15 @@ def test_mistakes_of_python_are_told_what_was_meant(
         with pytest.raises(SchemaParseError) as wrong:
             og.init(tmp_path / "new.omni", text)
         assert hint in str(wrong.value.hint)
+
+
+def test_a_body_that_is_no_json_object_is_told_what_to_send(guarded: Live):
+    headers = {**bearer("act-ana"), "Content-Type": "application/json"}
+    for body, says in {"{query": "the body is not JSON", "[]": "not a JSON object"}.items():
+        answer = httpx.post(f"{served(guarded)}/query", content=body, headers=headers)
+        told = answer.json()
+        assert answer.status_code == 400 and says in told["error"]
+        assert "`GET /openapi.json`" in told["hint"]
 
 
 def test_columns_with_other_names_are_told_the_flags_that_map_them(

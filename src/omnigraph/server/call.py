@@ -69,6 +69,9 @@ Returned = TypeVar("Returned")
 Answered = TypeVar("Answered")
 
 
+_BODY_HINT = "send one object in braces; `GET /openapi.json` says what is in it"
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all requests of a process share, in every generation."""
@@ -273,11 +276,11 @@ class Call:
         try:
             document = orjson.loads(body)
         except orjson.JSONDecodeError as problem:
-            raise InputError(f"the body is not JSON: {problem}") from None
+            raise InputError(f"the body is not JSON: {problem}", hint=_BODY_HINT) from None
         if document is None and may_be_empty:
             document = {}
         if not isinstance(document, dict):
-            raise InputError("the body is not a JSON object")
+            raise InputError("the body is not a JSON object", hint=_BODY_HINT)
         return read_document(model, document)
 
     async def body(self) -> bytes:

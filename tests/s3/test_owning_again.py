@@ -61,6 +61,23 @@ def test_a_key_that_is_there_is_replaced_and_no_row_is_there_twice(graph: Graph)
     )
 
 
+def test_the_keys_of_files_that_this_process_wrote_or_read_are_not_read_again(
+    graph: Graph, uri: str
+) -> None:
+    """Nor believed of other files: a row that was deleted, and one of another process, are known."""
+    other = open_graph(uri)
+    insert(other, "theirs")
+    for name in ("a", "b"):
+        insert(graph, name)
+    with measure() as io:
+        insert(graph, "c")
+    assert io.report().count("lance", "lookup") == 0
+    graph.mutate('query q { delete Person where name = "a" }')
+    for name in ("a", "b", "theirs"):
+        insert(graph, name)
+    assert names(graph) == ["a", "b", "c", "first", "theirs"]
+
+
 def test_a_write_that_is_refused_gives_the_branch_back(graph: Graph, uri: str) -> None:
     with pytest.raises(OmnigraphError):
         graph.mutate('query q { insert Person { name: "x", age: 1 } insert Nobody { a: 1 } }')

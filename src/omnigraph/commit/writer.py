@@ -24,7 +24,7 @@ from omnigraph.errors import (
     ReadSetChanged,
     UnreadableSidecar,
 )
-from omnigraph.model.arrow import BLOB_STORAGE
+from omnigraph.model.arrow import BLOB_STORAGE, ID
 from omnigraph.model.ids import TableKey
 from omnigraph.storage import transactions
 from omnigraph.storage.datasets import Handle, fragment_count
@@ -36,6 +36,7 @@ from omnigraph.storage.table_upkeep import SMALL_WRITES, small_fragments, stage_
 from omnigraph.storage.transactions import (
     StagedTransaction,
     holds_any,
+    know_ids,
     latest_version,
     restage_new_rows,
 )
@@ -343,6 +344,7 @@ class WriteAttempt:
             return transactions.stage_append(handle, rows, uuid)
         transaction, files = staged
         files.send()
+        know_ids(handle, transaction, rows[ID].combine_chunks())
         return transaction
 
 

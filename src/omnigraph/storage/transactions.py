@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -292,14 +293,64 @@ def _changed(on: LanceDataset, newer: LanceDataset) -> list[LanceFragment]:
 def _holds_any(fragments: list[LanceFragment], table: LanceDataset, ids: pa.Array) -> bool:
     if not fragments:
         return False
-    count_lance("lookup", table.uri)
     is_selective = sum(each.physical_rows for each in fragments) > SCANNED_ROWS_MAX
+    if "://" in table.uri and not is_selective:
+        return bool(pc.any(pc.is_in(_ids_of(fragments, table), value_set=ids)).as_py())
+    count_lance("lookup", table.uri)
     wanted = pc.field(ID).isin(ids) if is_selective and len(ids) <= LOOKUP_VALUES_MAX else None
     with lance_errors(table):
         found = table.scanner(
             columns=[ID], filter=wanted, fragments=fragments, use_scalar_index=False
         ).to_table()
     return bool(pc.any(pc.is_in(found[ID], value_set=ids)).as_py())
+
+
+_FRAGMENTS_KNOWN_MAX = 4_096
+_IDS_KEPT_MAX = 256
+"""Ids of larger fragments are read again: there are few of those."""
+_FragmentState = tuple[str, tuple[str, ...], str]
+_known_ids: OrderedDict[_FragmentState, pa.Array] = OrderedDict()
+"""By dataset, data files and deletion file of a small fragment on an object store: its ids. Files
+are written once, so that the same ones always hold the same rows; to read one takes a request."""
+
+
+def _ids_of(fragments: list[LanceFragment], table: LanceDataset) -> pa.ChunkedArray:
+    """The ids in some fragments on an object store; only what is not known is read."""
+    states = {each.fragment_id: _state_of(each, table.uri) for each in fragments}
+    found = {state: _known_ids.get(state) for state in states.values()}
+    unknown = [each for each in fragments if found[states[each.fragment_id]] is None]
+    if unknown:
+        count_lance("lookup", table.uri)
+        with lance_errors(table):
+            read = table.scanner(
+                columns=[ID], fragments=unknown, with_row_address=True, use_scalar_index=False
+            ).to_table()
+        of_rows = read[ROW_ADDRESS].to_numpy() >> FRAGMENT_SHIFT
+        for each in unknown:
+            ids = read[ID].filter(pa.array(of_rows == each.fragment_id)).combine_chunks()
+            found[states[each.fragment_id]] = ids
+            _keep_ids(states[each.fragment_id], ids)
+    return pa.chunked_array([ids for ids in found.values() if ids is not None], pa.string())
+
+
+def _state_of(fragment: LanceFragment, address: str) -> _FragmentState:
+    files = tuple(file.path for file in fragment.data_files())
+    return address, files, f"{fragment.deletion_file()}"
+
+
+def know_ids(handle: LanceDataset, staged: Transaction, ids: pa.Array) -> None:
+    """Remember the ids of rows that were written to an object store, before they are committed."""
+    added = _added_fragments(staged) or []
+    if len(added) == 1:
+        files = tuple(str(file.path) for file in added[0].files)
+        _keep_ids((handle.uri, files, f"{None}"), ids)
+
+
+def _keep_ids(state: _FragmentState, ids: pa.Array) -> None:
+    if len(ids) <= _IDS_KEPT_MAX:
+        _known_ids[state] = ids
+        while len(_known_ids) > _FRAGMENTS_KNOWN_MAX:
+            _known_ids.popitem(last=False)
 
 
 # --- the files of a transaction -------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_a_key_that_is_there_is_replaced_and_no_row_is_there_twice(graph: Graph)
 def test_the_keys_of_files_that_this_process_wrote_or_read_are_not_read_again(
     graph: Graph, uri: str
 ) -> None:
-    """Nor believed of other files: a row that was deleted, and one of another process, are known."""
+    """Nor believed of others: a deleted row, and one of another process, are known."""
     other = open_graph(uri)
     insert(other, "theirs")
     for name in ("a", "b"):

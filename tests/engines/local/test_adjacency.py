@@ -30,8 +30,8 @@ from tests.engines.local.multigraphs import (
 def sorting(request: pytest.FixtureRequest) -> Iterator[None]:
     """Edges are sorted at once, or put into parts first, as very many are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorting_module, "CHUNK_ROWS", request.param)
         for module in (adjacency_module, sorting_module):
+            patch.setattr(module, "CHUNK_ROWS", request.param)
             patch.setattr(module, "BLOCK_ROWS", request.param)
         yield
 

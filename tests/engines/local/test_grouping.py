@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import omnigraph as og
 from omnigraph.engines.local.bindings import BindingValues, Floats
 from omnigraph.engines.local.grouping import Grouping, _column, _total
+from omnigraph.engines.local.ids import IdSpace, Slots
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.types import Scalar, ValueType
@@ -194,6 +195,26 @@ def test_c_qry_053_rows_are_grouped_by_value_and_null_is_one_group(
     )
     assert {repr(value): [n, ages] for value, n, ages in found} == wanted
     assert len(found) == len(wanted)
+
+
+def test_optional_nodes_are_counted_without_their_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    graph = new_graph(tmp_path)
+    load(
+        graph, *(person(name) for name in "abc"), knows("a", "b"), knows("a", "c"), knows("b", "c")
+    )
+    text = (
+        "match { $p: Person optional { $p knows $o } }"
+        " return { count($o) as all, count(distinct $o) as different }"
+    )
+    assert rows(graph, text) == [(3, 2)]
+
+    def refused(space: IdSpace, slots: Slots) -> pa.Array:
+        raise AssertionError("ids were read")
+
+    monkeypatch.setattr(IdSpace, "strings", refused)
+    assert rows(graph, text) == [(3, 2)]
 
 
 @pytest.mark.parametrize("memory_limit", [None, 1], ids=["cached", "fetched"])

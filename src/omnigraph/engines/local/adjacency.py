@@ -19,9 +19,12 @@ from omnigraph.engines.local.memory import Sized
 from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.sorting import (
     BLOCK_ROWS,
+    CHUNK_ROWS,
     Counts,
     are_in_order,
+    blocks,
     distinct_of_sorted,
+    governed_blocks,
     hashed,
     high_half,
     is_run,
@@ -29,8 +32,8 @@ from omnigraph.engines.local.sorting import (
     lower_bounds,
     pointers_of,
     shrunk_to_low_half,
-    sorted_by,
     sorted_distinct,
+    sorted_numbers,
     sorted_pairs,
     spread,
     spread_values,
@@ -50,6 +53,9 @@ _HASHED_SHARE = 4
 
 _DEGREES_SHARE = 8
 """For this share of the nodes, the degrees of all are kept."""
+
+_PASSES_MAX = 16
+"""So many times the ends are read at most to sort them in parts."""
 
 _FEW_LOOKED_UP = 1_024
 _TABLE_SHARE = 32
@@ -589,7 +595,8 @@ class EdgeOrder:
         """
         keys = _EndsAndPlace.of(ends)
         if keys is not None:
-            return cls(adjacency, positions[keys.places()], positions[:0])
+            nodes = len(adjacency.pointers) - 1
+            return cls(adjacency, keys.ordered(ends, positions, nodes)[1], positions[:0])
         near, far = ends
         # Twice by 32 bits: first by the far end, then by the near one in the order of the first.
         by_far = low_half(sorted_pairs(far, np.arange(len(far), dtype=np.int32)))
@@ -602,7 +609,7 @@ class EdgeOrder:
         keys = _EndsAndPlace.of(ends)
         if keys is None:
             return cls.build(Adjacency.build(*ends, nodes), ends, positions)
-        return cls(keys.adjacency(nodes), positions[keys.places()], positions[:0])
+        return cls(*keys.ordered(ends, positions, nodes), positions[:0])
 
     def at(self, slots: Slots) -> Positions:
         """The edges of each slot, one after the other."""
@@ -705,42 +712,70 @@ def _lists_of(before: SortedEdges, slots: Slots) -> Adjacency:
 
 @dataclass(frozen=True, slots=True)
 class _EndsAndPlace:
-    """Near end, far end and place of every edge as one sorted number each, if 64 bits suffice."""
+    """How near end, far end and place of an edge become one number, if 64 bits suffice."""
 
-    keys: npt.NDArray[np.uint64]
     far_bits: int
     place_bits: int
 
     @classmethod
     def of(cls, ends: Ends) -> _EndsAndPlace | None:
-        near, far = ends
-        if not len(near):
+        count = len(ends[0])
+        if not count:
             return None
         near_bits, far_bits = (int(each.max()).bit_length() for each in ends)
-        place_bits = len(near).bit_length()
-        if near_bits + far_bits + place_bits > 64:
-            return None
-        high, low = np.uint64(far_bits + place_bits), np.uint64(place_bits)
+        place_bits = count.bit_length()
+        return None if near_bits + far_bits + place_bits > 64 else cls(far_bits, place_bits)
 
-        def packed(part: slice) -> npt.NDArray[np.uint64]:
-            start, stop, _ = part.indices(len(near))
-            keys = near[part].astype(np.uint64) << high
-            keys |= far[part].astype(np.uint64) << low
-            keys |= np.arange(start, stop, dtype=np.uint64)
-            return keys
+    def ordered(self, ends: Ends, positions: Positions, nodes: int) -> tuple[Adjacency, Positions]:
+        """The adjacency of so many nodes, and those of the positions in its order.
 
-        return cls(sorted_by(near, packed), far_bits, place_bits)
-
-    def places(self) -> npt.NDArray[np.int64]:
-        """The place that each edge had, in order."""
-        return (self.keys & np.uint64((1 << self.place_bits) - 1)).view(np.int64)
-
-    def adjacency(self, nodes: int) -> Adjacency:
-        """The neighbours of so many nodes."""
-        both = self.keys >> np.uint64(self.place_bits)
-        has_parallels = bool((both[1:] == both[:-1]).any())
-        near = (both >> np.uint64(self.far_bits)).astype(np.int32)
-        far = (both & np.uint64((1 << self.far_bits) - 1)).astype(np.int32)
+        Edges of some nodes at a time are sorted: the keys of all would be half of what this takes.
+        """
+        near, far = ends
+        counts = np.zeros(nodes, np.int64)
+        for start, stop in governed_blocks(len(near)):
+            counts += np.bincount(near[start:stop], minlength=nodes)
         pointers = np.zeros(nodes + 1, np.int64)
-        pointers[1:] = np.searchsorted(near, np.arange(nodes), side="right")
-        return Adjacency(pointers, far, has_parallels, bool((near == far).any()))
+        np.cumsum(counts, out=pointers[1:])
+        found, placed = np.empty(len(far), np.int32), np.empty(len(far), np.int32)
+        has_parallels = has_loops = False
+        at_once = max(CHUNK_ROWS, len(near) // _PASSES_MAX)
+        is_one = len(near) <= 2 * at_once
+        for first, stop in [(0, nodes)] if is_one else blocks(counts, at_once):
+            keys = self._keys(near, far, first, stop, nodes)
+            if len(keys) > 2 * CHUNK_ROWS:
+                keys = sorted_numbers(keys)
+            else:
+                keys.sort()  # at once, which takes less time than the longest stretch allowed
+            start = int(pointers[first])
+            for begin in range(0, len(keys), BLOCK_ROWS):
+                current().check()
+                # With the key after the last one, to compare it with its successor.
+                some = keys[begin : begin + BLOCK_ROWS + 1]
+                both = some >> np.uint64(self.place_bits)
+                has_parallels = has_parallels or bool((both[1:] == both[:-1]).any())
+                some, both = some[:BLOCK_ROWS], both[:BLOCK_ROWS]
+                at = slice(start + begin, start + begin + len(some))
+                places = some & np.uint64((1 << self.place_bits) - 1)
+                placed[at] = positions.take(places.view(np.int64))
+                found[at] = both & np.uint64((1 << self.far_bits) - 1)
+                both >>= np.uint64(self.far_bits)
+                has_loops = has_loops or bool((both == found[at].view(np.uint32)).any())
+        return Adjacency(pointers, found, has_parallels, has_loops), placed
+
+    def _keys(
+        self, near: Slots, far: Slots, first: int, stop: int, nodes: int
+    ) -> npt.NDArray[np.uint64]:
+        """The keys of the edges at some consecutive nodes, or at all of them."""
+        parts = []
+        for start, end in governed_blocks(len(near)):
+            some, others = near[start:end], far[start:end]
+            places = np.arange(start, end, dtype=np.uint64)
+            if stop - first < nodes:
+                own = np.flatnonzero((some >= first) & (some < stop))
+                some, others, places = some.take(own), others.take(own), places[own]
+            keys = some.astype(np.uint64) << np.uint64(self.far_bits + self.place_bits)
+            keys |= others.astype(np.uint64) << np.uint64(self.place_bits)
+            keys |= places
+            parts.append(keys)
+        return np.concatenate(parts)

@@ -15,7 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.local.ids import ABSENT, AnySpace, IdSpace, Slots
-from omnigraph.engines.local.rows import Load, Mask, Positions, RowView, checked_rows, taken
+from omnigraph.engines.local.rows import (
+    Load,
+    Mask,
+    Positions,
+    RowView,
+    checked_rows,
+    fixed_numbers,
+    of_numbers,
+    taken,
+)
 from omnigraph.engines.local.sorting import sorted_distinct, stable_order
 from omnigraph.model.arrow import ID
 from omnigraph.model.governor import current
@@ -369,14 +378,12 @@ def _interleaved(
     parts: Sequence[pa.Array], owners: Sequence[npt.NDArray[np.intp]], count: int, type: pa.DataType
 ) -> pa.Array:
     """The values of several parts at their rows; null in rows that no part has."""
-    is_whole = sum(map(len, owners)) == count and not any(part.null_count for part in parts)
-    if is_whole and pa.types.is_primitive(type) and not pa.types.is_boolean(type):
-        numbers = np.empty(count, f"i{type.bit_width // 8}")
-        for part, own in zip(parts, owners, strict=True):
-            numbers[own] = np.frombuffer(part.buffers()[1], numbers.dtype)[part.offset :][
-                : len(own)
-            ]
-        return pa.Array.from_buffers(type, count, [None, pa.py_buffer(numbers)])
+    numbers = [fixed_numbers(part) for part in parts]
+    if numbers and sum(map(len, owners)) == count and all(one is not None for one in numbers):
+        found = np.empty(count, f"i{type.bit_width // 8}")
+        for own, one in zip(owners, numbers, strict=True):
+            found[own] = one
+        return of_numbers(found, type)
     places = np.zeros(count, np.int64)
     """Of each value, where the parts are laid one after the other behind a null."""
     first = 1

@@ -6,11 +6,13 @@ sides alike.
 
 from __future__ import annotations
 
+import json
+import random
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,9 +25,11 @@ from lance.fragment import write_fragments
 
 from bench.durability import durability
 from bench.figure import Figure, Target, Versus
-from bench.measure import in_turns
+from bench.measure import calls_per_second, in_turns
 from bench.progress import note
 from bench.scale import Scale
+from bench.slow_store import slow_store
+from omnigraph.effects.requests import measure as measure_requests
 from omnigraph.graph import Graph, init, open_graph
 
 SEED = None
@@ -34,6 +38,13 @@ HISTORY_RATIO = Target(1.3, "at most")
 TYPES_RATIO = Target(1.5, "at most")
 PROCESSES_RATIO = Target(2, "at least")
 ACKNOWLEDGED = Target(100, "at least")
+DELAY_MS = 20
+INSERT_HOPS = Target(6, "at most")
+MERGE_HOPS = Target(12, "at most")
+MERGED_TABLES = 8
+WRITERS_RATIO = Target(5, "at least")
+AGAIN_SHARE = Target(2, "at most")
+SCRUB_RATIO = Target(2, "at most")
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -59,6 +70,11 @@ class Sizes:
     inserts_per_process: int
     races: int
     starts: int
+    writers: int = 16
+    store_seconds: float = 8
+    """Of each measurement on an object store."""
+    copied_commits: int = 150
+    scrubbed_rows: int = 20_000
 
 
 FULL = Sizes(60, 64, 50, 2_000, 5, 100, 20, 8, 25, 3, 7)
@@ -78,6 +94,11 @@ def measure_all(sizes: Sizes) -> Iterator[Figure]:
             for measure in (_inserts, _history, _types, _processes, _start):
                 note((measure.__doc__ or "").rstrip("."))
                 yield from measure(place / measure.__name__, sizes)
+            for check in (_copies, _scrub):
+                note((check.__doc__ or "").rstrip("."))
+                yield check(place / check.__name__, sizes)
+            note(f"an object store, {DELAY_MS} ms away")
+            yield from _on_a_store(sizes)
         with durability("disk"):
             yield from _on_disk(place / "disk", sizes)
 
@@ -300,6 +321,93 @@ def _on_disk(place: Path, sizes: Sizes) -> list[Figure]:
     graph = _graph_with_commits(place / "graph", 10)
     (seconds,) = in_turns(sizes.inserts, lambda n: _insert_known(graph, n))
     return [Figure("insert, disk durability", seconds * 1e3, "ms", None, "every file flushed")]
+
+
+# --- (f) copies and digests -----------------------------------------------------------------------
+
+
+def _copies(place: Path, sizes: Sizes) -> Figure:
+    """A second backup of an unchanged graph."""
+    graph = _graph_with_commits(place / "graph", sizes.copied_commits)
+    asked = []
+    for _ in range(2):
+        with measure_requests() as io:
+            graph.create_backup(place / "backups")
+        asked.append(io.report().requests)
+    first, again = asked
+    told = f"{again} of {first:,} requests"
+    return Figure("backup of an unchanged graph", 100 * again / first, "%", AGAIN_SHARE, told)
+
+
+def _scrub(place: Path, sizes: Sizes) -> Figure:
+    """Scrub beside reading the same files."""
+    graph = init(place / "graph", "node Note { slug: String @key  text: String }")
+    chance = random.Random(1)
+    rows = (
+        {"type": "Note", "data": {"slug": f"n{n}", "text": chance.randbytes(2_000).hex()}}
+        for n in range(sizes.scrubbed_rows)
+    )
+    graph.load(data="\n".join(map(json.dumps, rows)), mode="append")
+    files = [file for file in (place / "graph").rglob("*") if file.is_file()]
+    scrub, read = in_turns(
+        7,
+        lambda n: graph.scrub(),
+        lambda n: [file.read_bytes() for file in files],
+        of=min,
+    )
+    reading = Versus("reading the files", read * 1e3)
+    told = f"{sum(file.stat().st_size for file in files) / 1e6:.0f} MB in {len(files)} files"
+    return Figure("scrub", scrub * 1e3, "ms", SCRUB_RATIO, told, reading)
+
+
+# --- (g) an object store --------------------------------------------------------------------------
+
+
+def _on_a_store(sizes: Sizes) -> Iterator[Figure]:
+    """Requests that wait for each other, and many writers of one process."""
+    with slow_store(DELAY_MS) as prefix:
+        graph = init(f"{prefix}/graph", SCHEMA)
+        for n in range(3):
+            _insert_known(graph, n)
+        with measure_requests() as io:
+            graph.mutate(INSERT, {"name": "counted", "age": 1})
+        hops = io.report().round_trips
+        yield Figure("insert on an object store", hops, "serial requests", INSERT_HOPS)
+        hops = _hops_of_a_merge(f"{prefix}/merged")
+        name = f"merge of {MERGED_TABLES} tables on an object store"
+        yield Figure(name, hops, "serial requests", MERGE_HOPS)
+        alone, together = (
+            _writes_per_second(graph, writers, sizes.store_seconds)
+            for writers in (1, sizes.writers)
+        )
+        name = f"inserts of {sizes.writers} writers on an object store"
+        told = f"{DELAY_MS} ms added to every request"
+        one = Versus("one writer", alone)
+        yield Figure(name, together, "per second", WRITERS_RATIO, told, one)
+
+
+def _hops_of_a_merge(uri: str) -> int:
+    kinds = "\n".join(f"node Kind{n} {{ code: String @key }}" for n in range(MERGED_TABLES))
+    graph = init(uri, kinds)
+
+    def insert(code: str, branch: str = "main") -> None:
+        every = (f'insert Kind{n} {{ code: "{code}" }}' for n in range(MERGED_TABLES))
+        graph.mutate(f"query q {{ {' '.join(every)} }}", branch=branch)
+
+    insert("base")
+    graph.create_branch("review")
+    insert("theirs", "review")
+    insert("ours")
+    with measure_requests() as io:
+        graph.merge_branch("review")
+    return io.report().round_trips
+
+
+def _writes_per_second(graph: Graph, writers: int, seconds: float) -> float:
+    def writer(at: int) -> Callable[[int], object]:
+        return lambda n: graph.mutate(INSERT, {"name": f"{writers}-{at}-{n}", "age": n})
+
+    return calls_per_second([writer(at) for at in range(writers)], seconds)
 
 
 # --- graphs ---------------------------------------------------------------------------------------

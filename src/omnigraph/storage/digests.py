@@ -97,13 +97,18 @@ def digest_chunks(chunks: Iterable[bytes]) -> FileDigest:
 
 def digest_file(path: Path) -> FileDigest:
     """The digest of a file on local disk; raises `OSError`."""
-    state, size, wanted = xxhash.xxh3_128(), 0, _SMALL_BYTES
+    state, size = xxhash.xxh3_128(), 0
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        while content := os.read(descriptor, wanted):
-            state.update(content)
-            size += len(content)
-            wanted = _CHUNK_BYTES
+        while size < _SMALL_BYTES and (begun := os.read(descriptor, _SMALL_BYTES)):
+            state.update(begun)
+            size += len(begun)
+        if size >= _SMALL_BYTES:
+            buffer = bytearray(_CHUNK_BYTES)
+            view = memoryview(buffer)
+            while read := os.readv(descriptor, [buffer]):
+                state.update(view[:read])
+                size += read
     finally:
         os.close(descriptor)
     return FileDigest(size, state.hexdigest())

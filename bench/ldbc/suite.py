@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bench.contest import Effort, agreeing, timed
@@ -53,6 +53,8 @@ EFFORT = {
     Scale.FULL: Effort(parameters=10, rounds=7, seconds_max=10),
     Scale.LARGE: Effort(parameters=10, rounds=7, seconds_max=10),
 }
+UNASKED = {"bi14"}
+"""Beyond small scale Kuzu is not asked these: one answer takes more than 40 s there."""
 PEERS = (KuzuConnection.name, DuckDb.name)
 NOT_SLOWER = Target(1, "at least")
 MEAN = {KuzuConnection.name: Target(5, "at least"), DuckDb.name: Target(3, "at least")}
@@ -83,7 +85,11 @@ def run(scale: Scale, only: Sequence[str] = ()) -> Iterator[Figure]:
     if not_yet():
         note(f"not yet expressible: {', '.join(not_yet())}")
     files = LdbcFiles(network, CACHE)
-    reads = [read for name, read in wordings().items() if not only or name in only]
+    reads = [
+        replace(read, cypher=[]) if name in UNASKED and scale != Scale.SMALL else read
+        for name, read in wordings().items()
+        if not only or name in only
+    ]
     found = measure(files, reads, EFFORT[scale])
     if not only or not UPDATES.keys().isdisjoint(only):
         found += measure_updates(files, ROUNDS[scale])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from omnigraph.engines.local.order import TableSizes, expected_rows, is_open, ordered
 from omnigraph.query import plan
 from omnigraph.query.compile import compile_query
@@ -122,6 +124,13 @@ def test_each_step_has_an_estimate():
         found.append(round(rows))
     # One node, its 20 friends of whom 30 % pass, 10 posts each, half of them without a tag.
     assert found == [1, 6, 60, 30, 30]
+
+
+def test_a_list_that_is_given_is_expected_to_leave_few_nodes():
+    given, stored = pattern_of('$a: Person  $a.name in ["a", "b"]'), pattern_of("$a: Person")
+    (listed,), (every,) = given.steps, stored.steps
+    few, all_of_them = expected_rows(listed, 1.0, SIZES), expected_rows(every, 1.0, SIZES)
+    assert few == pytest.approx(10 * all_of_them**0.5)
 
 
 def test_a_search_is_asked_from_both_ends_where_an_equality_fixes_its_target():

@@ -37,6 +37,9 @@ _STAGE_ROWS = 100.0
 _LIST_ITEMS = 3.0
 """How many items a list is expected to have."""
 
+_GIVEN_ITEMS = 10.0
+"""How many items a list that is given with the query is expected to have."""
+
 _RANGE_SHARE = 0.3
 _TEST_SHARE = 0.5
 """What is expected to pass a comparison, and another condition."""
@@ -444,6 +447,9 @@ def share(predicates: Sequence[ex.Expression], size: int) -> float:
                 passing *= float(size) ** -0.5 if size else 1.0
             case ex.Compare():
                 passing *= _RANGE_SHARE
+            case ex.ListContains(list=given) if not ex.variables_of(given):
+                # As many equalities as there are items, of which the plan does not know the number.
+                passing *= min(_GIVEN_ITEMS * float(size or 1) ** -0.5, _TEST_SHARE)
             case _:
                 passing *= _TEST_SHARE
     return passing

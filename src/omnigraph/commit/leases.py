@@ -437,6 +437,12 @@ class Leases:
         """Whether no process of this machine owns a branch, on local disk."""
         return self._is_free(branch_scope(branch))
 
+    def is_unowned(self, branch: str) -> bool:
+        """Whether no process owns a branch or the graph, as far as this machine knows: on local
+        disk. A graph-wide operation may have a writer refused, and then it must not wait."""
+        scopes = (branch_scope(branch), GRAPH_SCOPE)
+        return self._locks is not None and all(map(self._is_free, scopes))
+
     @property
     def locks(self) -> Path | None:
         """The folder of the OS locks, on local disk."""

@@ -350,7 +350,7 @@ class WritePath:
                 return done
         manifest = kernel.manifest.known(request.branch)
         try:
-            if not kernel.is_remote:
+            if kernel.leases.is_unowned(request.branch):
                 done = self._lead_if_clear(group, request, member, manifest, queue)
                 if done is not None:
                     return done

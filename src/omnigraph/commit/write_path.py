@@ -61,6 +61,9 @@ MOVED = (ExpectedVersionMismatch, ReadSetChanged, EffectFreeConflict)
 GOES_ON_SECONDS = 0.1
 """How long the owner of a branch goes on for the writes of other processes: its caller waits."""
 
+MET_SECONDS = 0.5
+"""How long a process that has met another one goes on to write as a member of groups."""
+
 MEMBERS_OF_ALL = 7
 """So many writers of this process share a publish with its leader even if no others are left."""
 
@@ -131,7 +134,9 @@ class WritePath:
         self._recoverer = Recoverer(kernel)
         self._groups: dict[str, WriterGroup[MemberWrite]] = {}
         self._handed: dict[str, HandOver] = {}
-        """By branches on which this process has met another one."""
+        """By branch, on local disk."""
+        self._met: dict[str, float] = {}
+        """By branch, when another process last took a write of this one."""
 
     def group(self, branch: str) -> WriterGroup[MemberWrite]:
         """The writers of a branch in this process that may share a publish."""
@@ -215,8 +220,18 @@ class WritePath:
         leases = self._kernel.leases
         if leases.is_crowded(branch):
             return True
-        # Waiting writers are worth leading, which a write on its own way does not.
-        return branch in self._handed and self._handed[branch].has_waiting()
+        # Waiting writers are worth leading, which a write on its own way does not. Those that have
+        # just been answered are about to come back.
+        met = self._met.get(branch, float("-inf"))
+        if time.monotonic() - met < MET_SECONDS:
+            return True
+        machine = self._machine(branch)
+        return machine is not None and machine.has_waiting()
+
+    def _machine(self, branch: str) -> HandOver | None:
+        """The writes of other processes that wait for a branch, on local disk."""
+        locks = self._kernel.leases.locks
+        return None if locks is None else self._handed.setdefault(branch, HandOver(locks, branch))
 
     def _after_others(
         self,
@@ -231,12 +246,15 @@ class WritePath:
         if joined is None or leases.locks is None or not may_be_handed_over(joined[1].write):
             return self._beside_others(request, prepare, captured)
         prepared, member = joined
-        machine = self._handed.setdefault(request.branch, HandOver(leases.locks, request.branch))
+        machine = self._machine(request.branch)
+        assert machine is not None
         left = machine.leave(member.write)
         turn = leases.turn(request.branch)
         try:
             is_free = partial(leases.is_free, request.branch)
             answer = left.wait(is_free, turn, leases.wait_ms)
+            if answer is not None:
+                self._met[request.branch] = time.monotonic()
             if answer is None:
                 queue = WriterQueue(True, turn.release)
                 upkeep_failed = self._lead(group, request, member, queue)
@@ -415,8 +433,7 @@ class WritePath:
         The owner goes on for those that other processes hand over meanwhile: what it knows of the
         branch is the newest, while the next owner has to read it.
         """
-        locks = self._kernel.leases.locks
-        machine = None if locks is None else HandOver(locks, request.branch)
+        machine = self._machine(request.branch)
         commit = self._group_commit(request, lease, is_confirmed=is_confirmed)
         self._run_group(commit, group, machine, [member])
         ends = time.monotonic() + GOES_ON_SECONDS

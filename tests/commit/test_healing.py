@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from omnigraph.graph import Graph, open_graph
 from omnigraph.storage import transactions
 from omnigraph.storage.transactions import DatasetRef
 from tests.support.sidecars import KINDS, Interrupted, interrupted, names
+from tests.support.waiting import until
 
 ADD = "query add($n: String) { insert Person { name: $n } }"
 
@@ -46,13 +46,6 @@ def look(graph: Graph) -> None:
     """Let recovery in the background look now."""
     assert graph._opened.healer is not None
     graph._opened.healer.wake()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_the_next_write_heals_what_a_dead_neighbour_left(blocked: Interrupted) -> None:

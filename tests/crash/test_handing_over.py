@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.commit.handing_over import READY
-from omnigraph.commit.leases import branch_scope
+from omnigraph.commit.leases import READY, branch_scope
 from omnigraph.effects.local_disk import folder_of_locks
 from omnigraph.graph import open_graph
 from tests.crash import judge, processes

@@ -212,7 +212,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         with self.server_of_all.serving():
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self._body()
             status, headers, answer = self.server_of_all.answer(self._environ(body))
             lines = [f"HTTP/1.1 {status}", f"Date: {self.date_time_string()}"]
             lines += [f"{name}: {value}" for name, value in headers]
@@ -220,6 +220,17 @@ class Handler(BaseHTTPRequestHandler):
                 lines.append(f"Content-Length: {len(answer)}")
             self.wfile.write("\r\n".join([*lines, "", ""]).encode("latin-1") + answer)
             self.wfile.flush()
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        chunks = []
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return b"".join(chunks)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve  # noqa: N815 - the library looks for them
 
@@ -248,6 +259,9 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in self.headers.items():
             key = name.upper().replace("-", "_")
             environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"] = value
+        # Of what came in chunks as well: the whole of it is here.
+        environ["CONTENT_LENGTH"] = str(len(body))
+        environ.pop("HTTP_TRANSFER_ENCODING", None)
         return environ
 
 

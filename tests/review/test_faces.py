@@ -27,6 +27,7 @@ from omnigraph.mcp.toolbox import ToolAccess, tools_of
 from omnigraph.policy import load_policy
 from omnigraph.server.config import GraphSpec
 from tests.server.live import ADD, TOKENS, Live, new_graph, serving, with_tokens
+from tests.support.waiting import until
 
 POLICY = """\
 version: 1
@@ -110,6 +111,8 @@ def test_every_verb_of_reviews_is_served_with_the_same_signature():
 def test_c_rev_004_a_request_lives_the_same_life_over_http(remote: RemoteGraph, spec: GraphSpec):
     local = og.open(spec.uri)
     review = remote.reviews.open("feature", title="New people", description="two of them")
+    # A server runs the checks of a request, some time after it was opened.
+    until(lambda: local.reviews.get(review.id).checks)
     assert remote.reviews.get(review.id) == local.reviews.get(review.id)
     said = remote.reviews.comment(review.id, "who?", type_name="Person", entity_id="cy")
     remote.reviews.resolve(review.id, said.comments[0].id)

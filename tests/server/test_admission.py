@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,13 +24,7 @@ from tests.server.live import (
     serving,
     with_tokens,
 )
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+from tests.support.waiting import until
 
 
 def write(live: Live, name: str, actor: str | None = None, branch: str = "main") -> httpx.Response:

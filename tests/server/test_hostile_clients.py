@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -22,14 +22,7 @@ from omnigraph.server.admission import SMALL_BYTES, QueryLimits
 from omnigraph.server.config import GraphSpec
 from omnigraph.server.pool import ACTORS_KEPT_MAX, BoundedThreads, FairQueue
 from tests.server.live import PATIENCE_SECONDS, PEOPLE, Live, bearer, serving, with_tokens
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what has to happen."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from pathlib import Path
 
 import httpx
@@ -17,6 +16,7 @@ from omnigraph.server.admission import RESPONSE_BYTES, StreamBudget
 from omnigraph.server.config import GraphSpec
 from omnigraph.server.responses import BlockResponse
 from tests.server.live import PATIENCE_SECONDS, Live, new_graph, serving
+from tests.support.waiting import until
 
 PEOPLE = 40_000
 """More than the buffers of a connection hold."""
@@ -51,14 +51,6 @@ def begin(live: Live, path: str, body: bytes, buffer: int = 4096) -> socket.sock
     )
     assert connection.recv(15).startswith(b"HTTP/1.1 200 OK")
     return connection
-
-
-def until(condition) -> None:
-    """Wait for what has to happen."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_an_export_is_lines_that_load_again(open_server: Live, tmp_path: Path):

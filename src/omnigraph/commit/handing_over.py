@@ -27,10 +27,10 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.commit.grouping import MEMBER_BYTES_MAX, MemberTable, MemberWrite
-from omnigraph.commit.leases import QUEUE_WAIT_MS, WaitingWriter
+from omnigraph.commit.leases import QUEUE_WAIT_MS, READY, WaitingWriter, handed_over
 from omnigraph.commit.plan import Intent
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.effects.local_disk import OsLock, folder_of_locks, is_locked
+from omnigraph.effects.local_disk import OsLock, is_locked
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.ids import TableKey, is_ulid
@@ -39,7 +39,7 @@ from omnigraph.storage.transactions import added_fragments, append_of
 
 log = logging.getLogger(__name__)
 
-READY, TAKEN, DONE = ".ready", ".taken", ".done"
+TAKEN, DONE = ".taken", ".done"
 FILE_BYTES_MAX = 4 * MEMBER_BYTES_MAX
 PAUSE_SECONDS = 0.002
 LOOKS_PER_CHECK = 4
@@ -59,14 +59,7 @@ class HandOver:
     """The writes that wait for one branch, as files in a folder."""
 
     def __init__(self, locks: Path, branch: str) -> None:
-        self._folder = folder_of_locks(locks, f"group/{branch}")
-
-    def has_waiting(self) -> bool:
-        """Whether some write waits."""
-        try:
-            return any(name.endswith(READY) for name in os.listdir(self._folder))  # noqa: PTH208
-        except FileNotFoundError:
-            return False
+        self._folder = handed_over(locks, branch)
 
     def leave(self, write: MemberWrite) -> LeftWrite:
         """Leave a write for the owner of the branch."""

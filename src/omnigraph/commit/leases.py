@@ -25,7 +25,7 @@ from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.failures import FailureClass, StorageFailure
-from omnigraph.effects.local_disk import OsLock, is_locked
+from omnigraph.effects.local_disk import OsLock, folder_of_locks, is_locked
 from omnigraph.effects.objects import ObjectStore, Token
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import DamagedFile, LeaseLost, StorageError, WriterBusy
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 GRAPH_SCOPE = "graph"
 POLL_SECONDS = 0.02
+READY = ".ready"
+"""Ends the names of writes that wait for the owner of their branch; see `handing_over`."""
 QUEUE_WAIT_MS = 1_000
 """How long a writer waits in the queue before it continues without."""
 QUEUE_SKIPPED = 16
@@ -443,6 +445,16 @@ class Leases:
         scopes = (branch_scope(branch), GRAPH_SCOPE)
         return self._locks is not None and all(map(self._is_free, scopes))
 
+    def has_handed_over(self, branch: str) -> bool:
+        """Whether a write of another process of this machine waits for the owner of a branch."""
+        if self._locks is None:
+            return False
+        try:
+            names = os.listdir(handed_over(self._locks, branch))  # noqa: PTH208 - each insert looks
+        except FileNotFoundError:
+            return False
+        return any(name.endswith(READY) for name in names)
+
     @property
     def locks(self) -> Path | None:
         """The folder of the OS locks, on local disk."""
@@ -704,6 +716,11 @@ def _locked(os_lock: OsLock, wait_ms: int, catch_up: Callable[[], object] | None
         if not left_ms:
             return False
         catch_up()
+
+
+def handed_over(locks: Path, branch: str) -> Path:
+    """The folder of the writes that processes of one machine hand over to the owner of a branch."""
+    return folder_of_locks(locks, f"group/{branch}")
 
 
 def _queue_scope(branch: str) -> str:

@@ -223,10 +223,7 @@ class WritePath:
         # Waiting writers are worth leading, which a write on its own way does not. Those that have
         # just been answered are about to come back.
         met = self._met.get(branch, float("-inf"))
-        if time.monotonic() - met < MET_SECONDS:
-            return True
-        machine = self._machine(branch)
-        return machine is not None and machine.has_waiting()
+        return time.monotonic() - met < MET_SECONDS or leases.has_handed_over(branch)
 
     def _machine(self, branch: str) -> HandOver | None:
         """The writes of other processes that wait for a branch, on local disk."""
@@ -438,10 +435,9 @@ class WritePath:
         self._run_group(commit, group, machine, [member])
         ends = time.monotonic() + GOES_ON_SECONDS
         while (
-            machine is not None
-            and commit.may_go_on
+            commit.may_go_on
             and time.monotonic() < ends
-            and machine.has_waiting()
+            and self._kernel.leases.has_handed_over(request.branch)
         ):
             try:
                 commit = self._group_commit(request, lease, is_confirmed=True)

@@ -119,9 +119,10 @@ def _unknown_hint(columns: Sequence[str], type: TableType) -> str:
     """What the columns may have been meant for, with the flags that say so."""
     nearest = {name: closest(name, _column_names(type)) for name in columns}
     flags = " ".join(
-        f"--map {shlex.quote(f'{type.name}:{name}={meant}')}"
+        word
         for name, meant in nearest.items()
         if meant is not None and _PLAIN_NAME.fullmatch(name)
+        for word in ("--map", shlex.quote(f"{type.name}:{name}={meant}"))
     )
     mapped = f" map it with {flags} (map= in Python)" if flags else ""
     return f"{known_columns(columns[0], type)}{mapped}; {UNKNOWN_LEFT_OUT}"

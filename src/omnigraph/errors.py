@@ -87,9 +87,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any, ClassVar, Literal
-from urllib.parse import unquote, urlsplit
 
 HINT = "hint: "
 """Prefix of a hint in text output."""
@@ -200,6 +198,10 @@ def install_command(extra: str) -> str:
 
     That is a checkout or a wheel, as `pip` remembers it, and an index only if it came from one.
     """
+    # Every command imports this module, and nearly none needs these.
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
     try:
         origin = distribution("omnigraph").read_text("direct_url.json")
     except PackageNotFoundError:

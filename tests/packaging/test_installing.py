@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph import errors
 from omnigraph.errors import install_command
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +98,7 @@ class Installed:
 def test_a_hint_installs_from_where_omnigraph_came_from(
     monkeypatch: pytest.MonkeyPatch, origin: dict[str, object] | None, command: str
 ) -> None:
-    monkeypatch.setattr(errors, "distribution", lambda name: Installed(origin))
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Installed(origin))
     assert install_command("spark") == command
 
 
@@ -108,5 +108,5 @@ def test_a_hint_for_sources_that_were_never_installed_names_the_checkout(
     def missing(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(errors, "distribution", missing)
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
     assert install_command("spark") == "pip install '.[spark]'  # in a checkout of Omnigraph"

@@ -16,12 +16,16 @@ from lance.fragment import write_fragments
 
 import omnigraph as og
 from omnigraph.branching.branches import delete_branch
+from omnigraph.commit import leases
 from omnigraph.commit.kernel import Kernel
+from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import (
     Busy,
     HistoricalVersionReclaimed,
     InputError,
+    LeaseLost,
+    NotFound,
     ReadSetChanged,
     RecoveryRequired,
     StorageError,
@@ -228,6 +232,27 @@ def test_c_mnt_036_an_unresolvable_branch_stops_the_run_before_any_removal(
     ):
         graph.cleanup(keep=0, confirm=True)
     assert unleased(graph.uri) == before
+
+
+def test_a_cleanup_that_lost_its_lease_says_so_instead_of_naming_damage(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.create_branch("old")
+    late = [0.0]
+    monkeypatch.setattr(leases, "monotonic_seconds", lambda: monotonic_seconds() + late[0])
+
+    def deleted_meanwhile(failpoint: Failpoint) -> None:
+        late[0] = 1e6
+        raise NotFound("there is no branch `old`")
+
+    before = versions(graph)
+    with (
+        armed({Failpoint.CLEANUP_RESOLVE_BRANCH_SNAPSHOT: deleted_meanwhile}),
+        pytest.raises(LeaseLost),
+    ):
+        graph.cleanup(keep=1, confirm=True)
+    late[0] = 0.0
+    assert versions(graph) == before
 
 
 @pytest.mark.parametrize("damage", ["manifest", "table", "ref"])

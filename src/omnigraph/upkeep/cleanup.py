@@ -134,7 +134,13 @@ def cleanup(
             )
         with _whole_graph(kernel) as lease:
             require_nothing_pending(kernel, "cleaned up")
-            rows = _carried_out(kernel, *_planned(kernel, policy), lease, progress)
+            try:
+                plan, states = _planned(kernel, policy)
+            except OmnigraphError:
+                # Without the lease others write: a branch that is gone is no damage then.
+                lease.require_valid()
+                raise
+            rows = _carried_out(kernel, plan, states, lease, progress)
     else:
         rows = _previewed(kernel, *_planned(kernel, policy), progress)
     seconds = monotonic_seconds() - started

@@ -8,7 +8,8 @@ from omnigraph.cli.main import main
 
 if __name__ == "__main__":
     code = main()
-    # An interrupt inside code that is executed from text, as libraries do while they are imported,
-    # makes `python -m` end by SIGINT whatever the exit code is. Executing any text takes that back.
+    # If an interrupt arrives inside code run by `exec()`, as libraries use it during import,
+    # `python -m` exits with SIGINT whatever exit code we return. Another `exec()` resets that
+    # state.
     exec("")  # noqa: S102
     sys.exit(code)

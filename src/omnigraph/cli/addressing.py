@@ -1,7 +1,7 @@
-"""Which graph a command is about.
+"""Resolving which graph a command addresses.
 
-Every invocation resolves its target anew: one that is spelled out wins over a profile, and a
-profile over the defaults of the operator's configuration.
+Precedence: flags and arguments, then the profile, then the defaults of the operator's
+configuration.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Target:
     """One graph in storage."""
 
     uri: str
-    """As it was spelled."""
+    """The URI as it was given."""
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on this machine: a bare path or `file://`."""
+        """Whether the URI is a bare path or `file://`."""
         found = _SCHEME.match(self.uri)
         return found is None or found["scheme"].lower() == "file"
 
@@ -57,14 +57,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class ServedTarget:
-    """One graph behind a server, or the server alone."""
+    """A graph behind a server, or the server itself."""
 
     url: str
     graph: str | None
     origin: str
-    """Where it was said, for messages."""
+    """Where the target was named (a flag, a profile, a line of the configuration), for messages."""
     is_local: ClassVar[bool] = False
-    """Never: other users may write to a server on this machine, too."""
+    """Always False: other users may write to a server on this machine, too."""
 
     def __str__(self) -> str:
         address = without_password(self.url)
@@ -127,7 +127,7 @@ def resolve_server(ctx: typer.Context) -> ServedTarget:
 
 
 def actor_of(ctx: typer.Context) -> str | None:
-    """Who writes: `--as`, else the configured actor, else None."""
+    """The actor of writes: `--as`, else the configured actor, else None."""
     actor = Given.of(ctx).actor
     return actor if actor is not None else config_of(ctx).actor
 
@@ -145,7 +145,7 @@ def storage_target(uri: str) -> Target:
 
 
 def config_of(ctx: typer.Context) -> OperatorConfig:
-    """The operator's configuration, read when it is first needed."""
+    """The operator's configuration, read on first use."""
     from omnigraph.cli.operator_config import OperatorConfig, read_config
 
     meta: dict[str, Any] = ctx.meta
@@ -158,7 +158,7 @@ def config_of(ctx: typer.Context) -> OperatorConfig:
 
 
 def active_profile(ctx: typer.Context) -> str | None:
-    """The profile of this invocation: of the flag, the environment or the configuration."""
+    """The profile of this invocation: from the flag, the environment or the configuration."""
     given = Given.of(ctx).profile or output_of(ctx).environment.get(PROFILE_VARIABLE)
     return given or config_of(ctx).default_profile
 
@@ -185,7 +185,7 @@ def _target_of(ctx: typer.Context, scope: Scope, given: Given) -> Target | Serve
 
 
 def cluster_place(ctx: typer.Context, name_or_place: str) -> str:
-    """The directory or storage root of a cluster, which may be given by its configured name."""
+    """The directory or storage root of a cluster, given by name or by place."""
     if _SCHEME.match(name_or_place) or Path(name_or_place).exists():
         return name_or_place
     root = config_of(ctx).cluster_root(name_or_place)
@@ -202,15 +202,15 @@ def cluster_of(ctx: typer.Context) -> str | None:
 
 
 def _of_cluster(ctx: typer.Context, name_or_place: str, graph_id: str | None) -> Target:
-    """An applied graph of a cluster; without an id, the only one."""
+    """A graph that was applied to a cluster; without an id, its only graph."""
     from omnigraph.cluster.serving import applied_graph_uri
 
     return Target(applied_graph_uri(cluster_place(ctx, name_or_place), graph_id))
 
 
 def require_unmanaged(target: Target | ServedTarget) -> None:
-    """Raise `ClusterRefused` for a graph whose schema only its cluster changes."""
-    # Only an address of the form that clusters use costs a look.
+    """Raise `ClusterRefused` if the graph's schema is managed by a cluster."""
+    # The cluster's ledger is read only for URIs of the form that clusters use.
     if isinstance(target, Target) and _IN_CLUSTER.search(target.uri):
         from omnigraph.cluster.serving import require_unmanaged as require
 
@@ -235,7 +235,7 @@ def _refuse_graph(given: Given, origin: str) -> None:
 
 
 def _misplaced_path(ctx: typer.Context) -> str | None:
-    """The hint for a graph that was given where the name of a query belongs."""
+    """A hint if the name of a query is really the URI or directory of a graph; else None."""
     name = ctx.params.get("name")
     if isinstance(name, str) and (_SCHEME.match(name) or Path(name).is_dir()):
         return f"a graph is named by a flag here: `--store {name}`"

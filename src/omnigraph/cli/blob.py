@@ -85,7 +85,7 @@ def get(
         )
     found = _find(ctx, (entity, type, id, property), branch, snapshot)
     chunks = found.chunks(offset, length)
-    # The first piece comes before anything is written: most of what can go wrong is then over.
+    # Read the first piece before opening the output: most errors are raised by then.
     piece: bytes | None = next(chunks, b"")
     size = 0
     with ExitStack() as stack:

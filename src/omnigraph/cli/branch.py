@@ -66,7 +66,7 @@ omnigraph branch merge review --store team.omni --dry-run
 
 
 def _start(value: str) -> str | None:
-    """A revision; an empty one is an unset variable, and must not mean main."""
+    """The revision; refuses an empty one, as from an unset variable, which must not mean main."""
     return revision(value) if value.strip() else branch_name(value)
 
 
@@ -295,9 +295,9 @@ def cherry_pick(
 
 
 def _unmerged(graph: Graph | RemoteGraph, name: str) -> int:
-    """How many commits of a branch main has neither itself nor by a merge; 0 if none can be read.
+    """The number of commits of a branch that main lacks and has not merged; 0 if none can be read.
 
-    A server may let an actor delete a branch that it does not show to the actor.
+    A server may let an actor delete a branch that the actor cannot read.
     """
     if name == DEFAULT_BRANCH:
         return 0
@@ -325,7 +325,7 @@ def _merged_lines(receipt: MergeReceipt) -> Iterator[Line]:
 
 
 def merge_rules(words: list[str]) -> dict[str, Any]:
-    """The rules of a merge from their words, refused before anything is opened."""
+    """Parse the rules of a merge, before any graph is opened."""
     everywhere, of_types = "fail", {}
     for word in words:
         type_name, equals, rule = word.rpartition("=")

@@ -109,7 +109,7 @@ def baseline(
     require_posix()
     output = output_of(ctx)
     graph = graph_to_read(ctx)
-    # Of the handshake, which ends the file.
+    # From the handshake, the last line of the file.
     entity_count = -1
     with baseline_file(out) as stream:
         found = graph.change_baseline(branch, **change_filter(kinds, types, ops))
@@ -140,7 +140,7 @@ except ImportError:  # pragma: no cover - not POSIX
 
 
 def require_posix() -> None:
-    """Raise `InputError` where a file cannot be locked and a directory not be flushed."""
+    """Raise `InputError` on platforms without file locks and flushing of directories."""
     if fcntl is None:
         raise InputError(
             "baselines can be written on POSIX systems only",
@@ -172,7 +172,7 @@ def baseline_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _locked(target: Path) -> Iterator[None]:
-    # The lock file stays: removing it would let two writers hold locks on two files of one name.
+    # The lock file is not removed: two writers could then lock two different files of one name.
     lock = target.with_name(f"{target.name}.lock")
     try:
         lock_file = lock.open("ab")

@@ -1,6 +1,6 @@
-"""Diffs, merge plans and pages of changes, as lines for people and documents for programs.
+"""Diffs, merge plans and pages of changes, as text and as JSON.
 
-Pages are written as they arrive: one document, or one listing.
+Pages are written as they arrive, into one JSON document or one listing.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ PageTokenOption = Annotated[
 def change_filter(
     kinds: list[str] | None, types: list[str] | None, ops: list[str] | None
 ) -> dict[str, Any]:
-    """The arguments that select changes, from `--kind`, `--type` and `--op`."""
+    """The keyword arguments that select changes, from `--kind`, `--type` and `--op`."""
     return {"kinds": kinds or [], "types": types or [], "ops": ops or []}
 
 
 def diff_lines(
     types: Sequence[TypeCounts], changes: Iterator[EntityChange], limit: int
 ) -> Iterator[Line]:
-    """How much of each type differs, then the first changes one by one."""
+    """The number of changes of each type, then the first changes one by one."""
     if not types:
         yield ("no differences",)
         return
@@ -103,7 +103,7 @@ def change_line(change: EntityChange) -> Line:
 
 
 def history_lines(versions: Sequence[EntityVersion]) -> Iterator[Line]:
-    """Who changed an entity, when, and how."""
+    """Two lines per version of an entity: commit, time and author, then the values."""
     if not versions:
         yield ("no commit changed it",)
     for each in versions:
@@ -118,7 +118,7 @@ def history_lines(versions: Sequence[EntityVersion]) -> Iterator[Line]:
 
 
 def plan_lines(plan: MergePlan, limit: int) -> Iterator[Line]:
-    """What a merge would do: type by type, the first entities, then its conflicts."""
+    """The effect of a merge: counts per type, the first entities, then the conflicts."""
     style = "bold red" if plan.is_blocked else "bold green"
     yield (Styled(plan.title, style),)
     if plan.schema_note:
@@ -150,9 +150,9 @@ def show_plan(
     *,
     json: bool,
 ) -> None:
-    """Write what would be done; ``fetch`` gives the plan with one page of its entities.
+    """Write a merge plan; ``fetch`` returns the plan with one page of its entities.
 
-    For programs that is the page that was asked for, or all pages as one.
+    With `--json`, the requested page, or all pages joined in one document.
     """
     if not json:
         shown = CHANGES_SHOWN if limit is None else limit
@@ -168,7 +168,7 @@ def show_plan(
 
 
 def show_replay(output: Output, receipt: ReplayReceipt, *, json: bool) -> None:
-    """Write what became of a commit that was done again or undone."""
+    """Write the outcome of a cherry-pick or a revert."""
     output.show(receipt, _replay_lines(receipt), json=json)
 
 
@@ -194,7 +194,7 @@ def conflicts_shown(output: Output, *, json: bool) -> Iterator[None]:
 
 
 def conflict_lines(conflicts: Sequence[dict[str, Any]]) -> Iterator[Line]:
-    """One line a conflict, as far as they can be read."""
+    """One line per conflict, then the values on each side; long lists are cut."""
     for conflict in conflicts[:CONFLICTS_SHOWN]:
         text = MergeConflict.from_dict(conflict).text
         yield Styled(conflict["kind"], "red"), f"  {one_line(text)}"
@@ -218,7 +218,7 @@ Page = TypeVar("Page", CommitPage, FeedPage, MergePlan)
 
 
 def followed(fetch: Callable[..., Page], first: Page) -> Iterator[Page]:
-    """A first page and all that follow it, each fetched when it is asked for."""
+    """A first page and all that follow it, each fetched on demand."""
     page = first
     yield page
     while page.next_page_token is not None:
@@ -235,13 +235,13 @@ class JsonDocument:
         self._is_first = True
 
     def open(self, brackets: str, name: str | None = None) -> None:
-        """Begin an object `{}` or a list `[]`, as a member or as an element."""
+        """Open an object (`{}`) or a list (`[]`), as a member if named, else as an element."""
         self._begin(name, brackets[0])
         self._closing.append(brackets[1])
         self._is_first = True
 
     def close(self, count: int = 1) -> None:
-        """End what was begun last."""
+        """Close the innermost ``count`` brackets."""
         for _ in range(count):
             bracket = self._closing.pop()
             self._write(bracket if self._is_first else f"\n{self._indent}{bracket}")
@@ -316,7 +316,7 @@ def show_page(output: Output, page: CommitPage, *, as_json: bool) -> None:
 
 
 def show_feed(output: Output, pages: Iterable[FeedPage], *, as_json: bool) -> None:
-    """Write the blocks of a poll, and the cursor when all of them are there."""
+    """Write the blocks of a poll, then the cursor."""
     if as_json:
         _feed_document(output, pages)
     else:
@@ -333,7 +333,7 @@ def _feed_document(output: Output, pages: Iterable[FeedPage]) -> None:
             document.open("{}")
             document.open("[]", "blocks")
         for block in page.blocks:
-            # A commit that is split over pages is one block.
+            # A commit that spans pages is printed as one block.
             if block.cause.graph_commit_id != open_commit:
                 document.close(2 if open_commit else 0)
                 open_commit = block.cause.graph_commit_id

@@ -51,7 +51,7 @@ _SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "
 
 
 class ActingCommand(ControlCommand):
-    """A command that is recorded with its actor."""
+    """A command that records its actor."""
 
     takes = frozenset({GlobalFlag.ACTOR})
 

@@ -56,7 +56,7 @@ FILTERS = ("actor",)
 UNKNOWN = "-"
 """Shown where a commit has no actor, and no counts."""
 LISTED_CHARACTERS = 60
-"""What a list shows of a message."""
+"""Characters of a message that a list shows."""
 
 
 def _filter(value: str | None) -> str | None:
@@ -81,7 +81,7 @@ def _entity(value: str | None) -> str | None:
 
 
 def _entity_parts(value: str) -> tuple[str, str]:
-    """The type, with its kind if that was given, and the id, which may hold colons itself."""
+    """The type, with its kind if given, and the id, which may contain colons."""
     first, _, rest = value.partition(":")
     if first in ("node", "edge") and ":" in rest:
         name, _, id = rest.partition(":")
@@ -228,12 +228,12 @@ def commit_lines(commits: list[CommitInfo]) -> Iterator[Line]:
 
 
 def _count(affected: int | None) -> str:
-    """Entities that a commit changed; not every kind of commit counts them."""
+    """The number of changed entities; "-" if the kind of commit does not count them."""
     return UNKNOWN if affected is None else str(affected)
 
 
 def _first_line(message: str | None) -> str:
-    """What a list shows of a message; `commit show` shows all of it."""
+    """The first line of a message, shortened for a list; `commit show` shows the whole message."""
     first = (message or "").partition("\n")[0].strip()
     return first if len(first) <= LISTED_CHARACTERS else f"{first[: LISTED_CHARACTERS - 1]}…"
 

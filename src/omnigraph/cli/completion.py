@@ -1,8 +1,8 @@
-"""`omnigraph completion`: what a shell offers when TAB is pressed.
+"""`omnigraph completion`: shell completion.
 
-The script of a shell asks the hidden command `complete` which words may stand at the end of a line.
-Names of branches, types and queries are those of the graph that the line addresses, if it lies on
-this machine or is served by it: TAB asks nothing of a network.
+The shell's script calls the hidden command `complete` with the line typed so far. Names of
+branches, types and queries come from the graph that the line addresses, if it is in local storage
+or on a server on this machine: completion makes no network requests to other machines.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ PROGRAM = "omnigraph"
 SHELLS = ("bash", "zsh", "fish")
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 SERVER_SECONDS = 2.0
-"""A server that has not answered by then is not waited for: someone looks at the cursor."""
+"""Short, because the user waits at the prompt."""
 
 _OPERATORS = "|&;<>()"
 _CHOICES = re.compile(r"[a-z]+(\|[a-z]+)+")
 _BASH_BREAKS = re.compile(r".*[=:]")
-"""Bash replaces what follows the last of these, and not the whole word."""
+"""Bash replaces only the part of a word behind the last of these characters."""
 
 ShellArgument = Annotated[
     str, argument("bash|zsh|fish", "which shell the script is for", check=one_of(SHELLS))
@@ -89,26 +89,26 @@ def _written(shell: str, line: str, word: str, about: str) -> str:
 
 
 def candidates(line: str) -> list[tuple[str, str]]:
-    """The words that may stand at the end of a line, each with what it is.
+    """The completions for a line, each with a description.
 
-    There are none where the names of files may stand, or any text, and if the graph cannot be read.
+    Empty where a file name or free text is expected, and if the graph cannot be read.
     """
     *before, current = _words_of(line) or [""]
     if PROGRAM not in before:
         return []
-    # A shell expands it only when the line is run.
+    # The shell expands `~` only when the line is run.
     words = [str(Path(each).expanduser()) if each.startswith("~/") else each for each in before]
     found: list[tuple[str, str]] = []
-    with suppress(Exception):  # on a line that is not finished, any mistake means: none
+    with suppress(Exception):  # an unfinished line has mistakes
         typed = _Typed.of(words[words.index(PROGRAM) + 1 :])
         found = [(word, about) for word, about in typed.offered(current) if word != current]
     return [(word, about) for word, about in found if word.startswith(current)]
 
 
 def _words_of(line: str) -> list[str]:
-    """The words of the last command of a line, the unfinished one last; none inside of quotes.
+    """The words of the last command of a line, the unfinished one last; empty inside of quotes.
 
-    The first one is the program by its plain name.
+    The first word is the base name of the program.
     """
     lexer = shlex.shlex(line, posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace_split, lexer.commenters = True, ""
@@ -128,7 +128,7 @@ def _words_of(line: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Typed:
-    """What stands in front of the cursor: a command or a group, and the words behind its name."""
+    """A parsed unfinished line: the command or group, and the words behind its name."""
 
     root: RootGroup
     names: tuple[str, ...]
@@ -137,14 +137,14 @@ class _Typed:
     """Global flags and their values."""
     rest: tuple[str, ...]
     pending: Any = None
-    """The flag whose value is next."""
+    """The flag that still needs its value."""
     positions: int = 0
-    """How many arguments there are already."""
+    """The number of positional arguments so far."""
     output: Output = field(default_factory=Output.of_process)
 
     @classmethod
     def of(cls, words: Sequence[str]) -> _Typed:
-        """From the words behind the program; raises for what cannot be."""
+        """Parse the words behind the program name; raises for an invalid line."""
         from omnigraph.cli.main import root_command
 
         root = root_command()
@@ -162,7 +162,7 @@ class _Typed:
         return cls(root, tuple(names), command, tuple(of_root), tuple(rest), last, positions)
 
     def offered(self, current: str) -> Iterator[tuple[str, str]]:
-        """The words that may stand here, whatever the unfinished one begins with."""
+        """The candidates at this position, not yet filtered by the prefix."""
         name, equals, _ = current.partition("=")
         of_command = _options(self.command) if self.names else {}
         known = _options(self.root) | of_command
@@ -213,7 +213,7 @@ class _Typed:
 
     @cached_property
     def context(self) -> Any:
-        """The context that the command would run in; mistakes on the line are passed over."""
+        """The context that the command would run in; mistakes on the line are ignored."""
         *groups, own = self.names
         words = [*self.of_root, *self.names, *self.rest]
         ctx = self.root.make_context(PROGRAM, words, obj=self.output, resilient_parsing=True)
@@ -224,7 +224,7 @@ class _Typed:
         return self.command.make_context(own, [*self.rest], parent=ctx, resilient_parsing=True)
 
     def graph(self) -> Graph | RemoteGraph:
-        """The graph of the line; raises if there is none, or none on this machine."""
+        """The addressed graph; raises if there is none, or if it is not on this machine."""
         from omnigraph.cli.opening import connected, graph_to_read
 
         ctx = self.context
@@ -240,24 +240,24 @@ class _Typed:
         return connected(ctx, target, SERVER_SECONDS)
 
     def branches(self) -> Iterable[str]:
-        """The branches."""
+        """The names of the branches."""
         return self.graph().list_branches()
 
     def tags(self) -> Iterable[str]:
-        """The tags."""
+        """The names of the tags."""
         return [each.name for each in self.graph().list_tags()]
 
     def revisions(self) -> Iterable[str]:
-        """What names a commit and is short: branches and tags."""
+        """The short revisions: branches and tags."""
         graph = self.graph()
         return [*graph.list_branches(), *(each.name for each in graph.list_tags())]
 
     def types(self, *kinds: str) -> list[TypeDescription]:
-        """The types of some kinds."""
+        """The types of the given kinds."""
         return [each for each in self.graph().describe_schema().types if each.kind in kinds]
 
     def properties(self, kind: str) -> Iterable[str]:
-        """The numbers of edges by name, or the properties of nodes with their types."""
+        """Numeric properties of edges by name, or properties of nodes as `Type.property`."""
         if kind == "edge":
             return sorted(
                 {each.name for found in self.types(kind) for each in found.properties
@@ -266,7 +266,7 @@ class _Typed:
         return [f"{of.name}.{each.name}" for of in self.types(kind) for each in of.properties]
 
     def queries(self) -> Iterable[str]:
-        """The queries of the file that the line names, else those that the server has stored."""
+        """The queries of the file that the line names, else the stored queries of the server."""
         file = self.context.params.get("query_file")
         if file is not None:
             from omnigraph.cli.files import read_source
@@ -277,7 +277,7 @@ class _Typed:
                 each.name for each in parse_query_file(read_source(file, QueryParseError)).queries
             ]
         graph = self.graph()
-        list_queries = getattr(graph, "list_queries", None)  # a graph in storage keeps none
+        list_queries = getattr(graph, "list_queries", None)  # none in storage
         return [] if list_queries is None else [each.name for each in list_queries()]
 
 
@@ -286,7 +286,7 @@ class _NotHere(Exception):
 
 
 def _divided(command: Any, words: Sequence[str]) -> tuple[list[str], list[str], Any]:
-    """The flags that a command knows with their values, the other words, and a flag without one."""
+    """Known flags with their values, the other words, and a flag that lacks its value, if any."""
     known = _options(command)
     flags: list[str] = []
     others: list[str] = []
@@ -311,7 +311,7 @@ def _is_option(parameter: Any) -> bool:
 
 
 def _options(command: Any) -> dict[str, Any]:
-    """The flags of a command by every spelling."""
+    """The options of a command, by every spelling."""
     return {name: each for each in command.params if _is_option(each) for name in each.opts}
 
 
@@ -360,9 +360,9 @@ _VALUES: Mapping[str, Callable[[_Typed], Iterable[str]]] = {
     "SERVER": lambda typed: config_of(typed.context).servers(),
     "--server NAME|URL": lambda typed: config_of(typed.context).servers(),
 }
-"""What completes a value: by a flag or a command with what help calls the value, or by that alone.
+"""The completer of a value, by flag or command with its metavar, or by the metavar alone.
 
-What help writes as `append|merge` is completed with these words.
+A metavar such as `append|merge` is completed with its words.
 """
 
 _SCRIPTS = {

@@ -252,7 +252,7 @@ def compute(
 def _own_options(
     algorithm: str, verb: Callable[..., Any], given: dict[str, object]
 ) -> dict[str, object]:
-    """The options of one algorithm; raises `UsageError` for one that it does not have."""
+    """The options of one algorithm; raises `UsageError` for an option that it does not have."""
     known = inspect.signature(verb).parameters
     for name, value in given.items():
         if value is not None and name not in known:
@@ -264,7 +264,7 @@ def _own_options(
 
 
 def _landmarks(texts: list[str]) -> list[str] | dict[str, list[str]]:
-    """Ids, or ids by type if they name one."""
+    """A list of ids, or ids by type if the texts name types."""
     if not any(":" in text for text in texts):
         return texts
     by_type: dict[str, list[str]] = {}

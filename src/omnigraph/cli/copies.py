@@ -63,7 +63,7 @@ KeepOption = Annotated[int, option("--keep", "N", "how many of the newest backup
 
 
 class TransferCommand(FileCommand):
-    """A command that brings commits from one graph in storage to another."""
+    """A command that transfers commits from one graph in storage to another."""
 
     takes = frozenset({GlobalFlag.ACTOR})
 

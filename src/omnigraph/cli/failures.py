@@ -1,4 +1,4 @@
-"""From an exception to the lines a person reads and the exit code of the process."""
+"""Exceptions as error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
     meaning: str
 
     def __new__(cls, value: int, meaning: str) -> Self:
-        """A number that knows what it means."""
+        """An integer with its meaning."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
@@ -63,7 +63,7 @@ class UsageError(InputError):
 
 
 class Rejected(Exception):
-    """A text with several problems, all of them worth showing; there is at least one."""
+    """A text with one or more problems, all of which are shown."""
 
     def __init__(self, errors: tuple[OmnigraphError, ...]) -> None:
         super().__init__(errors[0].message)
@@ -71,7 +71,7 @@ class Rejected(Exception):
 
 
 def require_library(module: str, command: str, *, extra: str) -> None:
-    """Raise `InputError` if a module of ours needs a library that is not installed."""
+    """Raise `InputError` if one of our modules needs a library that is not installed."""
     try:
         importlib.import_module(module)
     except ImportError as missing:
@@ -84,7 +84,7 @@ def require_library(module: str, command: str, *, extra: str) -> None:
 
 
 def report(failure: Exception, output: Output) -> ExitCode:
-    """Write a failure where it belongs and return the exit code."""
+    """Write a failure to the right stream and return the exit code."""
     errors = _errors_of(failure)
     if output.failures_as_json and output.stdout_is_payload:
         output.json_note(_envelope(errors))
@@ -102,7 +102,7 @@ def _write(errors: tuple[OmnigraphError, ...], output: Output) -> None:
         if at:
             output.note()
         output.notes(error_lines(error))
-        # The server that answered, and the id of the request in its logs.
+        # The name of the server that answered, and the id of the request in its logs.
         notes = (note for note in getattr(error, "__notes__", ()) if not note.startswith("hint:"))
         output.notes([Styled(note, "dim")] for note in notes)
     if output.failures_as_json:
@@ -110,7 +110,7 @@ def _write(errors: tuple[OmnigraphError, ...], output: Output) -> None:
 
 
 def error_lines(error: OmnigraphError) -> Iterator[Line]:
-    """An error as a person reads it: its sentence, the place with a caret, and the hint."""
+    """An error as text: its message, the place with a caret, and the hint."""
     lines = error.render().split("\n")
     if isinstance(error, CompileError) and error.position is not None:
         at = error.position
@@ -164,8 +164,8 @@ def _operating_system(failure: OSError) -> OmnigraphError:
 
 
 def _usage(problem: typer.TyperException) -> UsageError:
-    """What the argument parser found, in our words, with the nearest word that exists."""
-    # The classes of these problems are private to Typer; their attributes tell them apart.
+    """An error of the argument parser in our wording, with the nearest known word."""
+    # Typer keeps the classes of these problems private; tell them apart by their attributes.
     context: Any = getattr(problem, "ctx", None)
     parameter: Any = getattr(problem, "param", None)
     option: str | None = getattr(problem, "option_name", None)
@@ -202,7 +202,7 @@ def _parameter_problem(
 
 
 def _number_wanted(cause: Any) -> str | None:
-    """What a number has to be, and what was given instead; None if it is not about a number."""
+    """The expected number and the given value; None if the problem is not about a number."""
     found = cause.errors()[0] if hasattr(cause, "errors") else {}
     bounds = found.get("ctx", {})
     match found.get("type"):

@@ -1,4 +1,4 @@
-"""What commands read and write: files of data, schemas, and the query that is meant."""
+"""Files that commands read and write: data, schemas, and queries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def require_file(path: Path) -> None:
-    """Raise `NotFound`, with the nearest name, or `InputError` for what cannot be read."""
+    """Raise `NotFound` with the nearest file name, or `InputError` for an unreadable file."""
     if path.is_dir():
         raise InputError(f"`{path}` is a directory", hint="name a file in it")
     if not path.exists():
@@ -38,12 +38,12 @@ def require_file(path: Path) -> None:
 
 
 def missing_file(path: Path) -> NotFound:
-    """The error for a file that is not there, with the file beside it whose name comes closest."""
+    """The error for a missing file, with the nearest name in its directory."""
     return NotFound(f"there is no file `{path}`", hint=_similar_file(path))
 
 
 def standard_input() -> Iterator[bytes]:
-    """The bytes of stdin as they arrive, once."""
+    """The bytes of stdin as they arrive; can be read once."""
     if sys.stdin is None:
         raise UsageError("stdin is closed", hint="pipe the data in, or name a file")
 
@@ -65,16 +65,16 @@ def unusable(verb: str, path: Path, problem: OSError) -> InputError:
 
 @contextmanager
 def replaced_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO]:
-    """A file to write that becomes ``path`` when all of it is there.
+    """A temporary file that replaces ``path`` when the block ends without a failure.
 
-    Until then, and after any failure, ``path`` is what it was before. Only the owner may read a
-    private file.
+    After a failure, ``path`` keeps its previous content. A private file is readable by its owner
+    only.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):
         if target.is_dir():
             raise InputError(f"`{path}` is a directory", hint="name a file in it")
-        # A pipe or a device takes bytes; a file must not take its place.
+        # A pipe or a device is written to directly; it must not be replaced by a file.
         with target.open("wb") as stream:
             yield stream
         return
@@ -94,13 +94,14 @@ def replaced_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO]
         with suppress(FileNotFoundError):
             staged.unlink()
         raise
-    # The content is there already; its name survives a loss of power where this succeeds.
+    # The file has its content; syncing the directory keeps its name after a power loss, best
+    # effort.
     with suppress(OSError):
         sync_directory(target.parent)
 
 
 def sync_directory(directory: Path) -> None:
-    """Make new names survive a loss of power."""
+    """Flush a directory, so that new names survive a power loss."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -109,7 +110,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def _similar_file(path: Path) -> str | None:
-    """A question about a file beside a missing one, or where it was looked for."""
+    """A "did you mean" question with a neighbouring file, or the directory that was searched."""
     try:
         names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
     except OSError:
@@ -151,13 +152,13 @@ def compile_schema_file(path: Path, output: Output) -> CompiledSchema:
 
 @contextmanager
 def every_problem_of(source: Source) -> Iterator[None]:
-    """Turn the first problem of a schema, which is what compiling raises, into all of them."""
+    """Replace the first problem of a schema, which compiling raises, by all problems."""
     try:
         yield
     except CompileError as first:
         from omnigraph.schema.compile import lint_schema
 
-        # What depends on an accepted schema, such as a rename hint, the linter does not see.
+        # Errors that depend on an accepted schema, such as rename hints, are unknown to the linter.
         found = tuple(finding.error for finding in lint_schema(source))
         raise Rejected(found or (first,)) from first
 
@@ -168,7 +169,7 @@ def read_schema(path: Path) -> Source:
 
 
 def show_warnings(warnings: tuple[IdentityWarning, ...], output: Output) -> None:
-    """Write what compiling a schema warns about."""
+    """Write the warnings of compiling a schema."""
     for warning in warnings:
         at = warning.position
         output.warning(f"{at.path}:{at.line}:{at.column}: {warning.message}")
@@ -189,10 +190,7 @@ ParamsFileOption = Annotated[
 
 
 def source_of(verb: str, name: str | None, query: Path | None, text: str | None) -> Source | None:
-    """The text a command is to run; None if it is to run the stored query of that name.
-
-    Raises `UsageError` if there is neither, or two texts.
-    """
+    """The query text that a command runs; None to run the stored query of that name."""
     from omnigraph.errors import QueryParseError
     from omnigraph.syntax.tokens import Source
 
@@ -216,7 +214,7 @@ def source_of(verb: str, name: str | None, query: Path | None, text: str | None)
 def from_standard_input(
     name: str | None, query: Path | None, text: str | None
 ) -> tuple[str | None, Path | None]:
-    """The name and the file of a query; `-` in the place of the name means a text on stdin."""
+    """The name and the file of a query; a name of `-` reads the query text from stdin."""
     if name != STANDARD_INPUT:
         return name, query
     if query is not None or text is not None:
@@ -237,7 +235,7 @@ def _text_of_standard_input() -> str:
 
 
 def parameters_of(text: str | None, file: Path | None) -> dict[str, Any] | None:
-    """The parameters a command was given; raises `UsageError` for anything but one object."""
+    """The parameters of a command; raises `UsageError` unless they are one JSON object."""
     exclusive(params=text, params_file=file)
     if file is not None:
         return _json_object(read_source(file, CompileError).text, f"`{file}`")
@@ -245,7 +243,7 @@ def parameters_of(text: str | None, file: Path | None) -> dict[str, Any] | None:
 
 
 def json_or_text(word: str) -> Any:
-    """A word as JSON if it is JSON, and else as it is.
+    """A word parsed as JSON, or the word itself if it is not JSON.
 
     >>> json_or_text("20"), json_or_text("ada"), json_or_text('"20"'), json_or_text("[1, 2]")
     (20, 'ada', '20', [1, 2])

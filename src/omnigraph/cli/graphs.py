@@ -207,7 +207,7 @@ def export(
         warn_deprecated(output, "export --jsonl", "export")
     graph = graph_to_read(ctx)
     blocks = graph.export(**place)
-    # Lines that scroll by are progress enough.
+    # Lines printed on a terminal need no progress bar.
     scrolls = out is None and output.stdout.isatty()
     shows_progress = output.shows_progress and not scrolls
     total = _total(graph, **place) if shows_progress else None
@@ -233,7 +233,7 @@ def export(
 def _total(
     graph: Graph | RemoteGraph, branch: str, snapshot: str | None, types: list[str] | None
 ) -> int | None:
-    """How many entities there are; of an older commit it is not known without reading it."""
+    """The number of entities; None for an older commit, whose count would need a scan."""
     if snapshot is not None:
         return None
     datasets = graph.snapshot(branch).datasets

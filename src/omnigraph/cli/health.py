@@ -81,7 +81,7 @@ def _stats_lines(found: GraphStats) -> Iterator[Line]:
 
 
 def finding_lines(findings: Iterable[UpkeepFinding]) -> Iterator[Line]:
-    """What needs attention, each with the command that mends it."""
+    """One line per finding, with the command that mends it."""
     for finding in findings:
         style = "bold red" if finding.severity == "problem" else "yellow"
         yield ()
@@ -90,7 +90,7 @@ def finding_lines(findings: Iterable[UpkeepFinding]) -> Iterator[Line]:
 
 
 def type_name(type_key: str) -> str:
-    """`node:Person` as people read it."""
+    """`node:Person` as text for people."""
     return type_key.replace(":", " ")
 
 
@@ -111,7 +111,7 @@ def _stats_row(each: TableStats) -> tuple[str | int, ...]:
 
 
 def _coverage(indexes: Iterable[IndexStats]) -> str:
-    """The least that any index covers: a query is as fast as its slowest lookup."""
+    """The smallest coverage of any index."""
     shares = [
         index.rows_covered * 100 // max(1, index.rows_covered + index.rows_uncovered)
         for index in indexes

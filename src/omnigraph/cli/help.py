@@ -1,7 +1,7 @@
-"""Help pages: what a command does, how it is called, and an example to copy.
+"""Help pages: what a command does, its arguments, and examples.
 
-Typer draws boxes around its own help. Ours is plain text, so that it reads the same on a terminal,
-in a pipe and in the reference manual, which is generated from it.
+Typer draws boxes around its own help. Ours is plain text, the same on a terminal, in a pipe and in
+the generated reference manual.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NAME = "cyan"
 
 
 class Capability(Enum):
-    """What a command addresses. Help lists the commands in this order."""
+    """The kinds of targets of commands. Help lists the commands in this order."""
 
     ANY = ("any", "a graph and what it holds")
     SERVED = ("served", "a server")
@@ -58,18 +58,18 @@ class Capability(Enum):
 
     @property
     def addresses(self) -> str:
-        """What commands of this capability work on."""
+        """The targets of commands of this capability."""
         return self.value[1]
 
 
 class Command(TyperCommand):
-    """A command with our help page, which refuses the global flags it cannot use."""
+    """A command with our help page; refuses global flags that do not apply to it."""
 
     takes: ClassVar[frozenset[GlobalFlag]] = frozenset()
     capability: ClassVar[Capability] = Capability.LOCAL
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; a graph may also be named behind them."""
+        """Parse the arguments; also takes a graph URI after them."""
         takes_graph = GlobalFlag.STORE in self.takes
         ctx.allow_extra_args = takes_graph
         rest = super().parse_args(ctx, args)
@@ -93,13 +93,13 @@ class Command(TyperCommand):
 
 
 class ControlCommand(Command):
-    """A command about what is served, and who may use it."""
+    """A command about served graphs, or about their users."""
 
     capability = Capability.CONTROL
 
 
 class FileCommand(Command):
-    """A command that works on files, or on a place that is no graph yet."""
+    """A command that works on files, or on a place that holds no graph yet."""
 
     capability = Capability.DIRECT
 
@@ -111,19 +111,19 @@ class GraphCommand(FileCommand):
 
 
 class UpkeepCommand(GraphCommand):
-    """A command for the storage of a graph, which may be one of a cluster."""
+    """A command that maintains the storage of a graph, which may belong to a cluster."""
 
     takes = GraphCommand.takes | {GlobalFlag.CLUSTER, GlobalFlag.GRAPH}
 
 
 class DestructiveUpkeep(UpkeepCommand):
-    """A command that removes old versions, and has no author."""
+    """A command that removes old versions, and records no author."""
 
     takes = UpkeepCommand.takes | {GlobalFlag.YES}
 
 
 class ServerCommand(Command):
-    """A command that addresses a server, and no graph of it."""
+    """A command that addresses a server, but no graph of it."""
 
     takes = frozenset({GlobalFlag.SERVER, GlobalFlag.PROFILE})
     capability = Capability.SERVED
@@ -143,13 +143,13 @@ class WriteCommand(ReadCommand):
 
 
 class DestructiveCommand(WriteCommand):
-    """A command that may remove what is in a graph."""
+    """A command that may remove data from a graph."""
 
     takes = WriteCommand.takes | {GlobalFlag.YES}
 
 
 class PayloadCommand(ReadCommand):
-    """A command whose stdout is a stream of data, also when its arguments turn out wrong."""
+    """A command whose stdout is a data stream, also when its arguments are wrong."""
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         """Parse the arguments."""
@@ -158,7 +158,7 @@ class PayloadCommand(ReadCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands with our help page and our words for a mistake."""
+    """A group of commands with our help page and error messages."""
 
     def get_help_option(self, ctx: Any) -> Any:
         """`--help`."""
@@ -194,7 +194,7 @@ class Group(TyperGroup):
         return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command a word names; a misspelt one gets a suggestion."""
+        """Find a command by its name; a misspelt one gets a suggestion."""
         word = args[0]
         if self.get_command(ctx, word) is None and not ctx.resilient_parsing:
             names = self.visible_commands(ctx)
@@ -206,7 +206,7 @@ class Group(TyperGroup):
 
 
 class RootGroup(Group):
-    """All of `omnigraph`. A command is imported when it is called; help knows the rest by heart."""
+    """The root group. Commands are imported when called; help reads summaries from an index."""
 
     commands: LazyCommands  # type: ignore[assignment]  # never added to
 
@@ -230,7 +230,7 @@ class RootGroup(Group):
         return sorted(listed, key=lambda leaf: order.index(leaf.capability))
 
     def called(self, name: str) -> Any:
-        """The command behind its full name, such as `branch create`; raises `KeyError`."""
+        """The command with a full name, such as `branch create`; raises `KeyError`."""
         found: Any = self
         for word in name.split():
             found = found.commands[word]
@@ -238,11 +238,11 @@ class RootGroup(Group):
 
 
 INDEX = Path(__file__).with_name("commands.json")
-"""What help says of every command, written by `make docs` from the modules of the commands."""
+"""The summaries of all commands, generated by `make docs`."""
 
 
 class LazyCommands(Mapping[str, Any]):
-    """The commands below the root by name, each imported and built when it is looked up."""
+    """The top-level commands by name, each imported and built on first access."""
 
     def __init__(self, index: Mapping[str, Any]) -> None:
         self.index = index
@@ -250,7 +250,7 @@ class LazyCommands(Mapping[str, Any]):
 
     @classmethod
     def read(cls) -> LazyCommands:
-        """As the index beside this module says."""
+        """Read the index beside this module."""
         return cls(json.loads(INDEX.read_text(encoding="utf-8")))
 
     def __getitem__(self, name: str) -> Any:
@@ -276,7 +276,7 @@ def _commands_of(source: str) -> Commands:
 
 
 def command_index(sources: Iterable[str]) -> dict[str, Any]:
-    """The index as the modules of all commands say it; a source is `module.ATTRIBUTE`."""
+    """Build the index from the modules of all commands; a source is `module.ATTRIBUTE`."""
     found: dict[str, Any] = {}
     for source in sources:
         commands = _commands_of(source)
@@ -298,7 +298,7 @@ Run = TypeVar("Run", bound=Callable[..., None])
 
 
 class Commands:
-    """The commands of a module, in the order of help: each by itself, or all below one group."""
+    """The commands of a module, in the order of help: top-level ones, or one group."""
 
     def __init__(
         self,
@@ -308,7 +308,7 @@ class Commands:
         *,
         default: str | None = None,
     ) -> None:
-        """``default`` is the command that is meant where the first word names none."""
+        """``default`` is the command that runs if the first word names none."""
         self._group = group
         kind = Group if default is None else _with_default(default)
         self._typer = typer.Typer(
@@ -327,8 +327,8 @@ class Commands:
         """Register a function as a command, called as the function unless a name is given.
 
         Its docstring is the help; lines that begin with `omnigraph` at its end are the examples.
-        ``alias`` is a second name that help does not list; of a ``former`` one, using it is
-        answered with a warning.
+        ``alias`` is a second name that help does not list; ``former`` is one whose use prints a
+        warning.
         """
 
         def register(run: Run) -> Run:
@@ -346,13 +346,13 @@ class Commands:
 
     @property
     def names(self) -> list[str]:
-        """The words behind `omnigraph` that lead here, in order."""
+        """The words behind `omnigraph` that select this module, in order."""
         if self._group is not None:
             return [self._group]
         return [str(each.name) for each in self._typer.registered_commands]
 
     def build(self, name: str) -> Any:
-        """The command behind one of the names, made from the signatures of its functions."""
+        """Build the command with one of the names, from the signatures of its functions."""
         if self._group is not None:
             return take_texts_as_typed(typer.main.get_group(self._typer))
         alone = typer.Typer(
@@ -465,7 +465,7 @@ def _pages(command: Any, name: str, parent: Any, output: Output) -> Iterator[tup
 
 def _painted(ctx: Any, lines: Iterator[Line]) -> str:
     output = output_of(ctx)
-    # Typer strips escape sequences unless told that they are wanted.
+    # Typer strips escape sequences unless `color` is set.
     ctx.color = output.is_colored
     return output.paint(lines)
 
@@ -475,7 +475,7 @@ def _width(ctx: Any) -> int:
 
 
 def _first_line(command: Any) -> str:
-    """The first sentence of the help, as lists of commands show it."""
+    """The first sentence of a command's help, for lists of commands."""
     return (command.help or "").partition("\n\n")[0].replace("\n", " ").rstrip(".")
 
 
@@ -548,7 +548,7 @@ _PLACES = {
     GlobalFlag.GRAPH: "with --graph ID",
     GlobalFlag.PROFILE: "--profile NAME",
 }
-"""The ways to name a graph, as the page of a command lists them."""
+"""Ways to name a graph, as the page of a command lists them."""
 
 
 def _global_note(width: int, taken: frozenset[GlobalFlag] = frozenset()) -> Iterator[Line]:
@@ -568,5 +568,5 @@ def _global_note(width: int, taken: frozenset[GlobalFlag] = frozenset()) -> Iter
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Running text in lines; a flag such as `--if-commit` stays whole."""
+    """Wrap text; a flag such as `--if-commit` is not broken."""
     return textwrap.wrap(text, width, break_on_hyphens=False)

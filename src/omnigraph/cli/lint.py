@@ -190,13 +190,13 @@ def lsp(ctx: typer.Context, *, schema: LspSchemaOption = None, json: JsonFlag = 
 
     if schema is not None:
         require_file(schema)
-    # Files of its own: the library closes them in the end.
+    # Duplicated descriptors: the library closes them at the end.
     with os.fdopen(os.dup(0), "rb") as asked, os.fdopen(os.dup(1), "wb") as answers:
         language_server(__version__, schema).start_io(asked, answers)
 
 
 def _language_files(paths: list[Path]) -> Iterator[Path]:
-    """Each file, and those below each directory, in their order; raises `NotFound`."""
+    """The given files and those below the given directories, in order; raises `NotFound`."""
     for path in paths:
         if path.is_dir():
             yield from sorted(each for each in path.rglob("*") if each.suffix in FILE_SUFFIXES)
@@ -210,7 +210,7 @@ def _language_files(paths: list[Path]) -> Iterator[Path]:
 
 
 def _schema_of(ctx: typer.Context, schema: Path | None) -> tuple[Catalog, dict[str, str]]:
-    """The types to check against, and where they came from."""
+    """The types to check against, and their origin."""
     from omnigraph.schema.compile import compile_schema
 
     if schema is None:
@@ -226,7 +226,7 @@ def _schema_of(ctx: typer.Context, schema: Path | None) -> tuple[Catalog, dict[s
 
 
 def _plans(source: Source, catalog: Catalog) -> dict[int, str]:
-    """The plan of each query that compiles, by its place in the file."""
+    """The plan of each query that compiles, by its position in the file."""
     from omnigraph.errors import QueryParseError, QueryTypeError
     from omnigraph.query.compile import check_query
     from omnigraph.query.explain import explain
@@ -246,12 +246,12 @@ def _plans(source: Source, catalog: Catalog) -> dict[int, str]:
 
 
 def _place(error: CompileError) -> int:
-    """People read a file from top to bottom; programs get the order the report defines."""
+    """Sort key by position; the JSON report keeps its own defined order."""
     return error.position.byte_start if error.position is not None else 0
 
 
 def _report_lines(report: LintReport) -> Iterator[Line]:
-    """Errors with their places, then warnings, then one line that sums it up."""
+    """Errors with their positions, then warnings, then a summary."""
     causes = [finding.cause for finding in report.findings if finding.cause is not None]
     for cause in sorted(causes, key=_place):
         yield from error_lines(cause)

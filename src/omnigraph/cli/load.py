@@ -51,9 +51,9 @@ Engine = Literal["auto", "local", "spark"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 ON_ERROR: tuple[OnError, ...] = get_args(OnError)
 SKIPPED_SHOWN = 10
-"""Reasons of skipped records that are printed; all are in the error file."""
+"""Reasons of skipped records that are printed; the error file has all of them."""
 PLAIN_SUFFIXES = ("", ".json", ".jsonl", ".ndjson")
-"""Files whose size says how much there is to read."""
+"""Suffixes of files whose size in bytes is the amount to read."""
 
 
 def _errors_out(value: Path | None) -> Path | None:
@@ -318,7 +318,7 @@ def ingest(
 
 @dataclass(frozen=True, slots=True)
 class LoadCommand:
-    """One load, as it was asked for."""
+    """The options of one load."""
 
     verb: str
     data: tuple[str, ...]
@@ -343,17 +343,17 @@ class LoadCommand:
 
     @property
     def files(self) -> list[str]:
-        """The data that lies in files, here or under `s3://`."""
+        """The sources that are files, local or under `s3://`."""
         return [name for name in self.data if name != STANDARD_INPUT]
 
     @property
     def local_files(self) -> list[Path]:
-        """Those of them that are on this machine."""
+        """The local files among `files`."""
         return [Path(name) for name in self.files if not name.startswith("s3://")]
 
     @property
     def only_stored(self) -> dict[str, bool]:
-        """The flags that no server understands, and whether they were given."""
+        """The flags that no server supports, and whether they were given."""
         return {
             "--node": bool(self.nodes),
             "--edge": bool(self.edges),
@@ -368,7 +368,7 @@ class LoadCommand:
 
     @property
     def reads_stdin(self) -> bool:
-        """Whether some of the data arrives on stdin."""
+        """Whether a source is stdin."""
         return STANDARD_INPUT in self.data
 
 
@@ -422,7 +422,7 @@ def _load(ctx: typer.Context, request: LoadCommand, *, json: bool) -> None:
 def _only_stored_options(
     request: LoadCommand, tell: Callable[[EngineChoice], None], watch: Watch
 ) -> dict[str, Any]:
-    """The arguments of a load that only a graph in storage has."""
+    """The options of a load that only a graph in storage has."""
     from omnigraph.graph import LoadObserver
 
     return {
@@ -437,7 +437,7 @@ def _only_stored_options(
 
 @contextmanager
 def _interrupt_reported(graph: Graph, branch: str, output: Output) -> Iterator[None]:
-    """After Ctrl-C, recover what the load left behind and report the outcome."""
+    """After Ctrl-C, recover the interrupted load and report its outcome."""
     started = time_ns() // 1_000
     try:
         yield
@@ -454,7 +454,7 @@ def _after_interrupt(graph: Graph, branch: str, started: int) -> str:
         unsettled = [each for each in graph.recover() if not each.is_settled]
         commits = graph.list_commits(branch)
     except NotFound:
-        pass  # the branch was to be made for the load
+        pass  # the load would have created the branch
     except OmnigraphError as error:
         return f"interrupted; what became of the load is not known: {error.message}"
     if unsettled:
@@ -466,7 +466,7 @@ def _after_interrupt(graph: Graph, branch: str, started: int) -> str:
 
 
 def engine_reporter(output: Output, *, json: bool) -> Callable[[EngineChoice], None]:
-    """Reports on stderr which engine loads, and why; as an event with `--json`."""
+    """A callback that prints the chosen engine and the reason to stderr; as JSON with `--json`."""
 
     def tell(choice: EngineChoice) -> None:
         if output.quiet:
@@ -520,7 +520,7 @@ def _progress(
 def receipt_lines(
     receipt: LoadReceipt, errors_out: str | PathLike[str] | None = None
 ) -> Iterator[Line]:
-    """What became of each type, what was skipped, then the sum and the commit."""
+    """Counts per type, skipped records, then totals and the commit."""
     loaded = [
         *(("node", entry) for entry in receipt.nodes),
         *(("edge", entry) for entry in receipt.edges),
@@ -545,7 +545,7 @@ def receipt_lines(
 
 
 def _skipped_lines(receipt: LoadReceipt, errors_out: str | PathLike[str] | None) -> Iterator[Line]:
-    """Why records were skipped: where all reasons are, or else the first of them."""
+    """Reasons of skipped records: the path of the error file, else the first reasons."""
     count = counted(receipt.skipped, "record")
     if errors_out is not None:
         yield (Styled(f"{count} skipped: see {errors_out}", "yellow"),)

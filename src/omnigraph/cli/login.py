@@ -1,4 +1,4 @@
-"""`omnigraph login` and `logout`: tokens of servers, their file, and which goes to which server."""
+"""`omnigraph login` and `logout`: storing tokens, and selecting the token for a server."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def logout(ctx: typer.Context, server: ServerArgument, json: JsonFlag = False) -
 
 
 def _require_name(server: str) -> None:
-    # Names become sections of a file and names of variables.
+    # The name becomes a section of the file and part of a variable's name.
     if not server.replace("-", "").replace("_", "").isalnum() or not server.isascii():
         raise UsageError(
             f"`{server}` is not the name of a server",
@@ -127,7 +127,7 @@ def token_variable(server: str) -> str:
 
 
 def token_for(url: str, config: OperatorConfig, environment: Mapping[str, str]) -> str | None:
-    """The token to send to a URL: the one of its server, else the one for any server."""
+    """The token to send to a URL: that of the configured server, else the one for any server."""
     server = _server_of(url, config.servers())
     if server is not None:
         own = environment.get(token_variable(server)) or Credentials.beside(config).token(server)
@@ -139,7 +139,7 @@ def token_for(url: str, config: OperatorConfig, environment: Mapping[str, str]) 
 def token_source(server: str, config: OperatorConfig, environment: Mapping[str, str]) -> str | None:
     """Where the token of a configured server comes from; None if it has none.
 
-    The token itself is not read out of a keychain.
+    Does not read the token itself from a keychain.
     """
     if environment.get(token_variable(server)):
         return token_variable(server)
@@ -150,7 +150,7 @@ def token_source(server: str, config: OperatorConfig, environment: Mapping[str, 
 
 
 def _server_of(url: str, servers: Mapping[str, str]) -> str | None:
-    """The configured server that a URL belongs to: the longest one it begins with."""
+    """The configured server with the longest URL that is a prefix of this one."""
     fitting = [name for name, base in servers.items() if _is_below(url, base)]
     return max(fitting, key=lambda name: len(servers[name].rstrip("/")), default=None)
 
@@ -166,11 +166,11 @@ def _is_below(url: str, base: str) -> bool:
 _IN_KEYCHAIN = "keychain"
 _SERVICE = "omnigraph"
 KEYCHAIN_SECONDS = 60
-"""A keychain may ask its user to unlock it."""
+"""Long, because the keychain may ask the user to unlock it."""
 
 
 class Keychain:
-    """The keychain of the system, by the program that comes with it."""
+    """The keychain of the system, driven by its command-line program."""
 
     def __init__(self, program: str) -> None:
         self._program = program
@@ -178,7 +178,7 @@ class Keychain:
 
     @classmethod
     def require(cls) -> Keychain:
-        """The keychain; raises `InputError` if there is no program for one."""
+        """The keychain; raises `InputError` if its program is missing."""
         name = "security" if sys.platform == "darwin" else "secret-tool"
         program = shutil.which(name)
         if program is None:
@@ -189,7 +189,7 @@ class Keychain:
         return cls(program)
 
     def keep(self, server: str, token: str) -> None:
-        """Keep a token. It goes through stdin: other users see the arguments of a program."""
+        """Store a token. It is passed by stdin: other users can see the arguments of programs."""
         if self._is_macos:
             quoted = token.replace("\\", "\\\\").replace('"', '\\"')
             words = f'add-generic-password -U -s {_SERVICE} -a {server} -w "{quoted}"\n'
@@ -199,7 +199,7 @@ class Keychain:
             self._run(["store", f"--label={label}", *self._attributes(server)], token, server)
 
     def token(self, server: str) -> str:
-        """The token that is kept; raises `InputError` if it is gone or locked."""
+        """The stored token; raises `InputError` if it is missing or locked."""
         if self._is_macos:
             found = self._run(
                 ["find-generic-password", *self._attributes(server), "-w"], "", server
@@ -211,7 +211,7 @@ class Keychain:
         return found.strip()
 
     def forget(self, server: str) -> None:
-        """Forget a token; it is no error if there is none."""
+        """Remove a token, if there is one."""
         verb = "delete-generic-password" if self._is_macos else "clear"
         with suppress(InputError):
             self._run([verb, *self._attributes(server)], "", server)
@@ -232,7 +232,7 @@ class Keychain:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as problem:
-            # Without its words: they may repeat what it was given.
+            # Without the program's output: it may contain the token.
             raise InputError(
                 f"`{Path(self._program).name}` does not answer: {type(problem).__name__}",
                 hint="unlock the keychain, or keep the token in the file",
@@ -249,7 +249,7 @@ class Keychain:
 
 
 class Credentials:
-    """The file with tokens, one section a server; only its owner may read it."""
+    """The file with tokens, one section per server, readable by its owner only."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -260,9 +260,9 @@ class Credentials:
         return cls(config.path.with_name("credentials"))
 
     def token(self, server: str) -> str | None:
-        """The token kept for a server, here or in the keychain.
+        """The token stored for a server, in this file or in the keychain.
 
-        Raises `InputError` for a file others can read, and for a keychain that does not have it.
+        Raises `InputError` if other users can read the file, and if the keychain lacks the token.
         """
         found = self._read()
         if found.has_option(server, _IN_KEYCHAIN):
@@ -270,16 +270,16 @@ class Credentials:
         return found.get(server, "token", fallback=None)
 
     def place_of(self, server: str) -> str | None:
-        """Where the token of a server is kept; None if it is not."""
+        """Where the token of a server is stored; None if there is none."""
         found = self._read()
         if found.has_option(server, _IN_KEYCHAIN):
             return "keychain"
         return self.path.name if found.has_option(server, "token") else None
 
     def keep(self, server: str, token: str, *, in_keychain: bool = False) -> None:
-        """Keep a token; other servers' stay as they are.
+        """Store a token; tokens of other servers stay.
 
-        In the file, the section of a server whose token is in the keychain says only that.
+        With ``in_keychain``, the server's section of the file says only that the keychain has it.
         """
         found = self._read()
         if in_keychain:
@@ -292,7 +292,7 @@ class Credentials:
         self._write(found)
 
     def forget(self, server: str) -> bool:
-        """Forget a token; whether there was one."""
+        """Remove a token; returns whether there was one."""
         found = self._read()
         if found.has_option(server, _IN_KEYCHAIN):
             Keychain.require().forget(server)
@@ -317,7 +317,7 @@ class Credentials:
         try:
             found.read_string(self.path.read_text(encoding="utf-8"))
         except (configparser.Error, UnicodeDecodeError):
-            # Without the reason: it would quote the file.
+            # Without the parser's message: it would quote the file.
             raise InputError(
                 f"`{self.path}` is not a file of credentials",
                 hint="it has sections `[SERVER]`, each with a line `token = …`",

@@ -56,15 +56,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def server_main() -> int:
-    """Run `omnigraph serve`, under the name it has where only a server is installed."""
+    """Run `omnigraph serve`; the entry point where only a server is installed."""
     return main(["serve", *sys.argv[1:]])
 
 
 class _NoPandasForArrow(MetaPathFinder):
-    """Refuses pandas to Arrow, and to what calls Arrow here; others, such as PySpark, get it."""
+    """Hides pandas from `lance`, `pyarrow` and our own modules, but not from others (PySpark)."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
-        """Raise `ModuleNotFoundError`, or leave the search to the other finders."""
+        """Raise `ModuleNotFoundError` for pandas, or return None for the other finders."""
         if fullname != "pandas":
             return
         importer: FrameType | None = sys._getframe(1)
@@ -77,19 +77,20 @@ class _NoPandasForArrow(MetaPathFinder):
 
 @cache
 def _keep_arrow_from_pandas() -> None:
-    """Save a third of the time of most commands.
+    """Stop Arrow from importing pandas, which takes a third of the time of most commands.
 
-    Arrow imports pandas, if it is installed, when it converts its first value, which Lance makes it
-    do by importing `pyarrow.dataset`. No command converts to or from pandas. A library may not do
-    this: what Arrow was refused once, the values of pandas for null, it never learns.
+    Arrow imports pandas, if it is installed, when it converts its first value, which happens when
+    Lance imports `pyarrow.dataset`. No command converts to or from pandas. Only the command line
+    may do this, not the library: Arrow looks for pandas once, and would not recognise its null
+    values afterwards.
     """
-    # A process that has imported Arrow is not a command, but calls one.
+    # If Arrow is imported already, `main` is called from another program, which may use pandas.
     if "pyarrow" not in sys.modules:
         sys.meta_path.insert(0, _NoPandasForArrow())
 
 
 def _run(arguments: list[str], output: Output) -> int:
-    # Known before anything is parsed, because a command line that does not parse fails too.
+    # Set before parsing: parse errors are reported as JSON, too.
     output.failures_as_json = "--json" in _words(arguments)
     try:
         command = root_command()
@@ -104,13 +105,13 @@ def _run(arguments: list[str], output: Output) -> int:
         return done.exit_code
     except BrokenPipeError:
         raise
-    except Exception as failure:  # the outermost frame: nothing may escape as a traceback
+    except Exception as failure:  # nothing may escape as a traceback
         return report(failure, output)
     return ExitCode.OK
 
 
 def _finish(code: int, output: Output) -> int:
-    """Flush while errors can still be reported: a full disk shows only now."""
+    """Flush stdout while errors can still be reported, such as a full disk."""
     try:
         output.flush()
     except BrokenPipeError:
@@ -125,7 +126,7 @@ def _finish(code: int, output: Output) -> int:
 
 
 def _set_color(ctx: typer.Context, value: str) -> str:
-    """Take effect at once: an error or a help page may come before any command runs."""
+    """Apply at once: an error or a help page may be printed before any command runs."""
     hint = "leave it out to colour on terminals only"
     output_of(ctx).color = choice("--color", value, ColorMode, hint)
     return value
@@ -138,14 +139,14 @@ def _print_version(ctx: typer.Context, value: bool) -> None:
 
 
 def _named(ctx: typer.Context, param: Any, value: str | None) -> str | None:
-    """Refuse an empty value: it comes from an unset variable, and must not count as left out."""
+    """Refuse an empty value: it comes from an unset variable, and must not count as omitted."""
     if value == "":
         raise UsageError(f"`{param.opts[0]}` is empty", hint="give it a value, or leave it out")
     return value
 
 
 def _declared(ctx: typer.Context, param: Any, value: str | None) -> str | None:
-    """An actor, by a name that may be declared."""
+    """Check the actor of `--as`; ids that begin with the reserved prefix are refused."""
     if _named(ctx, param, value) is not None:
         usage(check_declared_actor, str(value), where="`--as`")
     return value
@@ -249,7 +250,7 @@ def root(
     output.debug = debug
     if explain_io:
         meter = ctx.with_resource(measure())
-        # Also after a failure: what was asked until then.
+        # Reported after a failure, too.
         ctx.call_on_close(lambda: output.note(meter.report().render()))
     if ctx.invoked_subcommand is None:
         assert isinstance(ctx.command, RootGroup)
@@ -309,12 +310,12 @@ SOURCES = (
     "settings.CONFIG",
     "policy.AUDIT",
 )
-"""Where all commands are, in the order help lists them within each capability."""
+"""The modules of all commands, in the order of help within each capability."""
 
 
 @cache
 def root_command() -> RootGroup:
-    """`omnigraph`, as the parser has it."""
+    """The root command."""
     application = typer.Typer(
         cls=RootGroup,
         callback=root,
@@ -337,8 +338,8 @@ def root_command() -> RootGroup:
 def globals_first(root_command: Any, arguments: list[str]) -> list[str]:
     """Move the global flags in front of the command, where the parser expects them.
 
-    The flags are those of the root command; nothing behind `--` is a flag. Help is left where it
-    stands, because it is about the command in front of it.
+    The flags are those of the root command; nothing behind `--` is a flag. `--help` is not moved,
+    because it applies to the command before it.
     """
     takes_value = {
         name: not parameter.is_flag
@@ -385,7 +386,7 @@ class NoteHandler(logging.Handler):
 
 @contextmanager
 def library_warnings(output: Output) -> Iterator[None]:
-    """Show what the library logs while a command runs."""
+    """Show log records of the library as warnings while a command runs."""
     logger = logging.getLogger("omnigraph")
     handler = NoteHandler(output)
     logger.addHandler(handler)

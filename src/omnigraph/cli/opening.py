@@ -1,6 +1,6 @@
-"""From the arguments of a command to an open graph: in storage, or behind a server.
+"""Opening the graph that a command addresses: in storage, or behind a server.
 
-On the way the target of a write is printed, and a destructive one needs consent.
+Prints the target of a write, and asks for consent before a destructive one.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
 
 class Interrupts:
-    """Remembers Ctrl-C, also while libraries are loaded.
+    """Remembers Ctrl-C that arrives while libraries are imported.
 
-    Compiled modules may lose the interrupt that comes while they are imported: they run Python code
-    as they start, and drop what it raised. The command would then continue and read its input to
-    the end. So the interrupt is remembered, and raised before the command does anything.
+    Compiled modules may swallow a `KeyboardInterrupt` that is raised while they are imported, and
+    the command would then run to its end. So the interrupt is recorded, and raised again before the
+    command starts its work.
     """
 
     def __init__(self) -> None:
         self._asked = False
 
     def install(self) -> None:
-        """Remember interrupts from here on, besides raising them as Python does."""
+        """Record interrupts from now on, besides raising them as Python does."""
         self._asked = False
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._interrupted)
 
     def raise_pending(self) -> None:
-        """Raise the interrupt that was lost in an import, if there was one."""
+        """Raise an interrupt that was swallowed during an import, if there was one."""
         if self._asked:
             raise KeyboardInterrupt
 
@@ -55,11 +55,11 @@ class Interrupts:
 
 
 INTERRUPTS = Interrupts()
-"""Those of this process."""
+"""The instance of this process."""
 
 
 def open_to_read(ctx: typer.Context) -> Graph:
-    """The graph in storage that the command addresses; not even recovery writes to it."""
+    """Open the addressed graph in storage read-only, without recovery."""
     return _opened(resolve(ctx).uri, "read_only")
 
 
@@ -70,10 +70,10 @@ def open_to_write(
     destructive: str | None = None,
     settle: bool = False,
 ) -> Graph:
-    """The graph in storage that the command addresses, after saying so.
+    """Open the addressed graph in storage, after printing the target.
 
-    ``destructive`` names what may remove something, and is then asked about. Without ``settle`` the
-    command reports itself what interrupted writes left behind.
+    ``destructive`` describes the removal to ask consent for. With ``settle=False``, opening runs no
+    recovery: the command does it and reports the outcome.
     """
     target = resolve(ctx)
     announce(ctx, verb, target, destructive)
@@ -87,7 +87,7 @@ def _opened(
     settle: bool = True,
     external_blobs: Iterable[str] = (),
 ) -> Graph:
-    """An open graph; raises the interrupt that came while its libraries were loaded."""
+    """Open a graph; raises an interrupt that was swallowed while its libraries were imported."""
     from omnigraph.graph import open_graph
 
     graph = open_graph(uri, mode, settle=settle, external_blobs=external_blobs)
@@ -98,7 +98,7 @@ def _opened(
 def announce(
     ctx: typer.Context, verb: str, target: Target | ServedTarget, destructive: str | None
 ) -> None:
-    """Note the target of a write, unless told to be quiet, and ask before a destructive one."""
+    """Print the target of a write, unless `--quiet`, and ask before a destructive one."""
     output = output_of(ctx)
     if not output.quiet:
         output.note(Styled(f"omnigraph {verb} → {target} ({_place(target)})", "dim"))
@@ -113,7 +113,7 @@ def _place(target: Target | ServedTarget) -> str:
 
 
 def _require_consent(ctx: typer.Context, action: str, target: Target | ServedTarget) -> None:
-    """Let a destructive write to a shared place happen only with consent.
+    """Ask for consent to a destructive write on shared storage.
 
     Raises `InputError` without consent; nothing has been read or written by then.
     """
@@ -123,19 +123,19 @@ def _require_consent(ctx: typer.Context, action: str, target: Target | ServedTar
     if output.failures_as_json or not _is_interactive(output):
         raise InputError(f"`{action}` on {target} needs consent", hint="pass `--yes` to give it")
     output.ask(f"`{action}` on {target}. Continue? [y/N] ")
-    # Bytes, because data may follow on the same stream.
+    # Read bytes, because data may follow on the same stream.
     answer = sys.stdin.buffer.readline().decode(errors="replace").strip().lower()
     if answer not in ("y", "yes"):
         raise InputError("without consent, nothing was done")
 
 
 def _is_interactive(output: Output) -> bool:
-    # A process may be started with its streams closed.
+    # stdin is None if the process was started with it closed.
     return bool(sys.stdin and sys.stdin.isatty() and output.stderr.isatty())
 
 
 TIMEOUT_SECONDS = 600.0
-"""Of each wait: a large load or merge takes its time, and Ctrl-C ends it."""
+"""Timeout of each request: long enough for a large load or merge; Ctrl-C ends it."""
 
 NO_FLAGS: Mapping[str, bool] = {}
 
@@ -146,10 +146,10 @@ def graph_to_read(
     only_stored: Mapping[str, bool] = NO_FLAGS,
     stored_query: str | None = None,
 ) -> Graph | RemoteGraph:
-    """The graph the command addresses; nothing is written to it.
+    """Open the addressed graph to read.
 
-    ``only_stored`` are flags that no server understands, and whether they were given.
-    ``stored_query`` is the query a server is to run by its name, which only a server can.
+    ``only_stored`` are flags that no server supports, and whether they were given. ``stored_query``
+    names a stored query, which only a server has.
     """
     target = resolve_any(ctx)
     _require_place(target, only_stored, stored_query)
@@ -167,11 +167,7 @@ def graph_to_write(
     only_stored: Mapping[str, bool] = NO_FLAGS,
     stored_query: str | None = None,
 ) -> Graph | RemoteGraph:
-    """The graph the command addresses, after saying so; ``destructive`` is asked about first.
-
-    Its verbs write as the actor of `--as` or of the configuration; behind a server, as the one that
-    the token belongs to.
-    """
+    """Open the addressed graph to write, after printing the target; see `announce`."""
     target = resolve_any(ctx)
     folders = tuple(external_blobs)
     _require_place(target, {"--external-blobs": bool(folders), **only_stored}, stored_query)
@@ -206,16 +202,16 @@ def connected(
 
 
 def token_of(ctx: typer.Context, url: str) -> str | None:
-    """The token for a URL, from the places where this user keeps tokens."""
+    """The token for a URL, from the environment, the token file or the keychain."""
     from omnigraph.cli.login import token_for
 
     return token_for(url, config_of(ctx), output_of(ctx).environment)
 
 
 def _require_graph(url: str, token: str | None) -> None:
-    """Ask which graph is meant, if the server lists its graphs.
+    """Raise `UsageError` asking for `--graph`, if the server lists its graphs.
 
-    One that does not is taken as it is: it may serve a single graph below this very URL.
+    A server that does not list them may serve a single graph at this URL.
     """
     from omnigraph.client import list_graphs
 
@@ -231,7 +227,7 @@ def _require_graph(url: str, token: str | None) -> None:
 def _require_place(
     target: Target | ServedTarget, only_stored: Mapping[str, bool], stored_query: str | None
 ) -> None:
-    """Raise `UsageError` for what only storage, or only a server, can do."""
+    """Raise `UsageError` for flags that need storage, or a stored query that needs a server."""
     if isinstance(target, Target) and stored_query is not None:
         otherwise = "pass `--server URL`, or give its text with `--query FILE.gq` or `-e TEXT`"
         raise UsageError(

@@ -1,7 +1,7 @@
-"""`config.yaml`: what a person sets once for all invocations.
+"""`config.yaml`: settings of a user for all invocations.
 
-The file lies in `~/.omnigraph`, or where `OMNIGRAPH_HOME` says. No other file is ever read for
-settings, least of all one that happens to lie in the working directory.
+The file lies in `~/.omnigraph`, or where `OMNIGRAPH_HOME` says. No other file is read for settings,
+in particular none in the working directory.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from omnigraph.syntax.suggest import did_you_mean
 
 HOME_VARIABLE = "OMNIGRAPH_HOME"
 SCOPES = ("server", "cluster", "store")
-"""What a profile can bind; exactly one of them."""
+"""The kinds of targets of a profile; each has exactly one."""
 
 OUTPUT_FORMATS = ("table", "kv", "csv", "jsonl", "json")
-"""What results of queries can be printed as."""
+"""Output formats of query results."""
 CELL_LAYOUTS = ("truncate", "wrap")
 
 _PLACE_KEYS = ("profile", "store", "server", "default_graph")
-"""The keys of `defaults` that say which graph is meant."""
+"""The keys of `defaults` that select the graph."""
 _ANY_NAME = "*"
 _FREE: dict[str, Any] = {}
-"""Below such a key, the reader of the value checks everything."""
+"""Values below such a key are checked where they are read."""
 _KEYS: dict[str, Any] = {
     "operator": {"actor": _FREE},
     "servers": {_ANY_NAME: {"url": _FREE}},
@@ -48,14 +48,14 @@ _KEYS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a profile or the defaults bind: one kind of place, and which."""
+    """The target of a profile or of the defaults: its kind and its name or URI."""
 
     kind: str
     target: str
     origin: str
-    """Where it was said, for messages."""
+    """Where it was set, for messages."""
     graph: str | None = None
-    """Which graph of a server, unless the command says."""
+    """The graph of a server, unless the command names one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class Alias:
     query: str
     graph: str | None
     args: tuple[str, ...]
-    """The parameters that arguments are for, in their order."""
+    """The parameters that positional arguments set, in order."""
     params: Mapping[str, Any]
-    """Parameters that are always the same, unless the command line says otherwise."""
+    """Fixed parameters, which the command line may override."""
     format: str | None
 
 
@@ -82,16 +82,16 @@ class OperatorConfig:
 
     @property
     def actor(self) -> str | None:
-        """The actor of writes that name none."""
+        """The actor of writes without `--as`."""
         return self._text("operator", "actor")
 
     @property
     def default_profile(self) -> str | None:
-        """The profile of commands that name no graph."""
+        """The profile of commands that address no graph."""
         return self._text("defaults", "profile")
 
     def output_format(self, profile: str | None = None) -> str | None:
-        """How results are printed when a command does not say: as a profile says, else always."""
+        """The default output format: that of the profile, else the general one."""
         of_profile = None
         if profile is not None:
             of_profile = self._choice(("profiles", profile, "output"), OUTPUT_FORMATS)
@@ -99,14 +99,14 @@ class OperatorConfig:
 
     @property
     def table_cell_layout(self) -> str | None:
-        """What becomes of a long cell of a table."""
+        """How long cells of a table are shown."""
         return self._choice(("defaults", "table_cell_layout"), CELL_LAYOUTS)
 
     @property
     def table_max_column_width(self) -> int | None:
-        """How wide a column of a table may be."""
+        """The maximum width of a table column."""
         value = self._mapping("defaults").get("table_max_column_width")
-        # In YAML, `yes` is a boolean, and in Python a boolean is a number.
+        # `yes` in YAML is a boolean, which is an `int` in Python.
         if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
             return value
         raise InputError(
@@ -114,7 +114,7 @@ class OperatorConfig:
         )
 
     def default_scope(self) -> Scope | None:
-        """What commands address when nothing else is said."""
+        """The target of commands that address no graph."""
         if self.default_profile is not None:
             return self.profile(self.default_profile)
         for kind in ("server", "store"):
@@ -149,13 +149,13 @@ class OperatorConfig:
         return list(self._mapping("profiles"))
 
     def bindings(self, name: str) -> dict[str, str]:
-        """Everything a profile binds, by its kind; one that can be used binds exactly one."""
+        """Everything a profile sets, by kind of target; a valid profile has exactly one."""
         self._require("profile", name, f"add it to {self.path}")
         found = {kind: self._text("profiles", name, kind) for kind in SCOPES}
         return {kind: target for kind, target in found.items() if target is not None}
 
     def endpoint(self, scope: Scope) -> str:
-        """Where a scope leads: the URL of a server, the root of a cluster, or a storage URI.
+        """The target of a scope: the URL of a server, the root of a cluster, or a storage URI.
 
         Raises `NotFound` for a server that is not configured.
         """
@@ -172,7 +172,7 @@ class OperatorConfig:
     def alias(self, name: str) -> Alias:
         """A stored query under a short name.
 
-        Raises `NotFound` naming the nearest one, and `InputError` for one that is not complete.
+        Raises `NotFound` with the nearest name, and `InputError` for an incomplete alias.
         """
         self._require("alias", name, f"add it to {self.path}")
         server, query = (self._text("aliases", name, key) for key in ("server", "query"))
@@ -194,10 +194,9 @@ class OperatorConfig:
         )
 
     def profile(self, name: str) -> Scope:
-        """What a profile binds.
+        """The target of a profile.
 
-        Raises `NotFound` with the nearest name, and `InputError` for one that binds not exactly
-        one scope.
+        Raises `NotFound` with the nearest name, and `InputError` unless it has exactly one target.
         """
         bound = self.bindings(name)
         if len(bound) != 1:
@@ -223,7 +222,7 @@ class OperatorConfig:
             )
 
     def choose(self, defaults: Mapping[str, str]) -> None:
-        """Keep in the file which graph commands mean that name none; nothing else of it changes.
+        """Write the default graph to the file; the rest of the file stays as it is.
 
         Raises `InputError` if the file cannot be read or written.
         """
@@ -253,7 +252,7 @@ class OperatorConfig:
             raise unusable("write", self.path, problem) from problem
 
     def line_of(self, *path: str) -> int | None:
-        """The line of the file that says something; None if no line does."""
+        """The line of a setting in the file; None if it is not set."""
         from ruamel.yaml import YAML
 
         if not self.settings:
@@ -268,11 +267,11 @@ class OperatorConfig:
         return line
 
     def unknown_keys(self) -> Iterator[str]:
-        """The paths of keys that mean nothing."""
+        """The paths of unknown keys."""
         return _unknown(self.settings, _KEYS, "")
 
     def _require(self, noun: str, name: str, otherwise: str) -> None:
-        """Raise `NotFound` with the nearest name, or all of them."""
+        """Raise `NotFound` with the nearest name, or with all names."""
         plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
         known = self._mapping(plural)
         if name not in known:
@@ -306,15 +305,15 @@ class OperatorConfig:
 
 
 def home_of(environment: Mapping[str, str]) -> Path:
-    """The folder of this user's settings."""
+    """The directory of this user's settings."""
     return Path(environment.get(HOME_VARIABLE) or "~/.omnigraph").expanduser()
 
 
 def read_config(environment: Mapping[str, str], warn: Callable[[str], None]) -> OperatorConfig:
-    """The settings of this user; none if there is no file.
+    """The settings of this user; empty if there is no file.
 
-    Raises `InputError` for a file that cannot be read or understood. Keys that mean nothing are
-    ignored with a warning, so that a newer file does not break an older program.
+    Raises `InputError` for a file that cannot be read or parsed. Unknown keys are ignored with a
+    warning, so that an older program can read a newer file.
     """
     path = home_of(environment) / "config.yaml"
     try:

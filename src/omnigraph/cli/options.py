@@ -1,4 +1,4 @@
-"""Flags that several commands share, and the global ones that only some commands take."""
+"""Flags that several commands share, and the global flags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from omnigraph.syntax.suggest import did_you_mean
 
 
 def option(names: str, metavar: str, help: str, *, check: Any = None, **settings: Any) -> Any:
-    """A flag with a value, by its spellings; ``check`` refuses or converts what was given."""
+    """A flag with a value, by its spellings; ``check`` validates or converts the value."""
     return typer.Option(*names.split(), metavar=metavar, help=help, callback=check, **settings)
 
 
@@ -38,7 +38,7 @@ Choice = TypeVar("Choice", bound=str)
 
 
 def choice(flag: str, word: str, allowed: Iterable[Choice], hint: str | None = None) -> Choice:
-    """The allowed word that was given; raises `UsageError` naming the nearest one, or the hint."""
+    """Validate a word; raises `UsageError` with the nearest allowed word, or the hint."""
     known = list(allowed)
     for each in known:
         if word == each:
@@ -49,7 +49,7 @@ def choice(flag: str, word: str, allowed: Iterable[Choice], hint: str | None = N
 
 
 def one_of(allowed: Iterable[str], hint: str | None = None) -> Any:
-    """The check of a flag that takes one of several words."""
+    """The check of a flag with a closed list of words."""
 
     def check(ctx: typer.Context, param: Any, value: str | None) -> str | None:
         explained = hint or f"`{ctx.command_path} --help` explains it"
@@ -59,7 +59,7 @@ def one_of(allowed: Iterable[str], hint: str | None = None) -> Any:
 
 
 def exclusive(hint: str = "give one of them", **given: object) -> None:
-    """Raise `UsageError` if two of these flags were given; `params_file` is `--params-file`."""
+    """Raise `UsageError` if two flags were given; the keyword `params_file` is `--params-file`."""
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
         first, second = (f"`--{name.replace('_', '-')}`" for name in names[:2])
@@ -70,7 +70,7 @@ Checked = TypeVar("Checked")
 
 
 def usage(check: Callable[..., Checked], *args: Any, **kwargs: Any) -> Checked:
-    """What a check of the library returns; what it refuses is the command line's mistake."""
+    """Call a check of the library; its `InputError` becomes a `UsageError`."""
     try:
         return check(*args, **kwargs)
     except InputError as refused:
@@ -78,7 +78,7 @@ def usage(check: Callable[..., Checked], *args: Any, **kwargs: Any) -> Checked:
 
 
 class _AsTyped:
-    """Takes texts and paths as they were typed; several as a list."""
+    """A parameter type that only calls ``kind``; multiple values become a list."""
 
     def __init__(self, kind: type[str] | type[bool] | type[Path]) -> None:
         self._kind = kind
@@ -100,7 +100,7 @@ _AS_TYPED: Mapping[Any, _AsTyped] = {
 
 
 def take_texts_as_typed(command: Any) -> Any:
-    """The same command, whose texts and paths need no conversion."""
+    """Skip Typer's conversion for all texts and paths of a command."""
     for parameter in command.params:
         take_as_typed(parameter)
     for inner in getattr(command, "commands", {}).values():
@@ -109,10 +109,11 @@ def take_texts_as_typed(command: Any) -> Any:
 
 
 def take_as_typed(parameter: Any) -> Any:
-    """The same flag or argument, without conversion if it is a text or a path.
+    """Skip Typer's conversion of a flag or argument, if it is a text, a path or a boolean.
 
-    Typer converts every value with pydantic, also of flags that were not given, and importing that
-    takes longer than most commands. A release of Typer that does not ask here converts as before.
+    Typer converts every value with pydantic, also of omitted flags, and importing pydantic takes
+    longer than most commands. If a future release of Typer ignores the attribute, it converts as
+    before.
     """
     plain = _AS_TYPED.get(parameter.type_descriptor.annotation)
     if plain is not None:
@@ -124,7 +125,7 @@ def take_as_typed(parameter: Any) -> Any:
 
 
 class GlobalFlag(Enum):
-    """A global flag with the reason it exists. The first misplaced one is reported."""
+    """A global flag with its purpose. The first misplaced one is reported."""
 
     SERVER = ("--server", "addresses a server")
     CLUSTER = ("--cluster", "addresses the graphs of a cluster")
@@ -141,67 +142,67 @@ class GlobalFlag(Enum):
 
     @property
     def purpose(self) -> str:
-        """What it does, as the rest of a sentence that starts with the flag."""
+        """The purpose, as the rest of a sentence that starts with the flag."""
         return self.value[1]
 
 
 class Given(NamedTuple):
-    """What this invocation says in its global flags."""
+    """The global flags of this invocation."""
 
     server: str | None
     cluster: str | None
     graph: str | None
     store: str | None
     uri: str | None
-    """`--uri`, as `--store` was called once."""
+    """`--uri`, the former name of `--store`."""
     actor: str | None
     profile: str | None
     yes: bool
     position: str | None
-    """A storage URI behind the other arguments of a command."""
+    """A storage URI given as a positional argument."""
 
     @classmethod
     def of(cls, ctx: Any) -> Given:
-        """The flags of a running command; the parser keeps them at the root."""
+        """The flags of a running command; Typer keeps them in the root context."""
         typed = {**ctx.find_root().params, "position": ctx.meta.get(_POSITION_KEY)}
         return cls(*(typed[name] for name in cls._fields))
 
     def flags(self) -> dict[GlobalFlag, str]:
-        """The flags that were given as they were typed, in the order they are reported."""
+        """The given flags, in the order they are reported, as they were spelled."""
         typed = {flag: flag.spelling for flag in GlobalFlag if getattr(self, flag.name.lower())}
         if self.uri is not None and GlobalFlag.STORE not in typed:
             typed[GlobalFlag.STORE] = "--uri"
         return {flag: typed[flag] for flag in GlobalFlag if flag in typed}
 
     def stores(self) -> dict[str, str]:
-        """The storage URIs that were given, by the word that says so."""
+        """The given storage URIs, by the spelling of the flag or argument."""
         words = {"URI": self.position, "--uri": self.uri, "--store": self.store}
         return {word: value for word, value in words.items() if value is not None}
 
     def explicit(self) -> dict[str, str]:
-        """What was given and is the place of a graph; only one may be."""
+        """The graphs that flags and arguments address directly; only one is allowed."""
         others = {"--server": self.server, "--cluster": self.cluster}
         return self.stores() | {word: each for word, each in others.items() if each is not None}
 
     def places(self) -> dict[str, str]:
-        """Everything that was given and addresses a graph, by the word that says so."""
+        """Everything that addresses a graph, including a profile, by spelling."""
         return self.explicit() | ({} if self.profile is None else {"--profile": self.profile})
 
     def storage(self) -> str | None:
-        """The storage URI that was given."""
+        """The given storage URI; None if there is none."""
         return next(iter(self.stores().values()), None)
 
 
 _POSITION_KEY = "omnigraph.position"
 _IS_PLACE = re.compile(r"[./:~\\]")
-"""What a path or URI has, and the name of a query has not."""
+"""Matches paths and URIs; the name of a query has none of these characters."""
 
 
 def take_position(ctx: Any) -> None:
-    """Let the running command take a storage URI behind its own arguments.
+    """Accept a storage URI after the running command's own arguments.
 
-    Help pages name `--store` alone. Commands took the URI in this place once, and people go on
-    typing it there. Where a name may be left out, a word that can be no name is the URI.
+    An undocumented former form; help pages name `--store` alone. If the name of a query is
+    optional, a word that cannot be a name is the URI.
     """
     words = list(ctx.args)
     name = ctx.params.get("name")
@@ -219,7 +220,7 @@ def take_position(ctx: Any) -> None:
 
 
 def require_one_place(named: Mapping[str, str]) -> None:
-    """Raise `UsageError` if a graph is addressed twice; ``named`` has the words that say so."""
+    """Raise `UsageError` if a graph is addressed twice; ``named`` has URIs by spelling."""
     if len(named) > 1:
         first, second = list(named)[:2]
         given = Path(named.get("URI", ""))
@@ -237,7 +238,7 @@ def require_one_place(named: Mapping[str, str]) -> None:
 
 
 def refuse_misplaced(ctx: Any, capability: str, taken: frozenset[GlobalFlag]) -> None:
-    """Raise the usage error for the first flag the running command cannot use."""
+    """Raise the usage error for the first global flag that the command does not take."""
     for flag, typed in Given.of(ctx).flags().items():
         if flag not in taken:
             article = "an" if capability.startswith("a") else "a"
@@ -267,7 +268,7 @@ def _remedy(ctx: Any, capability: str, flag: GlobalFlag) -> str:
 
 
 def branch_name(value: str | None) -> str | None:
-    """Refuse a malformed name; an empty one is an unset variable, and must not mean main."""
+    """Refuse a malformed name, or an empty one: an unset variable must not mean main."""
     if value is not None:
         check_branch_name(value)
     return value
@@ -279,7 +280,7 @@ def commit_id(value: str | None) -> str | None:
 
 
 def revision(value: str | None) -> str | None:
-    """Refuse an empty revision, which is an unset variable."""
+    """Refuse an empty revision, which comes from an unset variable."""
     if value is not None and not value.strip():
         raise UsageError("a revision is empty", hint=f"give {REVISIONS}")
     return None if value is None else value.strip()
@@ -287,7 +288,7 @@ def revision(value: str | None) -> str | None:
 
 DEFAULT_BRANCH = MAIN_BRANCH
 REVISIONS = "a commit id or its first characters, a tag, a branch, HEAD~2, or 2026-11-16T12:53:27Z"
-"""What names a commit, in a help text."""
+"""The forms of a revision, for help texts."""
 
 ConfirmFlag = Annotated[bool, flag("--confirm", "do it; without this, it is only shown")]
 JsonFlag = Annotated[bool, flag("--json", "print the result as JSON, and errors as JSON too")]
@@ -336,7 +337,7 @@ QueriesOption = Annotated[
 
 
 def read_place(branch: str | None, snapshot: str | None) -> dict[str, Any]:
-    """The arguments ``branch`` and ``snapshot`` of a verb that reads one of them."""
+    """The keyword arguments ``branch`` and ``snapshot`` of a verb that reads one of them."""
     exclusive("a snapshot is a commit, whichever branch it is on", branch=branch, snapshot=snapshot)
     return {"branch": branch, "snapshot": snapshot}
 
@@ -344,7 +345,7 @@ def read_place(branch: str | None, snapshot: str | None) -> dict[str, Any]:
 def spark_flags(
     engine: str | None, master: str | None, conf: Sequence[str] | None
 ) -> dict[str, bool]:
-    """The flags that say what runs a verb, and whether they were given; no server takes them."""
+    """The flags that choose an engine, and whether they were given; no server supports them."""
     return {
         "--engine": engine is not None,
         "--spark-master": master is not None,
@@ -359,10 +360,10 @@ def spark_arguments(
     *,
     default: Literal["local", "auto", "spark"] = "local",
 ) -> dict[str, Any]:
-    """The arguments ``engine`` and ``spark`` of a verb, as far as the command line says something.
+    """The keyword arguments ``engine`` and ``spark`` of a verb, as far as flags set them.
 
-    ``default`` is what runs the verb if neither an engine nor a master is named. Raises
-    `UsageError` where a flag about Spark would have no effect.
+    ``default`` is the engine if neither an engine nor a master is given. Raises `UsageError` where
+    a flag about Spark would have no effect.
     """
     wanted = engine or ("spark" if master is not None else default)
     for flag_name, is_given in spark_flags(None, master, conf).items():
@@ -379,7 +380,7 @@ def spark_arguments(
 
 
 def announce_spark(output: Output, how: Mapping[str, Any], *, json: bool) -> None:
-    """Say that Spark is started, if the `spark_arguments` of a verb name it."""
+    """Print that Spark is being started, if `spark_arguments` selected it."""
     spark = how.get("spark")
     if how.get("engine") == "spark" or (spark is not None and spark.master is not None):
         output.starting_spark(json=json)

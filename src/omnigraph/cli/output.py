@@ -1,8 +1,8 @@
 """The two streams: results go to stdout, everything else to stderr.
 
-Text is given in parts, some of them with a style. Without colour the styles are dropped and with it
-they become escape sequences around the same characters, so that styling can never alter a text. The
-styles are Rich's; Rich is imported when the first part is painted.
+Text is given in parts, some with a style. Styles become escape sequences around the same
+characters, or are dropped without colour, so the text itself is never altered. Styles are Rich's,
+which is imported when the first styled part is written.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import typer
 
 WIDTH_WITHOUT_TERMINAL = 80
 WIDTH_MAX = 100
-"""Running text is hard to read in longer lines."""
+"""Longer lines of running text are hard to read."""
 
-# Control characters of the input are shown, not sent: a file must not be able to move the cursor or
-# repaint the terminal of the reader. Newlines and tabs keep their meaning.
+# Control characters of the input are escaped, so that a file cannot move the cursor or repaint the
+# terminal. Newlines and tabs are kept.
 _VISIBLE_CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
 }
@@ -48,14 +48,14 @@ class Styled(NamedTuple):
 
 
 Unit = Literal["bytes", "entities", "rounds"]
-"""What a progress bar counts."""
+"""The unit of a progress bar."""
 Part = str | Styled
 Line = Sequence[Part]
 
 
 @dataclass
 class Output:
-    """Where one invocation writes, and how."""
+    """The output streams of one invocation, and how to write to them."""
 
     stdout: TextIO
     stderr: TextIO
@@ -64,13 +64,13 @@ class Output:
     quiet: bool = False
     debug: bool = False
     failures_as_json: bool = False
-    """Whether a failure is also written to stdout as an envelope."""
+    """Whether a failure is also written to stdout as a JSON envelope."""
     stdout_is_payload: bool = False
-    """Whether stdout carries a stream of data, which no envelope may end up in."""
+    """Whether stdout is a data stream, into which no envelope may be written."""
 
     @classmethod
     def of_process(cls) -> Output:
-        """The standard streams, made to take any character a file name or a text may hold."""
+        """The standard streams, made to accept any character of a file name or text."""
         return cls(_standard_stream(sys.stdout), _standard_stream(sys.stderr))
 
     # --- results ---------------------------------------------------------------------------------
@@ -85,33 +85,33 @@ class Output:
             self.line(*line)
 
     def json(self, document: object) -> None:
-        """Write a result for machines: a receipt or answer, or a document that may hold some."""
+        """Write a receipt, an answer, or a document of such, as JSON."""
         self.stdout.write(_json_text(document))
 
     def show(self, document: object, lines: Iterable[Line], *, json: bool) -> None:
-        """Write a result for machines, or as lines for people."""
+        """Write a result as JSON, or as lines."""
         if json:
             self.json(document)
         else:
             self.lines(lines)
 
     def done(self, document: object, sentence: str, *, json: bool) -> None:
-        """Write the result of something that succeeded, for people as one sentence."""
+        """Write the result of a successful command, as JSON or as one sentence."""
         self.show(document, [(Styled(sentence, "bold green"),)], json=json)
 
     def verbatim(self, data: bytes) -> None:
-        """Write UTF-8 text as it is; only on a terminal are its control characters shown."""
+        """Write UTF-8 text unchanged; on a terminal, its control characters are escaped."""
         if self.stdout.isatty() or not hasattr(self.stdout, "buffer"):
             self.stdout.write(data.decode().translate(_VISIBLE_CONTROLS))
         else:
             self.raw(data)
 
     def raw(self, data: bytes) -> None:
-        """Write bytes that need not be text."""
+        """Write bytes, which need not be text."""
         self.stdout.flush()
         rest = memoryview(data)
         while rest:
-            # Python may be told not to buffer, and then a pipe takes what fits.
+            # An unbuffered stream may write only a part.
             rest = rest[self.stdout.buffer.write(rest) :]
 
     # --- everything else -------------------------------------------------------------------------
@@ -126,12 +126,12 @@ class Output:
             self.note(*line)
 
     def starting_spark(self, *, json: bool) -> None:
-        """Say that the next thing to wait for is Spark, which takes seconds to start."""
+        """Note that Spark is starting, which takes seconds."""
         if not (json or self.quiet):
             self.note(Styled("starting Spark, which takes some seconds", "dim"))
 
     def json_note(self, document: Mapping[str, Any]) -> None:
-        """Write something for machines that is not a result."""
+        """Write JSON that is not a result."""
         self.stderr.write(_json_text(document))
 
     def ask(self, question: str) -> None:
@@ -161,7 +161,7 @@ class Output:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether stderr is a terminal, and progress was not turned off."""
+        """Whether stderr is a terminal, and progress was not disabled."""
         is_dumb = self.environment.get("TERM") == "dumb"
         return self.stderr.isatty() and not (self.quiet or self.failures_as_json or is_dumb)
 
@@ -169,7 +169,7 @@ class Output:
     def progress(
         self, description: str, total: int | None, unit: Unit, *, unless: bool = False
     ) -> Iterator[Callable[[int], None]]:
-        """A bar on a terminal, and the function that advances it; elsewhere it does nothing."""
+        """A progress bar and the function that advances it; without a terminal a no-op."""
         if unless or not self.shows_progress:
             yield lambda amount: None
             return
@@ -180,7 +180,7 @@ class Output:
 
     @property
     def width(self) -> int:
-        """Columns for running text on stdout; fixed when it is no terminal."""
+        """The width of running text on stdout; constant if it is no terminal."""
         if not self.stdout.isatty():
             return WIDTH_WITHOUT_TERMINAL
         return max(40, min(shutil.get_terminal_size().columns, WIDTH_MAX))
@@ -190,7 +190,7 @@ class Output:
         self.stdout.flush()
 
     def abandon(self) -> None:
-        """Give up stdout after its reader has closed it, so that nothing is flushed at exit."""
+        """Discard stdout after its reader has closed it, so that nothing is flushed at exit."""
         with suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.stdout.fileno())
@@ -216,7 +216,7 @@ class Output:
 
 
 def _standard_stream(stream: TextIO | None) -> TextIO:
-    # A process may be started with its streams closed.
+    # A stream is None if the process was started with it closed.
     found = stream if stream is not None else io.StringIO()
     if isinstance(found, io.TextIOWrapper):
         found.reconfigure(errors="backslashreplace")
@@ -237,7 +237,7 @@ def _plain(part: Part) -> str:
 
 
 def output_of(context: typer.Context) -> Output:
-    """The output of the running invocation."""
+    """The `Output` of the running invocation."""
     output = context.obj
     assert isinstance(output, Output)
     return output
@@ -253,7 +253,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def moment(microseconds: int) -> str:
-    """A moment in UTC, to the second.
+    """A timestamp in UTC, to the second.
 
     >>> moment(0)
     '1970-01-01 00:00:00'
@@ -282,11 +282,11 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[Li
 
 
 def fact_lines(facts: Mapping[str, object]) -> Iterator[Line]:
-    """Names and values in two columns; what is None is left out."""
+    """Names and values in two columns; None values are left out."""
     width = max(map(len, facts))
     return ((f"{name:<{width}}  {value}",) for name, value in facts.items() if value is not None)
 
 
 def warn_deprecated(output: Output, old: str, new: str) -> None:
-    """Warn once that a spelling is on its way out."""
+    """Warn once that a spelling is deprecated."""
     output.warning(f"`{old}` is deprecated; write `{new}`")

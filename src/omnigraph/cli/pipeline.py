@@ -1,4 +1,4 @@
-"""`omnigraph pipeline …`: pipeline files, from the first draft to the run that is merged."""
+"""`omnigraph pipeline …`: commands for pipeline files."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def _run_continuously(
 
 
 def _pipeline(ctx: typer.Context, file: Path) -> Pipeline:
-    """The pipeline, for the graph of `--store` or `--profile`, else for the one it names."""
+    """The pipeline of a file, for the graph of `--store` or `--profile`, else the one it names."""
     from omnigraph.pipeline.files import read_pipeline
 
     INTERRUPTS.raise_pending()
@@ -243,7 +243,7 @@ def _pipeline(ctx: typer.Context, file: Path) -> Pipeline:
 
 
 _on = partial(spark_arguments, None, default="spark")
-"""Where a pipeline runs: it runs on Spark in any case."""
+"""A pipeline has no `--engine`: it always runs on Spark."""
 
 
 # --- output ---------------------------------------------------------------------------------------

@@ -215,7 +215,7 @@ def explain(
 _SHOWS_EVERYTHING = {
     "maintain": "all of the graph: a backup has every row, and `doctor` names every type",
 }
-"""Actions that no rule limits to types, and what they show."""
+"""Actions without limits by type, and the scope that they show."""
 
 
 def _identity(actor: str, claims: str | None) -> Actor:
@@ -242,7 +242,7 @@ def _seen(
     schema: Path,
     query: Path | None,
 ) -> dict[str, Any]:
-    """What an actor sees of a schema, and what that adds to the queries of a file."""
+    """What an actor sees of a schema, and what the queries of a file add to it."""
     from omnigraph.graph.reading import explanation
     from omnigraph.query.compile import check_query
     from omnigraph.schema.compile import compile_schema
@@ -270,7 +270,7 @@ def _seen(
 
 @dataclass(frozen=True, slots=True)
 class _NamedBundle:
-    """One bundle that can be asked."""
+    """One bundle with its name."""
 
     name: str
     source: Path | str
@@ -279,7 +279,7 @@ class _NamedBundle:
     applies_to: tuple[str, ...] = ()
 
     def load(self) -> Policy:
-        """The bundle, compiled; raises `PolicyInvalid`."""
+        """Compile the bundle; raises `PolicyInvalid`."""
         from omnigraph.policy import load_policy
 
         graphs = [each.removeprefix("graph.") for each in self.applies_to]
@@ -314,7 +314,7 @@ def _bundles(ctx: typer.Context, file: Path | None) -> list[_NamedBundle]:
 
 
 def _deciding(ctx: typer.Context, found: list[_NamedBundle], action: Action) -> _NamedBundle:
-    """The bundle that decides about an action."""
+    """The bundle that decides an action."""
     if len(found) == 1 and found[0].kind is None:
         return found[0]
     graph = Given.of(ctx).graph
@@ -350,7 +350,7 @@ def _action(word: str) -> Action:
 
 
 def _require_answerable(loaded: Policy, action: Action, whose: str = "") -> None:
-    """Refuse a question that another kind of bundle decides."""
+    """Raise for an action that another kind of bundle decides."""
     if action.kind != loaded.kind:
         raise InputError(
             f"{whose}`{action}` is decided by the bundle of a {action.kind}, and "
@@ -429,7 +429,7 @@ def load_audit(
 
     uri = storage_target(into).uri
     wanted = AuditFilter.of(actor, type, since)
-    records = list(graph_records(read_entries(files, wanted)))  # a bad file writes nothing
+    records = list(graph_records(read_entries(files, wanted)))  # a malformed file writes nothing
     try:
         graph = open_graph(uri)
     except NotFound:

@@ -29,7 +29,7 @@ Advance = Callable[[int], None]
 
 
 class AmountColumn(ProgressColumn):
-    """How much is done, of how much, and how fast."""
+    """Amount done, total, and rate."""
 
     def __init__(self, unit: Unit) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class AmountColumn(ProgressColumn):
 
 
 def _bar(output: Output, amount: ProgressColumn) -> Progress:
-    """Lines on stderr that are wiped away at the end; ``amount`` says how much is done."""
+    """A progress display on stderr that is removed at the end; ``amount`` is its last column."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -64,7 +64,7 @@ def _bar(output: Output, amount: ProgressColumn) -> Progress:
 def progress_of(
     output: Output, description: str, total: int | None, unit: Unit
 ) -> Iterator[Advance]:
-    """A bar that the given function advances."""
+    """A bar, and the function that advances it."""
     with _bar(output, AmountColumn(unit)) as bar:
         task = bar.add_task(description, total=total)
 
@@ -76,7 +76,7 @@ def progress_of(
 
 @contextmanager
 def tables_of(output: Output, description: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar for work that goes table by table; None without a terminal."""
+    """A bar that counts tables; None without a terminal."""
     if not output.shows_progress:
         yield None
         return
@@ -91,7 +91,7 @@ def tables_of(output: Output, description: str) -> Iterator[Callable[[int, int],
 
 @contextmanager
 def bytes_of(output: Output, description: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar for work that is told in bytes; None without a terminal."""
+    """A bar that counts bytes; None without a terminal."""
     if not output.shows_progress:
         yield None
         return
@@ -106,7 +106,7 @@ def bytes_of(output: Output, description: str) -> Iterator[Callable[[int, int], 
 
 @contextmanager
 def stages_of(output: Output) -> Iterator[Callable[[StageProgress], None]]:
-    """A line per stage of a bulk load: its rows, and of what runs how many tasks are done."""
+    """A line per stage of a bulk load: its rows and, while it runs, its finished tasks."""
     with _bar(output, TextColumn("{task.fields[amount]}")) as bar:
         lines: dict[str, TaskID] = {}
 
@@ -130,7 +130,7 @@ def stages_of(output: Output) -> Iterator[Callable[[StageProgress], None]]:
 
 
 def _amount(progress: StageProgress) -> str:
-    """How much a stage has done, and how fast; nothing where that is not known yet."""
+    """The progress and rate of a stage; empty while unknown."""
     if progress.files is not None:
         return counted(progress.files, "file")
     if progress.rows is None:

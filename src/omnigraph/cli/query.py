@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 COMMANDS = Commands()
 ALIASES = Commands()
 ENGINES = ("local", "spark")
-"""As `graph.ENGINES`, which would load Arrow and Lance just to parse a flag."""
+"""The same as `graph.ENGINES`, without importing Arrow and Lance to parse a flag."""
 TABLE_WIDTH_MAX = 80
-"""Of one column, unless the configuration says otherwise."""
+"""The maximum width of a column, unless configured."""
 
 FormatOption = Annotated[
     str | None,
@@ -78,7 +78,7 @@ ExplainFlag = Annotated[
 
 
 class QueryCommand(ReadCommand):
-    """The command, which was also the way to `lint` once."""
+    """`omnigraph query`, which still accepts the arguments of its former meaning, `lint`."""
 
     def make_context(
         self, info_name: Any, args: list[str], parent: Any = None, **extra: Any
@@ -92,7 +92,7 @@ class QueryCommand(ReadCommand):
 
 
 def _only_flags_of(command: Any, args: list[str]) -> bool:
-    """Whether another command could take these; a query may be called `check`, after all."""
+    """Whether another command accepts these arguments; a query may be named `check`."""
     known = {flag for parameter in command.params for flag in parameter.opts}
     return all(word.partition("=")[0] in known for word in args if word.startswith("-"))
 
@@ -163,7 +163,7 @@ def query(
 
 
 def _format(ctx: typer.Context, given: str | None, *, json: bool) -> str:
-    """What the command line says, else the configuration, else a table."""
+    """The output format: the flag, else the configuration, else a table."""
     exclusive(json=json or None, format=given)
     if json:
         return "json"
@@ -174,7 +174,7 @@ def _format(ctx: typer.Context, given: str | None, *, json: bool) -> str:
 
 
 def table_layout(ctx: typer.Context) -> TextTable:
-    """How wide columns are, from the configuration."""
+    """The layout of tables, from the configuration."""
     config = config_of(ctx)
     width = config.table_max_column_width or TABLE_WIDTH_MAX
     return TextTable(width, "wrap" if config.table_cell_layout == "wrap" else "truncate")
@@ -188,9 +188,9 @@ _MUST_BE_QUOTED = frozenset(',"\r\n')
 def write_result(
     output: Output, result: Result, format: str, layout: TextTable | None = None
 ) -> None:
-    """Print a result, and its explanation where there is one.
+    """Print a result, and its explanation if it has one.
 
-    ``layout`` is for tables. A CSV file has no place for an explanation, which goes to stderr then.
+    ``layout`` is for tables. With CSV, the explanation goes to stderr.
     """
     match format:
         case "table":
@@ -346,7 +346,7 @@ def mutate(
 
 
 def mutation_lines(receipt: MutationReceipt) -> Iterator[Line]:
-    """What a mutation changed, and its commit."""
+    """The counts of a mutation, and its commit."""
     if receipt.commit is None:
         yield (f"{receipt.query_name} changed nothing on {receipt.branch}",)
         return
@@ -358,10 +358,10 @@ def mutation_lines(receipt: MutationReceipt) -> Iterator[Line]:
 
 
 class AliasCommand(Command):
-    """A command whose place is bound by the configuration."""
+    """A command whose target is set by an alias of the configuration."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; every flag that addresses something is refused, all of them at once."""
+        """Run the command; refuses all flags that address a graph, in one error."""
         flags = list(Given.of(ctx).flags().values())
         if flags:
             listed = " and ".join(flags)

@@ -1,4 +1,4 @@
-"""Schemas and migration plans, as lines for people and as documents for programs."""
+"""Schemas and migration plans, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from omnigraph.schema.steps import (
 
 
 def summary_document(compiled: CompiledSchema, path: Path) -> dict[str, Any]:
-    """The schema with everything a tool may want to show of it."""
+    """A compiled schema as JSON."""
     catalog = compiled.catalog
     return {
         "status": "ok",
@@ -92,7 +92,7 @@ def _entry_lines(entry: NodeType | EdgeType) -> Iterator[Line]:
 def _property_lines(
     properties: Mapping[str, Property], constraints: Mapping[str, Sequence[str]]
 ) -> Iterator[Line]:
-    """Name, type and what else is said about each property, in columns."""
+    """Columns with the name, type and annotations of each property."""
     names = max(map(len, properties), default=0)
     types = max((len(str(prop.type)) for prop in properties.values()), default=0)
     for prop in properties.values():
@@ -176,12 +176,12 @@ def _properties(properties: Iterable[Property]) -> list[dict[str, Any]]:
 
 
 def _present(form: dict[str, Any]) -> dict[str, Any]:
-    """Without the members that do not apply."""
+    """Without members that do not apply."""
     return {name: value for name, value in form.items() if value is not None}
 
 
 def plan_document(plan: MigrationPlan, start: str, origin: str) -> dict[str, Any]:
-    """`{uri, supported, step_count, steps}`, or `from` instead of `uri`: that is ``origin``."""
+    """`{uri, supported, step_count, steps}`; ``origin`` is the first key, `uri` or `from`."""
     form = plan.to_json()
     return {
         origin: start,
@@ -192,7 +192,7 @@ def plan_document(plan: MigrationPlan, start: str, origin: str) -> dict[str, Any
 
 
 def plan_lines(plan: MigrationPlan, start: str, new: Path) -> Iterator[Line]:
-    """One line a step, marked like a diff, and what it amounts to."""
+    """One line per step, marked like a diff, then a summary."""
     yield from _step_lines(plan.steps, start, new)
     steps = counted(len(plan.steps), "step")
     if not plan.steps:
@@ -205,7 +205,7 @@ def plan_lines(plan: MigrationPlan, start: str, new: Path) -> Iterator[Line]:
 
 
 def applied_lines(receipt: SchemaApplyReceipt, new: Path) -> Iterator[Line]:
-    """One line a step, and that they were taken."""
+    """One line per step, then that they were applied."""
     yield from _step_lines([step_of(step) for step in receipt.steps], receipt.uri, new)
     if not receipt.applied:
         yield (Styled("nothing to do: the graph has this schema already", "bold green"),)
@@ -214,7 +214,7 @@ def applied_lines(receipt: SchemaApplyReceipt, new: Path) -> Iterator[Line]:
 
 
 def rebased_lines(receipt: SchemaRebaseReceipt) -> Iterator[Line]:
-    """One line a step, what is lost by them, and whether they were taken."""
+    """One line per step, what is lost by them, and whether they were applied."""
     yield from _step_lines(
         [step_of(step) for step in receipt.steps], receipt.branch, "the schema of main"
     )
@@ -230,10 +230,10 @@ def rebased_lines(receipt: SchemaRebaseReceipt) -> Iterator[Line]:
 
 
 def step_of(document: Mapping[str, Any]) -> Step | str:
-    """The step that a JSON object stands for; its text if it is not known."""
+    """Parse a step; an unknown kind of step is returned as JSON text."""
     try:
         return read_step(document)
-    except (KeyError, TypeError, ValueError):  # of a newer server
+    except (KeyError, TypeError, ValueError):  # a newer server
         return json.dumps(dict(document), ensure_ascii=False)
 
 
@@ -248,7 +248,7 @@ def _step_lines(steps: Sequence[Step | str], start: str, new: Path | str) -> Ite
 
 
 def _mark_of(step: Step | str) -> tuple[str, str]:
-    """A mark that works without colour, and a colour by what the step may do to data."""
+    """A mark that works without colour, and a colour by the step's effect on data."""
     match step:
         case UnsupportedChange():
             return "!", "red"

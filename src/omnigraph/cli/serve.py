@@ -177,7 +177,7 @@ LogFormatOption = Annotated[
 
 
 class ServeCommand(ControlCommand):
-    """The command; of the global flags only the storage of a graph makes sense."""
+    """`serve`, which takes two global flags: `--store` and `--cluster`."""
 
     takes = frozenset({GlobalFlag.STORE, GlobalFlag.CLUSTER})
 
@@ -339,7 +339,7 @@ def serve(
 
 
 def _store(ctx: typer.Context, cluster: str | None, own: Mapping[str, object]) -> str | None:
-    """The storage of the one graph to serve; None for the graphs of a cluster."""
+    """The storage of a single graph to serve; None for the graphs of a cluster."""
     store = Given.of(ctx).storage()
     exclusive(cluster=cluster, store=store)
     if cluster is not None:
@@ -365,7 +365,7 @@ def _audit(
     params: bool,
     size: int | None,
 ) -> AuditSettings | None:
-    """What flags say of an audit, or else variables; raises `UsageError` for flags without one."""
+    """Audit settings from flags, else from variables; raises `UsageError` without an audit file."""
     from omnigraph.graph.opening import audit_settings
 
     found = audit_settings(path, environment)
@@ -409,7 +409,7 @@ NoOpenFlag = Annotated[bool, flag("--no-open", "only print the address; open no 
 
 
 class StudioCommand(GraphCommand):
-    """The command: writes from the page have the actor of the command line."""
+    """`studio`; writes from the page have the actor of the command line."""
 
     takes = GraphCommand.takes | {GlobalFlag.ACTOR}
 
@@ -450,7 +450,7 @@ def studio(
     )
 
     def announce(address: str) -> None:
-        # Behind `#`, so that the code is in no request and in no log.
+        # In the fragment, so that the code is in no request and in no log.
         page = f"http://{address}/studio/#code={owner.code}&graph={DEFAULT_GRAPH_ID}"
         if json:
             output.json({"address": page})

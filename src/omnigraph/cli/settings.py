@@ -1,4 +1,4 @@
-"""`omnigraph use`, `profile …` and `config …`: what is set for all commands, and where."""
+"""`omnigraph use`, `profile …` and `config …`: the settings of all commands, and their origins."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ omnigraph config show
 _NO_PLACE = "nothing"
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
 _NO_SECRETS = ("OMNIGRAPH_SERVER_BEARER_TOKENS_FILE",)
-"""Variables that are called like a secret and name a file."""
+"""Variables with the name of a secret whose value is a file name."""
 
 ProfileArgument = Annotated[str | None, argument("[PROFILE]", "a name under `profiles`")]
 ClearFlag = Annotated[bool, flag("--clear", "choose nothing: every command has to name its graph")]
 
 
 class UseCommand(Command):
-    """A command that keeps what its flags address."""
+    """A command that stores the target of its flags."""
 
     takes = frozenset({GlobalFlag.SERVER, GlobalFlag.GRAPH, GlobalFlag.STORE, GlobalFlag.PROFILE})
 
 
 class ConfigCommand(Command):
-    """A command that shows what the flags mean."""
+    """A command that shows the effect of the flags."""
 
     takes = UseCommand.takes | {GlobalFlag.ACTOR}
 
@@ -107,7 +107,7 @@ def use(
 
 
 def _wanted(ctx: typer.Context, config: OperatorConfig, name: str | None) -> dict[str, str]:
-    """The keys of `defaults` that say what the command line says."""
+    """The keys of `defaults` to store, from the command line."""
     given = Given.of(ctx)
     profiles = {"PROFILE": name, "--profile": given.profile}
     named = [word for word, value in profiles.items() if value is not None]
@@ -124,7 +124,7 @@ def _wanted(ctx: typer.Context, config: OperatorConfig, name: str | None) -> dic
     if store is not None:
         target = storage_target(store)
         is_path = target.is_local and "://" not in store
-        # Commands run in other folders, too.
+        # Absolute, because later commands run in other directories.
         return {"store": str(Path(store).expanduser().absolute()) if is_path else store}
     if given.server is None:
         return {}
@@ -226,7 +226,7 @@ def _profile_lines(profiles: list[dict[str, Any]]) -> Iterator[Line]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One setting, and where it was set."""
+    """One setting, its value and its origin."""
 
     setting: str
     value: str | None
@@ -302,7 +302,7 @@ def _rows(
 
 
 def _file_rows(config: OperatorConfig, environment: Mapping[str, str]) -> Iterator[Row]:
-    """What has a name in the file, and the tokens that belong to it."""
+    """The settings of the file that have names, and the tokens of its servers."""
     for name in config.servers():
         url = without_password(config.server_url(name))
         yield Row(f"servers.{name}", url, _origin(config, "servers", name, "url"))
@@ -321,7 +321,7 @@ def _file_rows(config: OperatorConfig, environment: Mapping[str, str]) -> Iterat
 
 
 def _variable_rows(environment: Mapping[str, str]) -> Iterator[Row]:
-    """The variables that are set and have no row of their own."""
+    """Environment variables that have no row of their own."""
     for name, value in sorted(environment.items()):
         if not name.startswith("OMNIGRAPH_") or name in (HOME_VARIABLE, PROFILE_VARIABLE):
             continue
@@ -330,7 +330,7 @@ def _variable_rows(environment: Mapping[str, str]) -> Iterator[Row]:
 
 
 def _graph_row(ctx: typer.Context, config: OperatorConfig) -> Row:
-    """The graph of a command that names no other one than this."""
+    """The graph of a command that addresses no graph itself."""
     given = Given.of(ctx)
     profile = active_profile(ctx)
     if given.explicit():

@@ -1,7 +1,7 @@
-"""`omnigraph shell`: ask and change a graph line by line, in one process.
+"""`omnigraph shell`: an interactive session on a graph.
 
-`Shell` runs one input at a time and knows what may come next; where lines come from, a terminal or
-a pipe, is below it.
+`Shell` runs one input at a time and computes completions; reading lines from a terminal or a pipe
+is below it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 COMMANDS = Commands()
 COMMITS_SHOWN = 10
 BODY_WORDS = ("match", "insert", "update", "delete", "for")
-"""Words that begin the body of a query: the shell writes the `query` around it."""
+"""First words of the body of a query, which the shell wraps in a `query`."""
 PLAIN_WORDS = {"help": r"\?", "?": r"\?", "exit": r"\q", "quit": r"\q"}
-"""What people type who do not know the commands yet."""
+"""Words that newcomers type, and their commands."""
 _UNDECLARED = re.compile(r"`\$(?P<name>\w+)` is not a declared parameter")
 _OPENING, _CLOSING = "{[(", "}])"
 
@@ -90,7 +90,7 @@ def shell(
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """A command of the shell: what follows it, what it does, and what completes it."""
+    """A command of the shell: its arguments, its function, and the completion of its argument."""
 
     takes: str
     summary: str
@@ -99,7 +99,7 @@ class _Command:
 
 
 class Shell:
-    """One conversation with a graph: the branch it is about, parameters, and how rows are shown."""
+    """The session: graph, branch, parameters, and output format."""
 
     def __init__(
         self,
@@ -115,25 +115,25 @@ class Shell:
         self.output = output
         self.branch = branch
         self.snapshot: str | None = None
-        """A commit that is read instead of the head of the branch."""
+        """The commit to read instead of the head of the branch."""
         self.format = format
         self.layout = layout
         self.is_read_only = is_read_only
         self.is_timed = False
         self.parameters: dict[str, Any] = {}
         self.queries: dict[str, Source] = {}
-        """Queries that were read, by name, as the whole text of their file."""
+        """Queries that were read, by name, each with the whole text of its file."""
         self.has_ended = False
         self._described: SchemaDescription | None = None
 
     @property
     def prompt(self) -> str:
-        """What a terminal shows before an input."""
+        """The prompt on a terminal."""
         at = f"@{self.snapshot[:8]}" if self.snapshot else ""
         return f"{self.branch}{at}> "
 
     def run(self, text: str) -> None:
-        """Run one input; raises `OmnigraphError` for what is wrong with it."""
+        """Run one input; raises `OmnigraphError` if it is invalid or fails."""
         text = text.strip().removesuffix(";").rstrip()
         text = PLAIN_WORDS.get(text.lower(), text)
         if not text:
@@ -186,7 +186,7 @@ class Shell:
 
     @contextmanager
     def _queries_of(self, text: str) -> Iterator[str]:
-        """The text as queries; errors keep the lines that were typed."""
+        """The text split into queries; errors keep the typed line numbers."""
         words = _tokens(text)
         if not words or words[0].text not in BODY_WORDS:
             try:
@@ -214,7 +214,7 @@ class Shell:
     # --- completion -------------------------------------------------------------------------------
 
     def completions(self, text: str, at: int) -> Iterator[tuple[str, str]]:
-        """Words that may stand at an offset, each with what it is; the caller filters by prefix."""
+        """Candidates at an offset, each with a description; the caller filters by prefix."""
         before = text[:at]
         if before.startswith("\\"):
             yield from self._command_completions(before)
@@ -381,10 +381,10 @@ SHELL_COMMANDS = Shell.COMMANDS
 
 
 def is_complete(text: str) -> bool:
-    """Whether an input is ready to run; if not, it goes on in the next line.
+    """Whether an input is complete; if not, the next line continues it.
 
-    It is once its brackets and quotes are closed and a read has its `return`, after a blank line,
-    and if it is a command.
+    Complete are commands, input that ends with a blank line, and input whose brackets and quotes
+    are closed, if a `match` in it has its `return`.
     """
     if not text.strip() or text.lstrip().startswith("\\") or text.endswith("\n\n"):
         return True
@@ -397,9 +397,6 @@ def is_complete(text: str) -> bool:
         has_end |= token.text == "return" and depth == 0
     is_read_body = bool(words) and words[0].text == "match"
     return depth <= 0 and (has_end or not is_read_body)
-
-
-# The parser is imported when the shell has something to parse: `--help` reads this module, too.
 
 
 def _parsed(source: Source) -> tuple[Query, ...]:
@@ -422,7 +419,7 @@ def _known(noun: str, name: str, among: Iterable[str], hint: str) -> str:
 
 
 def _value(text: str) -> Any:
-    """A value as JSON; anything that is none is a text."""
+    """A value parsed as JSON, or else the text."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -430,7 +427,7 @@ def _value(text: str) -> Any:
 
 
 def _type_of(name: str, value: Any) -> str:
-    """The type that the shell declares for a parameter of a body."""
+    """The type that the shell declares for a parameter of a wrapped body."""
     if isinstance(value, list) and value:
         return f"[{_type_of(name, value[0])}]"
     types = {bool: "Bool", int: "I64", float: "F64", str: "String"}
@@ -459,7 +456,7 @@ def _type_lines(described: TypeDescription) -> Iterator[Line]:
 
 
 def _run_lines(session: Shell, lines: Iterable[str]) -> None:
-    """Run what a pipe sends; the first error is raised, and nothing after it runs."""
+    """Run the lines of a pipe, up to the first error, which is raised."""
     text = ""
     for line in lines:
         text += line
@@ -472,7 +469,7 @@ def _run_lines(session: Shell, lines: Iterable[str]) -> None:
 
 
 def _converse(session: Shell, history: Path) -> None:
-    """Run what is typed, until Ctrl-D or `\\q`; an error or Ctrl-C ends one input only."""
+    """Run typed inputs until Ctrl-D or `\\q`; an error or Ctrl-C ends only the current input."""
     ask = _prompt(session, history)
     while not session.has_ended:
         try:
@@ -481,12 +478,12 @@ def _converse(session: Shell, history: Path) -> None:
             return
         except KeyboardInterrupt:
             continue
-        except Exception as failure:  # the next input may do better
+        except Exception as failure:  # report, and read the next input
             report(failure, session.output)
 
 
 def _prompt(session: Shell, history: Path) -> Callable[[], str]:
-    """A function that lets the user write one input."""
+    """A function that reads one input from the terminal."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -496,12 +493,12 @@ def _prompt(session: Shell, history: Path) -> Callable[[], str]:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
     class Words(Completer):
-        """The words that the shell knows, from the prefix that is written."""
+        """Completions of the shell for the text before the cursor."""
 
         def get_completions(
             self, document: Document, complete_event: CompleteEvent
         ) -> Iterator[Completion]:
-            """Those that go on from the word before the cursor."""
+            """The candidates that continue the word before the cursor."""
             text, at = document.text, document.cursor_position
             start = len(_WORD_START.sub("", text[:at]))
             prefix = text[start:at].lower()
@@ -510,7 +507,7 @@ def _prompt(session: Shell, history: Path) -> Callable[[], str]:
                     if word.lower().startswith(prefix):
                         yield Completion(word, start - at, display_meta=about)
 
-    # Parameters may be secrets of their owner.
+    # The history may contain parameters: only its owner may read it.
     history.parent.mkdir(parents=True, exist_ok=True)
     history.touch(mode=0o600)
     keys = KeyBindings()

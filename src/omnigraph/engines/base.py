@@ -59,13 +59,13 @@ class Execution:
     trace: Trace | None = None
 
     def bounded(self) -> Execution:
-        """The run of the plan in which parameters that bound hops have their values."""
+        """A copy whose plan has the values of the parameters that bound numbers of hops."""
         if not self.plan.is_bounded_by_parameters:
             return self
         return replace(self, plan=self.plan.within(self.parameters))
 
     def row_count(self, count: RowCount | None) -> int | None:
-        """The value of a `limit` or `offset`; a null parameter counts as none given."""
+        """The value of a `limit` or `offset`; None if there is none, or a null parameter."""
         if count is None or isinstance(count, int):
             return count
         value = self.parameters[count.name]
@@ -84,7 +84,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """What `--explain` and settings call it."""
+        """The engine's name in `--explain` and in settings."""
         ...
 
     def execute(self, run: Execution) -> ResultColumns | LazyRows:

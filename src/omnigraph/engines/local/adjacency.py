@@ -1,8 +1,8 @@
-"""Sorted adjacency of the edges of a type, and blocks and sorted keys that the engine works with.
+"""Sorted adjacency of the edges of a type (compressed sparse rows), and edits of it.
 
-`Adjacency` is a compressed sparse row matrix without weights. The neighbours of a node are
-contiguous and ascending, so sets, membership and merges are cheap. Parallel edges are kept; a flag
-tells whether there are any, so that graphs without them skip the deduplication.
+The neighbours of a node are contiguous and ascending, so sets, membership and merges are cheap.
+Parallel edges are kept; a flag tells whether there are any, so that graphs without them skip the
+deduplication.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value", bound=np.generic)
 _MANY_PAIRS = 8
-"""With this many times more pairs than edges, edges are searched among the pairs."""
+"""From this many times more pairs than edges, edges are looked up among the pairs instead."""
 
 _FEW_PAIRS = 65_536
 _HASHED_SHARE = 4
-"""More pairs than these, and than this share of the edges, are not searched for one by one."""
+"""More pairs than `_FEW_PAIRS` and than one for this many edges are looked up together."""
 
 _DEGREES_SHARE = 8
-"""For this share of the nodes, the degrees of all are kept."""
+"""If one in this many nodes is asked for, the degrees of all nodes are computed and kept."""
 
 _PASSES_MAX = 16
-"""So many times the ends are read at most to sort them in parts."""
+"""The largest number of passes over the ends when they are sorted in parts."""
 
 _FEW_LOOKED_UP = 1_024
 _TABLE_SHARE = 32
-"""More pairs than these are looked up in a table of truth values, with at most so many for each."""
+"""The table of truth values of `_looked_up` has at most this many entries per pair."""
 
 _HASH_SLOTS = 4
-"""At least so many slots of a table of hashes for each edge: a byte each, while it is used."""
+"""Slots of the hash table per edge, at least; a slot is a byte."""
 
 Ends: TypeAlias = tuple[Slots, Slots]
 """The sources and the targets of some edges."""
 
 _Search: TypeAlias = Callable[[Slots, Slots], npt.NDArray[np.bool_]]
-"""For each pair of nodes, whether there is an edge."""
+"""For each pair of nodes, whether there is an edge between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Adjacency:
 
     @classmethod
     def build(cls, sources: Slots, targets: Slots, nodes: int) -> Adjacency:
-        """From the two ends of every edge."""
+        """Build from the two ends of every edge."""
         keys = sorted_pairs(sources, targets)
         parallels = bool(len(keys)) and bool((keys[1:] == keys[:-1]).any())
         loops = bool((sources == targets).any())
@@ -96,14 +96,14 @@ class Adjacency:
 
     @classmethod
     def undirected(cls, sources: Slots, targets: Slots, nodes: int) -> Adjacency:
-        """Both orientations as one: a pair linked both ways, or by several edges, is one."""
+        """Both directions as one; a pair linked several times or both ways is kept once."""
         keys = sorted_pairs(np.concatenate([sources, targets]), np.concatenate([targets, sources]))
         keys = distinct_of_sorted(keys)
         loops = bool((sources == targets).any())
         return cls(pointers_of(keys, nodes), shrunk_to_low_half(keys), False, loops)
 
     def without_parallels(self) -> Adjacency:
-        """The same with every pair once."""
+        """A copy in which parallel edges are one."""
         degrees = np.diff(self.pointers)
         owners = np.repeat(np.arange(len(degrees)), degrees)
         first = np.ones(len(owners), np.bool_)
@@ -113,7 +113,7 @@ class Adjacency:
         return Adjacency(pointers, self.neighbours[first], False, self.has_loops)
 
     def between_types(self) -> Adjacency:
-        """The same for ends of different types, where equal slots are no loops."""
+        """A copy for ends of different types, where equal slots are no self-loops."""
         return replace(self, has_loops=False)
 
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
@@ -121,7 +121,8 @@ class Adjacency:
         return self._gathered(self.neighbours, slots)
 
     def gather_values(self, values: npt.NDArray[Value], slots: Slots) -> npt.NDArray[Value]:
-        """Values in the order of all neighbours, at the neighbours that `gather` returns."""
+        """The values of the edges that `gather` returns; ``values`` are in the order of all
+        edges."""
         return self._gathered(values, slots)[0]
 
     def _gathered(
@@ -192,10 +193,10 @@ class Adjacency:
         return search(sources, targets)
 
     def _many_search(self, sources: Slots, targets: Slots) -> _Search:
-        """How to search for so many pairs that looking at every edge once pays.
+        """A search for many pairs, for which one pass over all edges pays.
 
-        Sorted pairs are merged with the edges. For others most edges that are not there are told
-        by a table of hashes, and only the rest is searched for.
+        Sorted pairs are merged with the edges. Others are filtered by a hash table first, and only
+        those that pass it are searched for.
         """
         current().reserve(24 * len(self.neighbours))
         owners = np.repeat(np.arange(len(self.pointers) - 1), np.diff(self.pointers))
@@ -241,7 +242,7 @@ class Adjacency:
         return found
 
     def _met_by_edges(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_] | None:
-        """For many pairs and few edges: search the edges among the pairs, if those are sorted."""
+        """Search the edges among the pairs, for many more pairs; None for unsorted pairs."""
         current().reserve(3 * len(sources))
         if not are_in_order(sources, targets):
             return None
@@ -264,12 +265,12 @@ class Adjacency:
         return found
 
     def all_neighbours(self, test: Callable[[Slots], npt.NDArray[np.bool_] | None]) -> bool:
-        """Whether a test holds for every neighbour; it gives None if it holds for all."""
+        """Whether ``test`` holds for every neighbour; it returns None for "all of them"."""
         found = test(self.neighbours)
         return found is None or bool(found.all())
 
     def changed(self, added: Ends, removed: Ends, nodes: int) -> Adjacency:
-        """The adjacency after edges were added and others, each stored here, removed.
+        """The adjacency after edges were added and others, which it has to contain, removed.
 
         Costs little more than a copy, because nothing is sorted again.
         """
@@ -280,7 +281,7 @@ class Adjacency:
             keys = sorted_pairs(*removed)
             sources, targets = high_half(keys), low_half(keys)
             places, _ = after._places(sources, targets)
-            # Each removed parallel edge removes another one of its equal entries.
+            # Parallel edges are equal entries: the n-th to remove takes the n-th of them.
             starts = np.searchsorted(keys, keys)
             kept = np.ones(len(after.neighbours), np.bool_)
             kept[places + np.arange(len(keys)) - starts] = False
@@ -304,7 +305,8 @@ class Adjacency:
         return after
 
     def _places(self, sources: Slots, targets: Slots) -> tuple[Counts, Counts]:
-        """Where each target is, or would be, among the neighbours of its source; and their end."""
+        """Where each target is, or would be inserted, in its source's neighbours; and where these
+        end."""
         begin, counts = self._ranges(sources)
         ends = begin + counts
         return lower_bounds(self.neighbours, begin, ends, targets), ends
@@ -312,7 +314,7 @@ class Adjacency:
     def _looked_up(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_] | None:
         """For each pair, whether there is an edge, by a table of the edges of these sources.
 
-        None if the table would be much larger than the pairs are many, or have more edges.
+        None if the table would be much larger than the number of pairs, or has more edges.
         """
         if len(sources) < _FEW_LOOKED_UP or int(sources.min()) < 0 or int(targets.min()) < 0:
             return None
@@ -337,7 +339,7 @@ class Adjacency:
         return there.take(wanted)
 
     def ranges_between(self, sources: Slots, targets: Slots) -> tuple[Counts, Counts]:
-        """Where the neighbours of each source that are its target begin, and how many there are."""
+        """For each pair, where the edges from its source to its target begin, and their number."""
         there = self._looked_up(sources, targets)
         if there is not None:
             some = np.flatnonzero(there)
@@ -374,7 +376,7 @@ class Adjacency:
     def _ranges(self, slots: Slots) -> tuple[Counts, Counts]:
         """Where the neighbours of each slot begin, and how many there are.
 
-        Slots given out after this was built have none.
+        Slots assigned after this was built have none.
         """
         nodes = len(self.pointers) - 1
         if len(slots) and int(slots.max()) >= nodes:
@@ -394,33 +396,34 @@ class Adjacency:
 
 @dataclass(frozen=True, slots=True)
 class EditedAdjacency:
-    """The adjacency of a version by that of an earlier one, and the nodes that differ in it.
+    """The adjacency of an earlier version, and new neighbours of the nodes that changed since.
 
-    Making it costs as much as the neighbours of the changed nodes, and reading it little more than
-    reading that of the earlier version.
+    Building it costs as much as reading the neighbours of the changed nodes; reading it costs
+    little more than reading the earlier version.
     """
 
     base: Adjacency
     slots: Slots
     """The nodes whose neighbours differ, ascending."""
     lists: Adjacency
-    """Their neighbours in this version; a node is its place in ``slots``."""
+    """Their neighbours in this version; node ``i`` here is ``slots[i]``."""
     has_parallels: bool
     has_loops: bool
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes besides that of its parts."""
+        """Memory without that of `parts`."""
         return int(self.slots.nbytes) + self.lists.nbytes
 
     @property
     def parts(self) -> tuple[Adjacency, ...]:
-        """What it shares with other versions."""
+        """The memory shared with other versions."""
         return (self.base,)
 
     @classmethod
     def of(cls, before: SortedEdges, added: Ends, removed: Ends) -> EditedAdjacency | None:
-        """After edges were added and removed; None if one to remove is not there."""
+        """The adjacency after edges were added and removed; None if an edge to remove is
+        missing."""
         if not before.contains(*removed).all():
             return None
         slots = sorted_distinct(np.concatenate([added[0], removed[0], _edited_slots(before)]))
@@ -437,7 +440,8 @@ class EditedAdjacency:
     def undirected(
         cls, before: SortedEdges, slots: Slots, ways: Sequence[SortedEdges]
     ) -> EditedAdjacency:
-        """After the edges of some nodes changed: their neighbours are those of both directions."""
+        """The undirected adjacency after the edges of ``slots`` changed; ``ways`` are both
+        directions."""
         slots = sorted_distinct(np.concatenate([slots, _edited_slots(before)]))
         places = np.arange(len(slots), dtype=np.int32)
         gathered = [way.gather(slots) for way in ways]
@@ -450,7 +454,7 @@ class EditedAdjacency:
         return cls(base_of(before), slots, lists, before.has_parallels, loops)
 
     def between_types(self) -> EditedAdjacency:
-        """The same for ends of different types, where equal slots are no loops."""
+        """A copy for ends of different types, where equal slots are no self-loops."""
         return replace(self, has_loops=False)
 
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
@@ -460,9 +464,9 @@ class EditedAdjacency:
     def gather_values(
         self, values: npt.NDArray[Value], own: npt.NDArray[Value], slots: Slots
     ) -> npt.NDArray[Value]:
-        """Values at the neighbours that `gather` returns.
+        """The values of the edges that `gather` returns.
 
-        ``values`` are in the order of all neighbours of the base, ``own`` in that of ``lists``.
+        ``values`` are in the order of the edges of the base, ``own`` in that of ``lists``.
         """
         return self._gathered(values, own, slots)[0]
 
@@ -477,7 +481,7 @@ class EditedAdjacency:
         begin, counts = self.base._ranges(slots)
         begin, counts = begin.copy(), counts.copy()
         own_begin, own_counts = self.lists._ranges(places[is_edited])
-        # Of edited nodes nothing is read from the base.
+        # The base has outdated edges of the edited nodes.
         counts[is_edited] = 0
         found = spread_values(values, begin, counts)
         ends = np.cumsum(counts)[is_edited]
@@ -488,7 +492,7 @@ class EditedAdjacency:
     def _gathered_run(
         self, values: npt.NDArray[Value], own: npt.NDArray[Value], slots: Slots
     ) -> npt.NDArray[Value]:
-        """The values of consecutive slots: ranges of the base, and edited nodes between them."""
+        """The values of consecutive slots: ranges of the base, with the edited nodes in between."""
         start, stop = int(slots[0]), int(slots[-1]) + 1
         known = len(self.base.pointers) - 1
         begin, end = self.base.pointers[[min(start, known), min(stop, known)]].tolist()
@@ -531,17 +535,17 @@ class EditedAdjacency:
         return found
 
     def all_neighbours(self, test: Callable[[Slots], npt.NDArray[np.bool_] | None]) -> bool:
-        """Whether a test holds for every neighbour; it gives None if it holds for all."""
+        """Whether ``test`` holds for every neighbour; it returns None for "all of them"."""
         found = test(self.base.neighbours)
         if found is not None and not found.all():
-            # What fails may be a neighbour that an edited node had.
+            # A neighbour that fails may be one that only an outdated list of the base has.
             found[spread(*self.base._ranges(self.slots))] = True
             if not found.all():
                 return False
         return self.lists.all_neighbours(test)
 
     def compacted(self, nodes: int) -> Adjacency:
-        """The same as one adjacency; costs little more than a copy."""
+        """One adjacency with the same edges; costs little more than a copy."""
         nodes = max(nodes, len(self.base.pointers) - 1)
         grown = np.zeros(nodes + 1, np.int64)
         own = np.diff(self.lists.pointers)
@@ -554,7 +558,7 @@ class EditedAdjacency:
         return Adjacency(grown, neighbours, self.has_parallels, self.has_loops)
 
     def edited_among(self, slots: Slots) -> tuple[Slots, npt.NDArray[np.bool_]]:
-        """The place of each slot among the edited ones, and whether it is one."""
+        """The index of each slot among the edited ones, and whether it is edited."""
         if not len(self.slots):
             return slots, np.zeros(len(slots), np.bool_)
         places = np.searchsorted(self.slots, slots).astype(np.int32)
@@ -562,34 +566,34 @@ class EditedAdjacency:
 
 
 SortedEdges: TypeAlias = Adjacency | EditedAdjacency
-"""Both have the same methods to read with."""
+"""Both classes have the same methods for reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeOrder:
-    """The position of every edge of a version, in the order of the neighbours of its adjacency."""
+    """The position of every edge of a version, in the order of its adjacency."""
 
     adjacency: SortedEdges
     positions: Positions
     """In the order of the adjacency, or of the base of an edited one."""
     own: Positions
-    """Those of edited nodes; none if the adjacency is not an edited one."""
+    """The positions of the edges of edited nodes; empty unless the adjacency is an edited one."""
     saved: SavedColumns | None = None
-    """Columns that are saved in the order of ``positions``."""
+    """Saved columns, in the order of ``positions``."""
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes besides that of its parts."""
+        """Memory without that of `parts`."""
         return int(self.own.nbytes)
 
     @property
     def parts(self) -> tuple[Sized, ...]:
-        """What it shares with other versions."""
+        """The memory shared with other versions."""
         return (self.positions, self.adjacency, *getattr(self.adjacency, "parts", ()))
 
     @classmethod
     def build(cls, adjacency: Adjacency, ends: Ends, positions: Positions) -> EdgeOrder:
-        """From an adjacency, the ends that it was built from, and the positions of its edges.
+        """Build from an adjacency, the ends it was built from, and the positions of its edges.
 
         The positions are ascending.
         """
@@ -598,34 +602,34 @@ class EdgeOrder:
             nodes = len(adjacency.pointers) - 1
             return cls(adjacency, keys.ordered(ends, positions, nodes)[1], positions[:0])
         near, far = ends
-        # Twice by 32 bits: first by the far end, then by the near one in the order of the first.
+        # Two stable sorts of 32 bits: by the far end, then by the near end.
         by_far = low_half(sorted_pairs(far, np.arange(len(far), dtype=np.int32)))
         by_near = low_half(sorted_pairs(near[by_far], np.arange(len(far), dtype=np.int32)))
         return cls(adjacency, positions[by_far[by_near]], positions[:0])
 
     @classmethod
     def with_adjacency(cls, ends: Ends, positions: Positions, nodes: int) -> EdgeOrder:
-        """The same with the adjacency of so many nodes: where it can be, by one sort for both."""
+        """The order together with its adjacency, where possible by one sort for both."""
         keys = _EndsAndPlace.of(ends)
         if keys is None:
             return cls.build(Adjacency.build(*ends, nodes), ends, positions)
         return cls(*keys.ordered(ends, positions, nodes), positions[:0])
 
     def at(self, slots: Slots) -> Positions:
-        """The edges of each slot, one after the other."""
+        """The edges of each slot, one slot after the other."""
         if isinstance(self.adjacency, Adjacency):
             return self.adjacency.gather_values(self.positions, slots)
         return self.adjacency.gather_values(self.positions, self.own, slots)
 
     def between(self, sources: Slots, targets: Slots) -> tuple[Positions, Counts]:
-        """The edges from the one to the other of each pair, and how many there are."""
+        """The edges from the source to the target of each pair, and their number."""
         if isinstance(self.adjacency, Adjacency):
             begin, counts = self.adjacency.ranges_between(sources, targets)
             return spread_values(self.positions, begin, counts), counts
         edited = self.adjacency
         places, is_edited = edited.edited_among(sources)
         begin, counts = edited.base.ranges_between(sources, targets)
-        # Of edited nodes nothing is read from the base.
+        # The base has outdated edges of the edited nodes.
         counts[is_edited] = 0
         found = spread_values(self.positions, begin, counts)
         ends = np.cumsum(counts)[is_edited]
@@ -637,7 +641,7 @@ class EdgeOrder:
     def edited(
         self, added: tuple[Ends, Positions], removed: tuple[Ends, Positions]
     ) -> EdgeOrder | None:
-        """After edges were added and removed; None if one to remove is not there."""
+        """The order after edges were added and removed; None if an edge to remove is missing."""
         edited = EditedAdjacency.of(self.adjacency, added[0], removed[0])
         if edited is None:
             return None
@@ -651,19 +655,20 @@ class EdgeOrder:
         far = np.concatenate([far[left], added[0][1]])
         positions = np.concatenate([known[left], added[1]])
         in_order = np.lexsort((positions, far, owners))
-        # Two ways to apply the same change: they differ if a position is that of another edge.
+        # Positions and ends were edited independently: they disagree if a position names another
+        # edge.
         if not np.array_equal(far[in_order], edited.lists.neighbours):
             return None
         return EdgeOrder(edited, self.positions, positions[in_order], self.saved)
 
     def compacted(self, adjacency: Adjacency) -> EdgeOrder:
-        """The same in an adjacency with the same edges."""
+        """The same order for an adjacency with the same edges."""
         every = np.arange(len(adjacency.pointers) - 1, dtype=np.int32)
         return EdgeOrder(adjacency, self.at(every), self.own[:0])
 
 
 class Sliceable(Protocol):
-    """An Arrow or a numpy array."""
+    """An Arrow array or a numpy array."""
 
     def __getitem__(self, part: slice, /) -> Any: ...
 
@@ -677,9 +682,10 @@ def spliced(
     *,
     within: tuple[int, int | None] = (0, None),
 ) -> list[Any]:
-    """Values in the order of an adjacency, in parts, with other ones for some nodes.
+    """Values in the order of an adjacency, in parts, with the values of some nodes replaced.
 
-    ``slots`` are ascending; ``own`` has the values of all of them, ``counts`` how many each has.
+    ``slots`` are the replaced nodes, ascending; ``own`` has their values, ``counts`` how many each
+    has.
     """
     known = len(base.pointers) - 1
     begin = base.pointers.take(np.minimum(slots, known)).tolist()
@@ -694,7 +700,7 @@ def spliced(
 
 
 def base_of(edges: SortedEdges) -> Adjacency:
-    """The adjacency that an edited one is based on, or the same."""
+    """The base of an edited adjacency; any other is returned as it is."""
     return edges.base if isinstance(edges, EditedAdjacency) else edges
 
 
@@ -703,7 +709,7 @@ def _edited_slots(before: SortedEdges) -> Slots:
 
 
 def _lists_of(before: SortedEdges, slots: Slots) -> Adjacency:
-    """The neighbours of some nodes as an adjacency of their places."""
+    """The neighbours of some nodes as an adjacency whose node ``i`` is ``slots[i]``."""
     found, counts = before.gather(slots)
     pointers = np.zeros(len(slots) + 1, np.int64)
     np.cumsum(counts, out=pointers[1:])
@@ -712,7 +718,7 @@ def _lists_of(before: SortedEdges, slots: Slots) -> Adjacency:
 
 @dataclass(frozen=True, slots=True)
 class _EndsAndPlace:
-    """How near end, far end and place of an edge become one number, if 64 bits suffice."""
+    """Packs near end, far end and position of an edge into one 64-bit key, where they fit."""
 
     far_bits: int
     place_bits: int
@@ -727,9 +733,10 @@ class _EndsAndPlace:
         return None if near_bits + far_bits + place_bits > 64 else cls(far_bits, place_bits)
 
     def ordered(self, ends: Ends, positions: Positions, nodes: int) -> tuple[Adjacency, Positions]:
-        """The adjacency of so many nodes, and those of the positions in its order.
+        """The adjacency of ``nodes`` nodes, and the positions in its order.
 
-        Edges of some nodes at a time are sorted: the keys of all would be half of what this takes.
+        Sorts the edges of some nodes at a time: the keys of all would be half of the memory taken
+        here.
         """
         near, far = ends
         counts = np.zeros(nodes, np.int64)
@@ -746,11 +753,11 @@ class _EndsAndPlace:
             if len(keys) > 2 * CHUNK_ROWS:
                 keys = sorted_numbers(keys)
             else:
-                keys.sort()  # at once, which takes less time than the longest stretch allowed
+                keys.sort()  # faster than the longest step allowed
             start = int(pointers[first])
             for begin in range(0, len(keys), BLOCK_ROWS):
                 current().check()
-                # With the key after the last one, to compare it with its successor.
+                # Includes the key after the last one, to compare the last one with its successor.
                 some = keys[begin : begin + BLOCK_ROWS + 1]
                 both = some >> np.uint64(self.place_bits)
                 has_parallels = has_parallels or bool((both[1:] == both[:-1]).any())
@@ -766,7 +773,7 @@ class _EndsAndPlace:
     def _keys(
         self, near: Slots, far: Slots, first: int, stop: int, nodes: int
     ) -> npt.NDArray[np.uint64]:
-        """The keys of the edges at some consecutive nodes, or at all of them."""
+        """The keys of the edges at the nodes from ``first`` to ``stop``."""
         parts = []
         for start, end in governed_blocks(len(near)):
             some, others = near[start:end], far[start:end]

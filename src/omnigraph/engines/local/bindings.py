@@ -27,7 +27,7 @@ Rows = npt.NDArray[np.integer]
 """Row numbers of a binding table."""
 
 UNCOUNTED_ROWS = 4_096
-"""So few rows are not counted: asking Arrow for their size takes longer than reading them."""
+"""Fewer rows are not measured: asking Arrow for their size takes longer than reading them."""
 
 _UNCOUNTED_COLUMNS = 8
 
@@ -44,7 +44,7 @@ class BindingTable:
 
     @classmethod
     def unit(cls) -> BindingTable:
-        """The one empty solution every match starts from."""
+        """The one empty solution that every match starts from."""
         return cls(1, {})
 
     @property
@@ -59,7 +59,7 @@ class BindingTable:
 
     def take(self, rows: Rows) -> BindingTable:
         """The rows with these numbers, in this order."""
-        # `take` reads twice as fast as an index array in brackets.
+        # `take` is twice as fast as indexing with an array.
         return self._made(len(rows), lambda column: column.take(rows))
 
     def part(self, start: int, stop: int) -> BindingTable:
@@ -80,7 +80,8 @@ class BindingTable:
         return self._made(int(mask.sum()), lambda column: column[mask])
 
     def _made(self, count: int, change: Callable[[Bound], Bound]) -> BindingTable:
-        """Another table of so many rows, column by column, within the limits of the query."""
+        """Another table of ``count`` rows, made column by column; checks the limits of the
+        query."""
         if count <= UNCOUNTED_ROWS:
             return BindingTable(count, {name: change(one) for name, one in self.bound.items()})
         governor = current()
@@ -102,7 +103,7 @@ class BindingTable:
 
 
 def joined(frames: list[BindingTable]) -> BindingTable:
-    """The rows of several tables with the same variables, one table after the other."""
+    """The concatenated rows of several tables with the same variables."""
     filled = [frame for frame in frames if frame.count]
     if len(filled) == 1:
         return filled[0]
@@ -122,16 +123,16 @@ def joined(frames: list[BindingTable]) -> BindingTable:
 Floats = npt.NDArray[np.float64]
 
 _ID_TYPE = pa.string()
-"""Of the only node column that a prepared plan does not list."""
+"""The type of `id`, the only node column that a prepared plan does not list."""
 
 
 def is_counted(rows: int, columns: int) -> bool:
-    """Whether values are worth counting: of many rows, or of several in many columns."""
+    """Whether values are worth measuring: many rows, or several rows of many columns."""
     return rows > UNCOUNTED_ROWS or (columns > _UNCOUNTED_COLUMNS and rows > 1)
 
 
 class _Held:
-    """Bytes that are counted as held as long as this object lives."""
+    """Bytes that are charged to the query as long as this object lives."""
 
     _nbytes = 0
 
@@ -167,8 +168,8 @@ class BindingValues:
         self.frame = frame
         self._scores = scores or {}
         self._blocks: dict[str, pa.Array] = {}
-        # By identity, because hashing a leaf costs more than reading a value; the leaf is stored
-        # too, so that its `id` is not reused.
+        # Keyed by identity, because hashing a leaf costs more than reading a value. The leaf is
+        # stored too, so that its `id` is not reused.
         self._known: dict[int, tuple[ColumnExpression, pa.Array, _Held | None]] = {}
 
     def __call__(self, leaf: ColumnExpression) -> pa.Array:
@@ -221,7 +222,7 @@ class BindingValues:
         return pa.concat_arrays(parts)
 
     def floats(self, expression: ex.Expression) -> Floats | None:
-        """A number as doubles; None if it is null in some row."""
+        """A number as doubles; None if it is null in any row."""
         column = self.column(expression)
         if column.null_count:
             return None
@@ -231,7 +232,7 @@ class BindingValues:
     def value(self, expression: ex.Expression) -> Datum:
         """The values of an expression; a scalar if they are the same for all rows."""
         if isinstance(expression, ex.ListContains) and isinstance(expression.list, ex.BoundValue):
-            # A list that a stage has collected: it is not copied for every row.
+            # A list collected by a stage is not copied for every row.
             shared = self._shared(expression.list)
             if shared is not None:
                 return list_contains(shared, self.value(expression.item))
@@ -249,7 +250,7 @@ class BindingValues:
         return evaluate(expression, self, run.parameters, run.now)
 
     def _shared(self, leaf: ex.BoundValue) -> pa.Scalar | None:
-        """The value that a stage has handed to all rows, if it is one for all of them."""
+        """The scalar that a stage has handed to all rows; None if rows have different values."""
         if not self.frame.count or leaf.variable in self.session.prepared.blocks:
             return None
         slots = self.slots(leaf.variable)
@@ -258,7 +259,7 @@ class BindingValues:
         return self.session.values_of[leaf.variable][int(slots[0])]
 
     def mask(self, predicates: tuple[ex.Expression, ...]) -> npt.NDArray[np.bool_] | None:
-        """Where every predicate is true; None if that is everywhere."""
+        """Where every predicate is true; None if they are true in all rows."""
         count = self.frame.count
         if not predicates or count <= BLOCK_ROWS:
             return self._mask(predicates)
@@ -325,8 +326,8 @@ class BindingValues:
                 return self._searched(leaf.name)
 
     def block(self, variable: str) -> pa.Array:
-        """The values of a block, in the type that it makes."""
-        # Blocks run patterns, whose steps evaluate expressions.
+        """The values of a block, in the block's type."""
+        # Imported late: blocks run patterns, whose steps evaluate expressions.
         from omnigraph.engines.local.blocks import block_values
 
         known = self._blocks.get(variable)
@@ -336,7 +337,7 @@ class BindingValues:
         return known
 
     def keep_blocks(self, other: BindingValues, rows: Rows) -> None:
-        """Take over the values of blocks that others have, of whose rows these are some."""
+        """Take over the block values of ``other``; the rows here are its rows ``rows``."""
         self._blocks = {name: taken(column, rows) for name, column in other._blocks.items()}
 
     def _searched(self, name: str) -> pa.Array:
@@ -350,7 +351,7 @@ class BindingValues:
 
 
 class _Part(BindingValues):
-    """Consecutive rows of other values, whose leaves are read once for all parts."""
+    """Consecutive rows of other values; leaves are read once for all parts."""
 
     def __init__(self, whole: BindingValues, start: int, stop: int) -> None:
         super().__init__(whole.session, whole.frame.part(start, stop))

@@ -1,9 +1,8 @@
 """Values of blocks such as `count { … }`, for all rows of a table at once.
 
-A block is solved once for each different binding of the variables it reads, whatever else rows
-bind: rows of one binding share the value, and two blocks never multiply each other's solutions.
-Values are computed where they are read, so that a block which only the result shows is solved for
-the rows that order and limit have left.
+A block is solved once per distinct binding of the variables it reads; rows with equal bindings
+share the value, and two blocks never multiply each other's solutions. Values are computed lazily,
+so a block that only the result shows is solved for the rows that order and limit have left.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 
 _TAG = "#binding"
-"""The variable that remembers which binding a solution of a block extends."""
+"""The column with the number of the binding that a solution of a block extends."""
 
 
 def block_values(session: Session, block: PreparedBlock, frame: BindingTable) -> pa.Array:
@@ -44,7 +43,7 @@ def block_values(session: Session, block: PreparedBlock, frame: BindingTable) ->
 
 
 def _distinct(frame: BindingTable) -> tuple[BindingTable, Rows | None]:
-    """The different bindings of a table, and the one that each row has."""
+    """The distinct bindings of a table, and the number of the binding of each row."""
     if not frame.bound:
         return BindingTable.unit(), np.zeros(frame.count, np.int32)
     coded = [
@@ -120,7 +119,7 @@ def _lists(
 
 
 def _ids(session: Session, step: plan.Compute, values: BindingValues) -> list[pa.Array]:
-    """What orders the solutions of a binding that the keys leave equal."""
+    """The sort keys of solutions that are equal by all keys of the query."""
     frame = values.frame
     found: list[pa.Array] = []
     for tie in step.ties:

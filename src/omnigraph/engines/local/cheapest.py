@@ -1,12 +1,12 @@
 """Cheapest paths: those whose edges have the smallest sum of a property, its weight.
 
-Costs are found in the order of Dijkstra's algorithm, many nodes at a time: of the nodes whose cost
-was lowered, those within about the weight of one edge of the cheapest go on together. What was too
-early is lowered again. The search ends where no node is left, or where all that are left cost more
-than the bound targets.
+Costs are found in the order of Dijkstra's algorithm, but many nodes at a time: each round expands
+all nodes whose cost was lowered and is within about one edge's weight of the smallest. A node that
+was expanded too early is expanded again when its cost is lowered. The search ends when no node is
+left, or when all that are left cost more than the bound targets.
 
-Of several paths of one cost it is one with the fewest edges, and of those the one whose node ids
-are smallest from the target backwards.
+Of several paths of equal cost, one with the fewest edges is returned, and of those the one whose
+node ids are smallest, compared from the target backwards.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class WeightedEdges:
     direction: Direction
     weights: Weights
     present: Callable[[Slots], Mask | None]
-    """Which nodes exist, of those that a path may pass; None for all."""
+    """Which of some nodes a path may pass; None for all of them."""
     followed: int = 0
-    """How many nodes were asked for their edges."""
+    """How many nodes have been expanded."""
 
     def at(self, slots: Slots, direction: Direction | None = None) -> tuple[Rows, Slots, Costs]:
-        """The edges at some nodes that have a weight: place of the node, other end, weight.
+        """The edges at some nodes that have a weight: index of the node, other end, weight.
 
         With a ``direction`` the nodes are the far ends of the edges.
         """
@@ -67,12 +67,12 @@ class WeightedEdges:
 
 
 class Weights(Protocol):
-    """What the edges of a hop weigh."""
+    """The weights of the edges of a hop."""
 
     def of(self, positions: Positions, near: Slots, far: Slots) -> tuple[Costs, Mask]:
         """The weights of some edges from one end to the other, and which edges have one.
 
-        One that cannot be added up is refused.
+        Raises `InputError` for weights that cannot be summed.
         """
         ...
 
@@ -85,7 +85,7 @@ class StoredWeights:
     weight: PropertyValue
 
     def of(self, positions: Positions, near: Slots, far: Slots) -> tuple[Costs, Mask]:
-        """The weights of some edges, whichever way they are taken."""
+        """The weights of some edges, the same in both directions."""
         weight = self.weight
         column = self.edges.values(weight.property, arrow_type(weight.type), positions)
         valid = column.is_valid().to_numpy(zero_copy_only=False)
@@ -95,15 +95,18 @@ class StoredWeights:
 
 @dataclass(slots=True)
 class ComputedWeights:
-    """Weights that are computed for each edge and direction, when a search first meets it."""
+    """Weights computed per edge and direction, when a search first meets the edge."""
 
     session: Session
     edges: EdgeTable
     weight: ComputedWeight
     edge_type: str
     _known: Costs = field(default_factory=lambda: np.zeros(0))
-    """Of the edge at position `p`, at `2 p` and, from the larger slot to the smaller one, at
-    `2 p + 1`. Not a number: no weight. Below zero: not computed."""
+    """Entry `2 p` is of the edge at position `p`, `2 p + 1` from the larger slot to the smaller
+    one.
+
+    NaN: no weight. Negative: not computed yet.
+    """
 
     def of(self, positions: Positions, near: Slots, far: Slots) -> tuple[Costs, Mask]:
         """The weights of some edges from one end to the other."""
@@ -137,7 +140,7 @@ class ComputedWeights:
 def _checked_weights(
     column: pa.Array, edges: EdgeTable, positions: Positions, weight: PropertyValue | str
 ) -> Costs:
-    """The weights of some edges, 0 where there is none."""
+    """The weights of some edges, 0 for edges without one."""
     numbers = column.cast(pa.float64(), safe=False).fill_null(0.0)
     weights: Costs = numbers.to_numpy(zero_copy_only=False)
     is_right = (weights >= 0) & np.isfinite(weights)
@@ -149,9 +152,9 @@ def _checked_weights(
 
 
 def refused_weight(weight: PropertyValue | str, id: str, value: float) -> InputError:
-    """The error of a weight that no cheapest path can be found with.
+    """The error for a weight that is negative or not finite.
 
-    A computed weight is given by the type of its edges.
+    A computed weight is named by the type of its edges.
     """
     if isinstance(weight, str):
         what, hint = f"{weight} {id} has the computed weight {value:g}", "compute another weight"
@@ -168,7 +171,7 @@ class CheapestPaths(ShortestPaths):
     weighted: WeightedEdges = field(kw_only=True)
     visited_costs: Costs = field(kw_only=True)
     costs: Costs = field(kw_only=True)
-    """Of the paths."""
+    """The cost of each path."""
 
     def some(self, numbers: Rows) -> CheapestPaths:
         """Some of the paths."""
@@ -201,7 +204,7 @@ def cheapest_paths(
     minimum: int,
     wanted: Sequence[Slots] | None = None,
 ) -> CheapestPaths:
-    """The cheapest paths from every source, to all nodes or to those that are wanted of each.
+    """The cheapest paths from every source, to all nodes or to those in ``wanted`` for each source.
 
     The sources are distinct. With a minimum of 1 the path from a node to itself is an edge.
     """
@@ -245,10 +248,10 @@ class _CheapestSearch:
     costs: Costs
     """Of every node met so far; infinite for the others."""
     limit: float = np.inf
-    """What the wanted nodes cost at most; costs above it may be too high."""
+    """The highest cost of a wanted node; costs above it may be too high."""
 
     def found(self, source: int, place: int, minimum: int, wanted: Slots | None) -> _Found:
-        """The columns of `CheapestPaths`; ``place`` is that of the source."""
+        """The columns of `CheapestPaths`; ``place`` is the index of the source."""
         self._lower_costs(source, wanted)
         hops = self._fewest_edges(source)
         visited = np.flatnonzero(hops >= 0)
@@ -303,7 +306,7 @@ class _CheapestSearch:
             frontier = sorted_distinct(np.concatenate([rest, far]))
 
     def _fewest_edges(self, source: int) -> Distances:
-        """How many edges the shortest of the cheapest paths to each node has; -1 without one."""
+        """The number of edges of the shortest cheapest path to each node; -1 without one."""
         hops = np.full(len(self.costs), -1, np.int32)
         hops[source] = 0
         frontier = np.array([source], np.int32)
@@ -318,7 +321,7 @@ class _CheapestSearch:
         return hops
 
     def _grow(self, slot: int) -> None:
-        """Make room for nodes that lookups have met since."""
+        """Make room for nodes that lookups have added."""
         if slot >= len(self.costs):
             more = np.full(slot + 1 - len(self.costs), np.inf)
             self.costs = np.concatenate([self.costs, more])

@@ -1,8 +1,8 @@
 """The edges of one type at one snapshot: neighbours, ends and values.
 
 There are two implementations with the same results. `CachedEdges` holds columns and sorted
-adjacency in memory; that of a new version is the one of an earlier version with the changed nodes
-beside it. `FetchedEdges` reads only the edges a query needs through Lance's indexes.
+adjacency in memory; a new version reuses the adjacency of an earlier one and adds the changed
+nodes. `FetchedEdges` reads only the edges a query needs through Lance's indexes.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def slots_of_ends(space: AnySpace, column: str) -> Load:
 
 
 CHANGED_SHARE_MAX = 10
-"""Beyond a tenth of all edges, building adjacency anew is cheaper than applying changes."""
+"""If more than a tenth of the edges changed, building adjacency anew is cheaper than editing it."""
 
 _EDITED_NEIGHBOURS_MAX = 65_536
-"""Beyond so many neighbours of changed nodes, the adjacency of a version is copied."""
+"""From this many neighbours of changed nodes, the adjacency of a version is copied."""
 
 _READS_BEFORE_COPY = 8
-"""After so many reads of many nodes, a version gets an adjacency of its own."""
+"""After this many reads of many nodes, a version gets an adjacency of its own."""
 
 
 class EdgeTable(Protocol):
@@ -78,17 +78,17 @@ class EdgeTable(Protocol):
         ...
 
     def contains(self, direction: Direction, sources: Slots, targets: Slots) -> Mask:
-        """For each pair, whether an edge leads from the one to the other."""
+        """For each pair, whether there is an edge from source to target."""
         ...
 
     def at(self, direction: Direction, slots: Slots) -> tuple[Positions, Slots, Counts]:
-        """The edges at each node: edge, the node at its other end, and how many each has."""
+        """The edges at each node: positions, nodes at the other ends, number of edges per node."""
         ...
 
     def between(
         self, direction: Direction, sources: Slots, targets: Slots
     ) -> tuple[Positions, Counts]:
-        """The edges that lead from the one to the other of each pair, and how many they are."""
+        """The edges from source to target of each pair, and their number per pair."""
         ...
 
     def values(self, property: str, type: pa.DataType, edges: Positions) -> pa.Array:
@@ -123,7 +123,7 @@ class _CachedNeighbours:
 
 @dataclass(frozen=True, slots=True)
 class _Existence:
-    """Whether the nodes that edges lead to all exist in a version of their type."""
+    """Whether all neighbours exist in a given version of their node type."""
 
     view: RowView
     everywhere: bool
@@ -135,7 +135,7 @@ class _Existence:
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """Sorted edges with parallel ones as one, and the adjacency that they are based on."""
+    """Sorted edges without parallel ones, and the adjacency they are based on."""
 
     origin: Adjacency
     edges: SortedEdges
@@ -151,22 +151,22 @@ class _Links:
 
 @dataclass(frozen=True, slots=True)
 class OrderedValues:
-    """A column of the edges of a version, in their order."""
+    """A column of the edges of a version, in the order of its adjacency."""
 
     order: EdgeOrder
     values: pa.Array
-    """At the positions of the order."""
+    """The values at `EdgeOrder.positions`."""
     own: pa.Array
-    """At its own positions, those of edited nodes."""
+    """The values at `EdgeOrder.own`, those of edited nodes."""
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes besides that of its parts."""
+        """Memory without that of `parts`."""
         return int(self.own.nbytes)
 
     @property
     def parts(self) -> tuple[Sized, ...]:
-        """What it shares with other versions."""
+        """The memory shared with other versions."""
         return (self.values, self.order, *self.order.parts)
 
 
@@ -192,7 +192,7 @@ class CachedEdges:
         return _CachedNeighbours(self, direction, space)
 
     def is_sorted(self, direction: Direction) -> bool:
-        """Whether the adjacency of this version is built, or that of one it follows."""
+        """Whether the adjacency of this version, or of the one it follows, is in memory."""
         key = self._key(direction)
         made = self.view.made
         if key in made or ("edited", *key) in made:
@@ -208,10 +208,10 @@ class CachedEdges:
         return self.view.keep(self._key(direction), lambda: self._build(direction))
 
     def sorted_edges(self, direction: Direction, nodes: int = 0) -> SortedEdges:
-        """The sorted edges of this version, for reading those of so many nodes.
+        """The sorted edges of this version, for reading those of ``nodes`` nodes.
 
-        That is the adjacency of an earlier version with the changed nodes beside it, until it has
-        been read for many nodes several times: a copy costs more than such a read.
+        This is an edited adjacency of an earlier version until it has been read for many nodes
+        several times: a copy costs more than one such read.
         """
         key = self._key(direction)
         known = self.view.made.get(key) or self._restored(direction)
@@ -232,7 +232,7 @@ class CachedEdges:
         edit: Callable[[], Made | None],
         build: Callable[[], Made],
     ) -> Sized:
-        """What changed since an earlier version beside what that has, or else the whole."""
+        """What ``edit`` makes of an earlier version's object, or ``build`` if that does not pay."""
         if nodes > FEW_SLOTS and self.view.times_read(key) > _READS_BEFORE_COPY:
             return build()
         edited = self.view.made.get(("edited", *key))
@@ -278,7 +278,7 @@ class CachedEdges:
         return self.view.keep(("exist", *self._key(direction), id(nodes.view)), make).everywhere
 
     def contains(self, direction: Direction, sources: Slots, targets: Slots) -> Mask:
-        """For each pair, whether an edge leads from the one to the other."""
+        """For each pair, whether there is an edge from source to target."""
         edges = self.sorted_edges(direction, len(sources))
         if not edges.is_functional and direction != "both":
             other = FLIPPED[direction]
@@ -291,12 +291,12 @@ class CachedEdges:
     def between(
         self, direction: Direction, sources: Slots, targets: Slots
     ) -> tuple[Positions, Counts]:
-        """The edges that lead from the one to the other of each pair."""
+        """The edges from source to target of each pair, and their number per pair."""
         if direction != "both":
             return self.sorted_order(direction, len(sources)).between(sources, targets)
         out, out_counts = self.between("out", sources, targets)
         back, back_counts = self.between("in", sources, targets)
-        # An edge from a node to itself leads there both ways.
+        # A self-loop is found in both directions.
         is_back = np.repeat(sources != targets, back_counts)
         return interleaved(
             (out, out_counts), (back[is_back], np.where(sources != targets, back_counts, 0))
@@ -338,10 +338,11 @@ class CachedEdges:
         return (targets, sources) if direction == "in" else (sources, targets)
 
     def _restored(self, direction: Direction, *, ordered: bool = False) -> Sized | None:
-        """What was saved for this version; if that was for an earlier one, that has it then.
+        """The adjacency saved for this version, or with ``ordered`` the order of its edges.
 
-        Nothing is looked for where some version in memory has the like. It reads the tables of
-        nodes, so it is called without the lock of the edges.
+        One saved for an earlier version is restored for that version, and None returned. Nothing is
+        read if a version in memory has one. Reads the tables of nodes, so it has to be called
+        without the lock of the edges.
         """
         adjacency = self._key(direction)
         key = ("order", *adjacency) if ordered else adjacency
@@ -370,7 +371,8 @@ class CachedEdges:
         return made if self._same_type else made.between_types()
 
     def _both_ends(self) -> Ends:
-        """The sources and the targets of all edges in any order, from adjacency if it is there."""
+        """The sources and the targets of all edges in any order, from adjacency if it is in
+        memory."""
         if not self.is_sorted("out"):
             return self.ends()
         out = self.adjacency("out")
@@ -378,7 +380,7 @@ class CachedEdges:
         return np.repeat(nodes, np.diff(out.pointers)), out.neighbours
 
     def _changes(self, earlier: RowView) -> tuple[Positions, Positions] | None:
-        """The edges added and removed since another version, if they are few."""
+        """The edges added and removed since another version; None if there are many."""
         added, removed = self.view.changed_since(earlier)
         changed = len(added) + len(removed)
         too_many = changed * CHANGED_SHARE_MAX > max(earlier.count, 1) or changed > EDITS_MAX
@@ -389,7 +391,8 @@ class CachedEdges:
         return CachedEdges(view, self._sources, self._targets, self._saved)
 
     def _edited(self, direction: Direction) -> EditedAdjacency | None:
-        """The adjacency of another version with the changed edges applied, if they are few."""
+        """The adjacency of another version with the changed edges applied; None if there are
+        many."""
         key = self._key(direction)
         earlier = self.view.nearest_with(key, ("edited", *key))
         if earlier is None:
@@ -409,7 +412,7 @@ class CachedEdges:
         return made if made is None or self._same_type else made.between_types()
 
     def sorted_order(self, direction: Literal["out", "in"], nodes: int = 0) -> EdgeOrder:
-        """The order of the edges, for reading those of so many nodes: see `sorted_edges`."""
+        """The order of the edges, for reading those of ``nodes`` nodes; see `sorted_edges`."""
         key = ("order", *self._key(direction))
         known = self.view.made.get(key) or self._restored(direction, ordered=True)
         if known is None:
@@ -423,7 +426,7 @@ class CachedEdges:
         return known
 
     def _edited_order(self, direction: Literal["out", "in"]) -> EdgeOrder | None:
-        """The order of another version with the changed edges applied, if they are few."""
+        """The order of another version with the changed edges applied; None if there are many."""
         key = ("order", *self._key(direction))
         earlier = self.view.nearest_with(key, ("edited", *key))
         if earlier is None or not earlier.layout.begins(self.view.layout):
@@ -467,13 +470,13 @@ class CachedEdges:
     def ordered_values(
         self, direction: Literal["out", "in"], order: EdgeOrder, property: str, type: pa.DataType
     ) -> OrderedValues:
-        """A stored column of all edges, in their order."""
+        """A stored column of all edges, in the order of the adjacency."""
         key = ("ordered", property, *self._key(direction))
         known = self.view.made.get(key)
         if isinstance(known, OrderedValues):
             if known.order is order:
                 return known
-            self.view.made.pop(key, None)  # the order was made anew since
+            self.view.made.pop(key, None)  # the order was rebuilt meanwhile
 
         def build() -> OrderedValues:
             earlier = self.view.nearest_with(key)
@@ -520,7 +523,7 @@ class FetchedEdges:
         return _FetchedNeighbours(self, direction)
 
     def contains(self, direction: Direction, sources: Slots, targets: Slots) -> Mask:
-        """For each pair, whether an edge leads from the one to the other."""
+        """For each pair, whether there is an edge from source to target."""
         distinct = sorted_distinct(sources.copy())
         found, counts = self.neighbours(direction).gather(distinct)
         keys = sorted_numbers((np.repeat(np.arange(len(distinct)), counts) << 32) | found)
@@ -553,7 +556,7 @@ class FetchedEdges:
     def between(
         self, direction: Direction, sources: Slots, targets: Slots
     ) -> tuple[Positions, Counts]:
-        """The edges that lead from the one to the other of each pair."""
+        """The edges from source to target of each pair, and their number per pair."""
         edges, far, counts = self.at(direction, sources)
         owners = np.repeat(np.arange(len(sources)), counts)
         same = far == targets[owners]
@@ -566,7 +569,7 @@ class FetchedEdges:
         return taken(single(self._table[property]), edges)
 
     def ends_near(self, direction: Literal["out", "in"], distinct: Slots) -> tuple[Slots, Slots]:
-        """The two ends, near and far, of the edges at some nodes."""
+        """The near and far ends of the edges at some nodes."""
         near, far = (SRC, DST) if direction == "out" else (DST, SRC)
         near_space, far_space = self._spaces(direction)
         rows = self._rows_at(near, near_space, distinct, [SRC, DST])
@@ -578,15 +581,15 @@ class FetchedEdges:
         return self._targets, self._sources
 
     def _rows_at(self, near: str, space: AnySpace, distinct: Slots, columns: list[str]) -> pa.Table:
-        ids = space.strings(distinct).drop_null()  # without nodes of types that have no such edges
+        ids = space.strings(distinct).drop_null()  # nodes of other types have no id
         rows = self._reader.rows_where_in(self._key, near, ids, columns)
         self.fetched += rows.num_rows
-        current().hold(rows.nbytes)  # the query keeps what it has fetched
+        current().hold(rows.nbytes)  # charged to the query, which keeps the rows
         return rows
 
 
 class _FetchedNeighbours:
-    """Neighbours by lookups."""
+    """Neighbours by index lookups."""
 
     def __init__(self, edges: FetchedEdges, direction: Direction) -> None:
         self._edges = edges
@@ -624,7 +627,7 @@ _ENDS = (ID, SRC, DST)
 def interleaved(
     first: tuple[Positions, Counts], second: tuple[Positions, Counts]
 ) -> tuple[Positions, Counts]:
-    """Two lists of edges for each row as one."""
+    """Two lists of edges per row, merged into one list per row."""
     counts = first[1] + second[1]
     rows = np.arange(len(counts))
     owners = np.concatenate([np.repeat(rows, first[1]), np.repeat(rows, second[1])])
@@ -636,7 +639,7 @@ def merged_ends(
     out: tuple[Positions, Slots, Counts],
     back: tuple[Positions, Slots, Counts],
 ) -> tuple[Positions, Slots, Counts]:
-    """Edges of both orientations at each node, self-loops once."""
+    """The edges of both directions at each node, self-loops once."""
     out_edges, out_far, out_counts = out
     back_edges, back_far, back_counts = back
     current().reserve(40 * (len(out_edges) + len(back_edges)))

@@ -77,7 +77,7 @@ class LocalEngine:
         """The rows of a plan over its snapshot."""
         if run.plan.is_bounded_by_parameters:
             run = run.bounded()
-            prepared = _in_order(prepare(run.plan), run)  # of this run alone
+            prepared = _in_order(prepare(run.plan), run)  # not cached: the bounds are of this run
         else:
             prepared = self._prepare(run)
         self.memory.budget.queries += 1
@@ -97,25 +97,25 @@ class LocalEngine:
         compiled = run.plan
         known = self._prepared.get(id(compiled))
         if known is None:
-            # It refers to the plan: while it is kept, no other plan can have the plan's `id`.
+            # The cached entry holds the plan, so that the plan's `id` is not reused.
             known = prepare(compiled)
             self._prepared.put(id(compiled), known, compiled.memory_bytes)
         if not known.is_open:
             return known
-        # Tables grow: an order is chosen again when one has twice as many rows.
+        # The order is chosen again when a table has twice as many rows as when it was chosen.
         table = run.reader.snapshot.table
         sizes = (table(TableKey.edge(name)).row_count for name in known.edge_types)
         key = (id(compiled), tuple(size.bit_length() for size in sizes))
         chosen = self._ordered.get(key)
         if chosen is None:
-            # With the plan, so that no other plan has its `id` meanwhile.
+            # Stored with the plan, so that no other plan has its `id` meanwhile.
             chosen = (compiled, _in_order(known, run))
             self._ordered.put(key, chosen, compiled.memory_bytes)
         return chosen[1]
 
 
 def _in_order(prepared: PreparedRead, run: Execution) -> PreparedRead:
-    """A plan that runs in the way that the sizes of its tables make cheapest."""
+    """A plan whose steps are in the cheapest order for the sizes of the tables."""
     if not prepared.is_open:
         return prepared
     table = run.reader.snapshot.table
@@ -133,7 +133,7 @@ def _in_order(prepared: PreparedRead, run: Execution) -> PreparedRead:
 
 
 def answer(session: Session) -> ResultColumns:
-    """The rows a query returns, or that a stage of it hands on."""
+    """The rows that a query returns, or that a stage hands to the next one."""
     if session.prepared.searches:
         session.search.check(session.prepared.searches)
     before = session.prepared.stage
@@ -167,7 +167,7 @@ def answer(session: Session) -> ResultColumns:
 
 
 def _tail_strategy(session: Session) -> str:
-    """The stages after matching, in order, for `--explain`."""
+    """The operations after matching, in order, for `--explain`."""
     compiled = session.prepared.compiled
     done = []
     if compiled.rank is not None:
@@ -209,7 +209,7 @@ _ALL_ROWS = _Cut(0, None)
 
 
 class _RowColumns(BindingValues):
-    """Values of rows, output columns included: `having` and `distinct` read those by name."""
+    """Values of rows and of output columns, which `having` and `distinct` read by name."""
 
     def __init__(
         self, session: Session, frame: BindingTable, scores: dict[str, pa.Array] | None = None
@@ -218,7 +218,7 @@ class _RowColumns(BindingValues):
         self._columns = {column.name: column for column in session.prepared.columns}
 
     def output(self, column: plan.Column) -> pa.Array:
-        """One column of the answer."""
+        """One column of the result."""
         match column.expression:
             case ex.EntityObject():
                 return entity_objects(self, column.expression)
@@ -233,7 +233,7 @@ class _RowColumns(BindingValues):
         return self.block(records.variable)
 
     def by_name(self, name: str) -> pa.Array:
-        """An output column as a sort key: an entity by its id."""
+        """An output column as a sort key: an entity is sorted by its id."""
         expression = self._columns[name].expression
         assert not isinstance(expression, ex.RecordList)
         if not isinstance(expression, ex.EntityObject):
@@ -245,7 +245,7 @@ class _RowColumns(BindingValues):
         )
 
     def codes(self, column: plan.Column) -> pa.Array | Coded:
-        """Codes of an output column, or its values."""
+        """Codes of an output column, or its values if it has no cached codes."""
         if isinstance(column.expression, ex.CarriedNode):
             return item_codes(self, column.expression, self.frame.count)
         return self.by_name(column.name)
@@ -305,7 +305,7 @@ def _ordered(
     ties: list[TieBreaker],
     cut: _Cut,
 ) -> Rows:
-    """The rows of the answer in their order: of each group the first ones, then the limit."""
+    """The rows of the result in order: `limit per` first, then the limit of the query."""
     count = values.frame.count
     per = session.prepared.per
     most = None if per is None else session.run.row_count(per.count)
@@ -322,12 +322,12 @@ def _ordered(
 
 
 def _late_key(values: BindingValues, expression: ex.Expression, rows: Rows) -> pa.Array:
-    """A key of the rows that those before it have left."""
+    """The values of a sort key for the rows that the keys before it have left equal."""
     return values.taken(rows).column(expression)
 
 
 def _score_columns(session: Session, ranked: RankedRows) -> dict[str, pa.Array]:
-    """The scores of the ranking call, by the name under which expressions read them."""
+    """The scores of the ranking call, by the names under which expressions read them."""
     assert session.prepared.compiled.rank is not None
     score = session.prepared.compiled.rank.score
     return {name: ranked.scores for name, call in session.prepared.calls.items() if call == score}
@@ -347,7 +347,7 @@ def _filtered(
 
 
 def _ties(session: Session, values: _RowColumns) -> list[TieBreaker]:
-    """Ids of the bound entities in name order, or the output columns of distinct rows."""
+    """The tie breakers: ids of the bound entities by variable name, or columns of distinct rows."""
     ties: list[TieBreaker] = []
     if session.prepared.compiled.distinct:
         carried = session.prepared.carried
@@ -401,7 +401,7 @@ def _slot_ties(session: Session, slots: Bound, interface: str) -> list[TieBreake
 
 
 def _carried_ties(session: Session, column: pa.Array, node: ex.CarriedNode) -> list[TieBreaker]:
-    """What orders nodes that a stage hands on, of grouped or distinct rows."""
+    """The tie breakers of a node that a stage hands on, in grouped or distinct rows."""
     slots = column.fill_null(ABSENT).to_numpy()
     if node.type_name in session.tables.interfaces:
         return _slot_ties(session, slots, node.type_name)
@@ -491,7 +491,7 @@ def _group_column(columns: _GroupColumns, tie: ex.OutputValue) -> TieBreaker:
 
 
 def entity_objects(values: BindingValues, entity: ex.EntityObject) -> pa.Array:
-    """`$x.*` for every row; null where nothing is bound."""
+    """`$x.*` for every row; null where the variable is unbound."""
     leaves = [
         ex.PropertyValue(entity.variable, entity.kind, entity.type_name, name, type)
         for name, type in entity.columns

@@ -42,16 +42,17 @@ from omnigraph.syntax import query_ast as ast
 Direction: TypeAlias = Literal["ascending", "descending"]
 Place: TypeAlias = Literal["at_start", "at_end"]
 SortKey: TypeAlias = tuple[pa.Array, Direction, Place]
-"""Values by row, their direction, and where nulls and NaN stand."""
+"""Values by row, their direction, and where nulls and NaN are placed."""
 
 _SORTED_AT_ONCE = 1 << 19
-"""More rows are first split by their first key, so that a query can stop between the parts."""
+"""More rows are first split by their first key, so that a query can be cancelled between the
+parts."""
 
 _SAMPLE = 4_096
 
 
 def sorted_rows(keys: Sequence[SortKey]) -> npt.NDArray[np.integer]:
-    """The numbers of the rows in order; rows with equal keys keep theirs."""
+    """The row numbers in sorted order; the sort is stable."""
     column, direction, nulls = keys[0]
     count = len(column)
     governor = current()
@@ -61,7 +62,7 @@ def sorted_rows(keys: Sequence[SortKey]) -> npt.NDArray[np.integer]:
         return _sorted_at_once(keys)
     lowest_at_end = (direction == "ascending") != (nulls == "at_start")
     if lowest_at_end and (column.null_count or pa.types.is_floating(column.type)):
-        return _sorted_at_once(keys)  # nulls and NaN are the lowest numbers here
+        return _sorted_at_once(keys)  # nulls and NaN sort lowest here
     parts = 2 * count // _SORTED_AT_ONCE
     sample = np.sort(numbers[:: max(1, count // _SAMPLE)])
     bounds = sorted_distinct(sample[:: max(1, len(sample) // parts)].copy())[1:]
@@ -74,7 +75,7 @@ def sorted_rows(keys: Sequence[SortKey]) -> npt.NDArray[np.integer]:
         part = np.int16(len(bounds)) - part
     rows, ends = rows_by_part(part, len(bounds) + 1)
     if np.diff(ends, prepend=0).max() == count:
-        # The first key does not split the rows. If it is the same in all of them, the next may.
+        # The first key does not split the rows. If it is constant, the next key may.
         same = not pa.types.is_string(column.type) and not column.null_count
         if same and len(keys) > 1 and np.isfinite(numbers[0]) and (numbers == numbers[0]).all():
             return sorted_rows(keys[1:])
@@ -100,7 +101,7 @@ def _sorted_at_once(keys: Sequence[SortKey]) -> npt.NDArray[np.integer]:
 
 
 def _splitting_numbers(column: pa.Array) -> npt.NDArray[np.generic] | None:
-    """Numbers in the order of the values; different texts may have one number."""
+    """Numbers in the order of the values; different texts may share a number."""
     if not pa.types.is_string(column.type):
         return ordered_numbers(column)
     current().reserve(column.nbytes + 24 * len(column))
@@ -108,7 +109,7 @@ def _splitting_numbers(column: pa.Array) -> npt.NDArray[np.generic] | None:
 
 
 def ordered_numbers(column: pa.Array) -> npt.NDArray[np.generic] | None:
-    """A column as numbers that order as it does, nulls and NaN lowest; None for other types."""
+    """A column as numbers of the same order, nulls and NaN lowest; None for other types."""
     type = column.type
     if pa.types.is_date32(type):
         column = column.cast(pa.int32())
@@ -134,9 +135,9 @@ Codes = npt.NDArray[np.integer]
 _OBJECTS_AT_ONCE = 1 << 14
 
 _DENSE_FACTOR = 4
-"""Up to this many codes per row, groups are counted instead of sorted."""
+"""Up to this many codes per row, groups are found by counting instead of sorting."""
 _DENSE_MAX = 1 << 23
-"""More codes are not counted, if there are as many rows: that would be one long step."""
+"""More codes are never counted: that would be one long step that cannot be cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +145,11 @@ class Grouping:
     """Rows in groups, numbered without gaps."""
 
     group: Codes
-    """The group of each row."""
+    """The group number of each row."""
     first: Codes
     """The first row of each group."""
     sizes: npt.NDArray[np.int64]
-    """The rows of each group."""
+    """The number of rows of each group."""
 
     @property
     def count(self) -> int:
@@ -162,16 +163,16 @@ class Coded:
 
     codes: Codes
     count: int
-    """More than every code."""
+    """An upper bound: all codes are less."""
 
     def grouped(self) -> Grouping:
-        """Rows of equal codes as groups."""
+        """The groups of rows with equal codes."""
         current().reserve(32 * len(self.codes))
         rows = len(self.codes)
         if self.count > _DENSE_FACTOR * rows + 1024 or min(rows, self.count) > _DENSE_MAX:
             found = grouped(self.codes)
             return Grouping(found.group, found.first, found.sizes)
-        # `bincount` would convert to this type on every call.
+        # `bincount` would otherwise convert to this type on every call.
         group: Codes = self.codes.astype(np.intp, copy=False)
         if rows <= _DENSE_MAX:
             counts = np.bincount(group, minlength=self.count)
@@ -190,13 +191,13 @@ class Coded:
         return Grouping(group, self._first_rows(used), counts[used])
 
     def _first_rows(self, used: Codes) -> Codes:
-        """The first row of each of these codes, which all occur."""
+        """The first row of each of these codes, all of which occur."""
         first = np.full(self.count, -1, np.int64)
         begin, step = 0, 1024
-        # Few groups all begin early, so the first rows usually suffice.
+        # A few groups usually all occur in the first rows.
         while (first[used] < 0).any():
             part = self.codes[begin : begin + step]
-            # Written backwards, so that the first row of each code stays.
+            # Assigned in reverse, so that the first row of each code is written last.
             fresh = part[::-1]
             rows = np.arange(begin + len(part) - 1, begin - 1, -1)
             unknown = first[fresh] < 0
@@ -228,7 +229,7 @@ def _coded(column: pa.Array) -> Coded:
     if pa.types.is_nested(type):
         return _coded_objects(column)
     if pa.types.is_floating(type):
-        # The two zeros are one value, and so are all that are not a number.
+        # 0.0 and -0.0 are one value, and so are all NaN.
         column = pc.add(column, pa.scalar(0.0, type))
     current().reserve(16 * len(column))
     if len(column) > BLOCK_ROWS:
@@ -238,7 +239,7 @@ def _coded(column: pa.Array) -> Coded:
 
 
 def _coded_in_blocks(column: pa.Array) -> Coded:
-    """Codes by block first, then one code for what is equal in several blocks."""
+    """Codes block by block first; then equal values of several blocks get one code."""
     governor = current()
     blocks = []
     for start in range(0, len(column), BLOCK_ROWS):
@@ -260,7 +261,7 @@ _PART_BITS = 8
 
 
 def _codes_in_parts(values: pa.Array) -> tuple[Codes, int]:
-    """A code for each value, and how many there are; of many, equal ones are met in one part."""
+    """A code for each value, and the number of codes; many values are partitioned by hash first."""
     part = _hashed_parts(values) if len(values) > AT_ONCE else None
     if part is None:
         encoded = values.dictionary_encode(null_encoding="encode")
@@ -280,7 +281,7 @@ def _codes_in_parts(values: pa.Array) -> tuple[Codes, int]:
 
 
 def _hashed_parts(values: pa.Array) -> npt.NDArray[np.uint8] | None:
-    """A number for each value that equal ones share; None for types that have few values."""
+    """A partition number for each value, equal for equal values; None for types with few values."""
     parts = np.empty(len(values), np.uint8)
     hashing = StringHash()
     for start, stop in governed_blocks(len(values)):
@@ -304,7 +305,7 @@ def _coded_objects(column: pa.Array) -> Coded:
 
 
 def python_values(column: pa.Array) -> Iterator[Any]:
-    """The values of a column as Python objects, with a look at the limits once in a while."""
+    """The values of a column as Python objects; checks the limits of the query at intervals."""
     governor = current()
     for start in range(0, len(column), _OBJECTS_AT_ONCE):
         governor.check()
@@ -312,7 +313,7 @@ def python_values(column: pa.Array) -> Iterator[Any]:
 
 
 def _spelled(value: list[object] | None) -> str:
-    """A text that equal lists share; the two zeros are one value here too."""
+    """A text that is equal for equal lists; 0.0 and -0.0 are equal here too."""
     if value is None:
         return ""
     return repr([item + 0.0 if isinstance(item, float) else item for item in value])
@@ -322,7 +323,7 @@ def _spelled(value: list[object] | None) -> str:
 
 
 def first_of_groups(columns: Sequence[pa.Array | Coded], most: int) -> Codes:
-    """The rows that are among the first ``most`` of those that agree in some columns."""
+    """The rows that are among the first ``most`` of those with equal values in some columns."""
     grouping = codes_of(columns).grouped()
     order = stable_order(grouping.group)
     starts = np.cumsum(grouping.sizes) - grouping.sizes
@@ -335,9 +336,9 @@ def first_of_groups(columns: Sequence[pa.Array | Coded], most: int) -> Codes:
 
 
 _EXACT_FLOATS = 2**53
-"""Up to here sums of floats are exact, and quicker to add up than integers."""
+"""Up to this value, sums of floats are exact, and faster than sums of integers."""
 _COUNTS_MAX = 2**63 * (1 - 1e-9)
-"""Sums of floats below this are below the largest count."""
+"""Float sums below this are certainly below the largest count."""
 
 Groups = npt.NDArray[np.integer]
 Times = npt.NDArray[np.int64]
@@ -345,7 +346,7 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PartialGroups:
-    """Groups of some of the solutions: the values of the items, and partial aggregates."""
+    """Groups of a part of the solutions: the values of the group items, and partial aggregates."""
 
     count: int
     items: dict[str, pa.Array]
@@ -354,24 +355,24 @@ class PartialGroups:
 
 @dataclass(frozen=True, slots=True)
 class GroupSizes:
-    """How many values there are in each group."""
+    """The number of values in each group."""
 
     counts: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The sum of the values of each group, and how many there are."""
+    """The sum and the number of the values of each group."""
 
     sums: npt.NDArray[np.float64]
     counts: npt.NDArray[np.int64]
     wrapped: npt.NDArray[np.int64] | None = None
-    """Of integers: the sums modulo 2**64. With the sums of floats beside them they are exact."""
+    """Integers only: the sums modulo 2**64, which together with the float sums are exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupValues:
-    """One value for each group: its least, its greatest, or all of them as a list."""
+    """One value per group: the minimum, the maximum, or a list of all values."""
 
     values: pa.Array
 
@@ -389,8 +390,8 @@ def part_of(
 ) -> PartialGroups:
     """Group some rows.
 
-    ``times`` says how many solutions each row stands for; ``rows_in_all`` how many rows there are
-    in this and all other parts. ``by_row`` has aggregates that are known for each row, by name.
+    ``times`` is the number of solutions each row stands for; ``rows_in_all`` the number of rows in
+    this and all other parts. ``by_row`` has aggregates that are already known per row, by name.
     """
     many = values.frame.count if rows_in_all is None else rows_in_all
     groups = _groups(values, by, many)
@@ -409,7 +410,7 @@ def part_of(
 
 
 def united(parts: Sequence[PartialGroups], by: plan.GroupBy) -> tuple[dict[str, pa.Array], int]:
-    """The columns of the groups of all parts by name, and how many groups there are."""
+    """The columns of the groups of all parts by name, and the number of groups."""
     whole = parts[0] if len(parts) == 1 else _merged(parts, by)
     columns = dict(whole.items)
     for entry in by.aggregates:
@@ -418,7 +419,7 @@ def united(parts: Sequence[PartialGroups], by: plan.GroupBy) -> tuple[dict[str, 
 
 
 def _merged(parts: Sequence[PartialGroups], by: plan.GroupBy) -> PartialGroups:
-    """The groups of several parts, those of equal items as one."""
+    """The groups of several parts, merged by their items."""
     items = {name: pa.concat_arrays([part.items[name] for part in parts]) for name, _ in by.items}
     if items:
         groups = codes_of(list(items.values())).grouped()
@@ -468,7 +469,7 @@ def totals(
     *,
     distinct: bool,
 ) -> pa.Array:
-    """An aggregate of rows whose groups are known; there may be groups without rows."""
+    """An aggregate of rows whose groups are known; groups may be empty."""
     # The type of an aggregate is that of its argument, or one that `_column` knows.
     value = ex.AggregateValue(function, argument, distinct, _RESULTS.get(function, argument.type))
     return _column(value, _total(value, values, groups, None))
@@ -484,12 +485,12 @@ def _added(counts: list[npt.NDArray[np.int64]], groups: Grouping) -> npt.NDArray
 def _added_floats(
     group: Groups, numbers: npt.NDArray[np.float64], count: int
 ) -> npt.NDArray[np.float64]:
-    # `bincount` of no values gives integers.
+    # `bincount` of an empty array returns integers.
     return np.bincount(group, numbers, count).astype(np.float64, copy=False)
 
 
 def _counted(group: Groups, times: Times | None, count: int) -> npt.NDArray[np.int64]:
-    """How many solutions are in each group."""
+    """The number of solutions in each group."""
     if count == 1 and times is not None and float(times.sum(dtype=np.float64)) < _EXACT_FLOATS:
         return np.array([times.sum(dtype=np.int64)])
     found = np.bincount(group, times, count)
@@ -511,14 +512,14 @@ def _counted(group: Groups, times: Times | None, count: int) -> npt.NDArray[np.i
 def _groups(values: BindingValues, by: plan.GroupBy, rows_in_all: int) -> Grouping:
     count = values.frame.count
     if not by.items:
-        # Without group items there is one group, also of no rows.
+        # Without group items there is one group, also of zero rows.
         alone = np.zeros(count, np.int64)
         return Grouping(alone, alone[:1], np.array([count]))
     return codes_of([item_codes(values, item, rows_in_all) for _, item in by.items]).grouped()
 
 
 def item_codes(values: BindingValues, item: ex.Expression, rows_in_all: int) -> pa.Array | Coded:
-    """Codes of an item; ids and texts of nodes use codes that are cached."""
+    """Codes of a group item; ids and texts of nodes use cached codes."""
     if isinstance(item, ex.EntityId | ex.CarriedNode) and values.frame.count:
         codes = values.slots(item.variable).astype(np.int64) + 1
         return Coded(codes, int(codes.max()) + 1)
@@ -585,7 +586,7 @@ def _total(
         if numbers is not None:
             return _summed(numbers, group, times, groups)
     if value.function == "count" and isinstance(value.argument, ex.EntityId):
-        # A slot tells as much of a node as its id, which would be a text for every row.
+        # A slot identifies a node like its id, without a text per row.
         slots = values.slots(value.argument.variable)
         column = pa.array(slots, mask=slots < 0)
     else:
@@ -620,7 +621,7 @@ def _total(
 
 
 def _fraction(value: ex.AggregateValue, values: BindingValues) -> float | None:
-    """Which percentile an aggregate asks for; None for a null."""
+    """The percentile that an aggregate asks for; None if it is null."""
     if value.fraction is None:
         return 0.5
     return require_fraction(values.value(value.fraction).as_py())
@@ -632,7 +633,7 @@ def _summed(numbers: Floats, group: Groups, times: Times | None, groups: Groupin
         if times is None and len(group) == len(groups.group)
         else _counted(group, times, groups.count)
     )
-    with np.errstate(invalid="ignore", over="ignore"):  # infinities are values here
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities are valid values
         if times is not None:
             numbers = numbers * times
         sums = (
@@ -654,7 +655,7 @@ def _wrapped(
     largest = max(abs(int(given.max(initial=0))), abs(int(given.min(initial=0))))
     if largest * int(summed.counts.max(initial=0)) < _EXACT_FLOATS:
         return summed.sums.astype(np.int64)
-    integers = given.astype(np.int64)  # of an unsigned one the same number modulo 2**64
+    integers = given.astype(np.int64)  # an unsigned integer becomes the same number modulo 2**64
     if times is not None:
         integers = integers * times
     if groups.count == 1:
@@ -667,8 +668,8 @@ def _wrapped(
 def _exact(total: Sums) -> npt.NDArray[np.int64]:
     """The sums of integers; raises `InputError` where one does not fit I64.
 
-    The float sum is off by less than 2**63, so it tells which of the integers that agree modulo
-    2**64 is the sum.
+    The float sum is off by less than 2**63, so it decides which of the integers that are equal
+    modulo 2**64 is the sum.
     """
     assert total.wrapped is not None
     turns = np.rint((total.sums - total.wrapped.astype(np.float64)) / 2.0**64)
@@ -695,7 +696,7 @@ def _column(value: ex.AggregateValue, total: Total) -> pa.Array:
 
 def _extremes(function: str, column: pa.Array, group: Groups, count: int) -> pa.Array:
     """The row of each group that sorts first or last."""
-    # A NaN is smaller than every number: the least of all, and the greatest only on its own.
+    # NaN sorts below every number: it is the minimum, and the maximum only of nothing but NaN.
     direction: Direction = "ascending" if function == "min" else "descending"
     nan: Place = "at_start" if function == "min" else "at_end"
     order = sorted_rows([(pa.array(group), "ascending", "at_end"), (column, direction, nan)])

@@ -1,14 +1,14 @@
-"""Node ids as small integers: every id a query reads gets a *slot* and keeps it.
+"""Node ids as small integers: every id that a query reads gets a *slot* and keeps it.
 
 Slots belong to a node type, not to a version of its table: adjacency, bindings and joins are arrays
 of slots, and stay valid when a row is updated or a table compacted. Slots are assigned in the order
 ids are read and never reused.
 
-A space has two parts. The base is an immutable open-addressing table over 64-bit hashes, built with
-numpy, which many threads may search at once. The tail is a dictionary of the ids added since; it is
-merged into a new base when it has grown. The hashes of a base are checked to be distinct, and
-computed with another key if they are not. Looking up an id that is not stored finds another one by
-a hash collision with a chance of about 1 in 10^13 per million stored.
+A space has two parts. The base is an immutable open-addressing hash table over 64-bit hashes, built
+with numpy, which many threads may search at once. The tail is a dictionary of the ids added since;
+it is merged into a new base when it has grown. The hashes of a base are checked to be distinct, and
+computed with another key if they are not. Looking up an id that is not stored returns a wrong one
+by hash collision with a probability of about 1 in 10^13 per million stored ids.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ABSENT = -1
 
 _TAIL_MIN = 4_096
 _TAIL_SHARE = 8
-"""The tail is merged when it holds this share of the base."""
+"""The tail is merged when its size exceeds the base's divided by this."""
 
 _SERIALS = itertools.count()
 
@@ -43,7 +43,7 @@ NO_STRINGS = pa.array([], pa.string())
 
 
 class _Base:
-    """A fixed set of distinct ids; an id's slot is its place."""
+    """An immutable set of distinct ids; an id's slot is its index."""
 
     def __init__(self, strings: pa.Array, hash_: StringHash | None = None) -> None:
         hash_ = hash_ or StringHash()
@@ -118,7 +118,7 @@ class IdSpace:
 
     def __init__(self) -> None:
         self.serial = next(_SERIALS)
-        """Unique among all spaces of the process, also those that were dropped."""
+        """Unique among all spaces of the process, dropped ones included."""
         self._lock = threading.Lock()
         self._state = _State(_Base(NO_STRINGS))
 
@@ -128,7 +128,7 @@ class IdSpace:
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes, about."""
+        """Approximate memory in bytes."""
         state = self._state
         return state.base.nbytes + 120 * len(state.added)
 
@@ -151,7 +151,7 @@ class IdSpace:
         if not (slots < 0).any():
             return slots
         with current().locked(self._lock):
-            # Another thread may have added some of them meanwhile.
+            # Another thread may have added some of them since.
             slots = _find(self._state, texts)
             missing = slots < 0
             new = texts.filter(pa.array(missing))
@@ -183,7 +183,7 @@ class IdSpace:
         return text
 
     def _add(self, new: pa.Array) -> None:
-        """Give slots to ids that have none; the lock is held."""
+        """Assign slots to new ids; the caller holds the lock."""
         state = self._state
         base = state.base.strings
         if len(state.added) + len(new) < max(_TAIL_MIN, len(base) // _TAIL_SHARE):
@@ -197,9 +197,9 @@ class IdSpace:
 
 
 class TypeIds:
-    """The ids of one node type in a space of references, which other types share.
+    """The ids of one node type in a space of references that several types share.
 
-    Used like the space of a type that has its own, with the same slots as the shared one.
+    Has the interface of `IdSpace`; the slots are those of the shared space.
     """
 
     def __init__(self, shared: IdSpace, prefix: str) -> None:
@@ -212,7 +212,7 @@ class TypeIds:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the shared space takes, about."""
+        """Approximate memory of the shared space in bytes."""
         return self._shared.nbytes
 
     def find_one(self, text: str) -> int:

@@ -1,11 +1,10 @@
 """Blocks solved from the inside: from a selective variable of the block to those around it.
 
-A block such as `any { $p wrote $m  $m.title = "x" }` is usually tested for the rows around it.
-Where an equality leaves few nodes of one of its own variables, following its hops from there costs
-less than asking each row: the solutions then say which nodes of the variables around it have one.
-The equality may be with a value that a stage hands on, such as a list of the nodes it has chosen,
-if all rows have the same one. An `any` of one variable can even begin the whole match, in the place
-of a scan.
+A block such as `any { $p wrote $m $m.title = "x" }` is usually tested for each row around it. Where
+an equality leaves few nodes of one of the block's own variables, it is cheaper to follow the hops
+from there: the solutions say for which nodes of the outer variables the block is true. The equality
+may compare with a value that a stage hands on, such as a list of chosen nodes, if it is the same in
+all rows. An `any` that reads one outer variable can even replace the scan that a match begins with.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 
 READS_MAX = 2
-"""Solutions are found again by so many variables, which are one number together."""
+"""Solutions are looked up by at most this many outer variables, packed into one number."""
 
 _SCAN_COST = 0.05
-"""What reading a node of a whole table costs, in rows of a hop."""
+"""The cost of scanning one node of a table, relative to one row of a hop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +29,16 @@ class FromInside:
     """A block as a match of its own."""
 
     pattern: plan.Pattern
-    """Begins with the scan of one of the block's variables, and binds those around it."""
+    """Begins with the scan of one of the block's variables, and binds the outer ones."""
     rows: float
-    """Solutions that are expected."""
+    """Expected number of solutions."""
     cost: float
     each_start: float
-    """The cost for each node of its first variable."""
+    """The cost per node of the first variable."""
     each_row: float
-    """What solving the block costs for each row around it."""
+    """The cost of solving the block per outer row."""
     values: frozenset[str] = frozenset()
-    """The values around the block that it reads: every row has to have the same."""
+    """The outer values that the block reads; they have to be the same in every row."""
 
 
 def from_inside(
@@ -48,9 +47,10 @@ def from_inside(
     sizes: TableSizes,
     values: frozenset[str] = frozenset(),
 ) -> FromInside | None:
-    """The cheapest way from within, for a block that reads node variables around it.
+    """The cheapest inside plan of a block that reads outer node variables; None if there is none.
 
-    ``around`` names them with their types, ``values`` what else it reads.
+    ``around`` has the types of those variables, ``values`` the other outer values that the block
+    reads.
     """
     if not 1 <= len(around) <= READS_MAX or not _is_movable(block):
         return None
@@ -76,20 +76,20 @@ def from_inside(
 
 @dataclass(frozen=True, slots=True)
 class FromOne:
-    """A block solved for the nodes of one of two variables around it: it binds the other."""
+    """A block solved for the nodes of one of its two outer variables; it binds the other."""
 
     name: str
     pattern: plan.Pattern
     each_start: float
-    """The cost for each of these nodes."""
+    """The cost per such node."""
     each_row: float
-    """What solving the block costs for each row around it."""
+    """The cost of solving the block per outer row."""
 
 
 def from_one(block: plan.Pattern, around: Mapping[str, str], sizes: TableSizes) -> list[FromOne]:
-    """The ways to solve a block that reads two node variables from one of them.
+    """The plans of a block that reads two outer node variables and starts from one of them.
 
-    Rows may bind few different nodes of one and many of the other.
+    They pay where rows bind few distinct nodes of one variable and many of the other.
     """
     if len(around) != READS_MAX or not _is_movable(block):
         return []
@@ -113,7 +113,7 @@ def _solved(
     each_row: float,
     rows: float | None = None,
 ) -> FromInside | None:
-    """``rows`` is what there is after the first step, if that is not to be estimated."""
+    """The block in its cheapest order; ``rows`` are the rows after the first step, if known."""
     orders = Orders(parts, sizes, rows)
     cheapest = orders.cheapest()
     bound = orders.bound(range(len(parts.movers)))
@@ -134,7 +134,8 @@ def _solved(
 def _starts(
     types: Mapping[str, str], predicates: Sequence[ex.Expression], values: frozenset[str]
 ) -> Iterator[tuple[plan.Scan, list[ex.Expression]]]:
-    """Scans of variables that an equality leaves few nodes of, and all conditions on each alone."""
+    """Scans of variables that an equality leaves few nodes of, with all conditions on each
+    alone."""
     for name, type_name in types.items():
         alone = [each for each in predicates if ex.variables_of(each) - values == {name}]
         if any(map(is_equality, alone)):
@@ -151,7 +152,7 @@ def _is_movable(block: plan.Pattern) -> bool:
 
 
 def can_be_driven(pattern: plan.Pattern) -> bool:
-    """Whether an `any` may begin a match; whether it is worth it depends on sizes."""
+    """Whether an `any` may replace the first scan of a match; sizes decide whether it pays."""
     parts = _drivable(pattern)
     return parts is not None and any(
         isinstance(test, plan.Exists) and len(reads) == 1 for test, reads in parts.tests
@@ -159,7 +160,7 @@ def can_be_driven(pattern: plan.Pattern) -> bool:
 
 
 def driven(pattern: plan.Pattern, sizes: TableSizes) -> plan.Pattern | None:
-    """The match as it begins with the nodes that an `any` finds; None if that is not cheaper."""
+    """The match that starts from the nodes found by an `any`; None if that is not cheaper."""
     parts = _drivable(pattern)
     if parts is None:
         return None
@@ -181,7 +182,7 @@ def _drivable(pattern: plan.Pattern) -> Parts | None:
 
 
 def _driven_by(parts: Parts, place: int, sizes: TableSizes) -> tuple[float, plan.Pattern] | None:
-    """The match that begins with one of its tests, and its cost."""
+    """The match that starts from the test at ``place``, and its cost."""
     test, reads = parts.tests[place]
     first = parts.first
     assert isinstance(first, plan.Scan)
@@ -217,7 +218,7 @@ def _driven_by(parts: Parts, place: int, sizes: TableSizes) -> tuple[float, plan
 
 
 def _cost_of(parts: Parts, sizes: TableSizes) -> float:
-    """What a match is expected to cost that begins as the compiler has it."""
+    """The expected cost of a match that starts as the compiler ordered it."""
     orders = Orders(parts, sizes)
     chosen = orders.chosen()
     if chosen is None:
@@ -239,7 +240,7 @@ def _cost_of(parts: Parts, sizes: TableSizes) -> float:
 def _cost_of_test(
     block: plan.Pattern, around: Mapping[str, str], rows: float, sizes: TableSizes
 ) -> float:
-    """What a block costs that is tested for so many rows, from outside or from inside."""
+    """The cost of testing a block for ``rows`` rows, from outside or from inside."""
     parts = Parts.made(None, block.steps, frozenset(around))
     each = None if parts is None else Orders(parts, sizes, 1.0).written()
     outside = rows * max(each or 1.0, 1.0)

@@ -32,7 +32,7 @@ from omnigraph.query.evaluate import ColumnExpression
 from omnigraph.query.explain import explain_step
 
 BLOCK_ROWS = 1 << 19
-"""Solutions grouped at a time."""
+"""Number of solutions grouped at a time."""
 
 
 def groups_of(session: Session, by: plan.GroupBy) -> tuple[dict[str, pa.Array], int]:
@@ -59,7 +59,7 @@ class _Hop:
     by: plan.GroupBy
 
     def parts(self, frame: BindingTable) -> list[PartialGroups]:
-        """The groups of all rows that the last hop extends, in one part or more."""
+        """The groups of the rows that the last hop produces, in one or more parts."""
         adjacency = self._adjacency(frame)
         if adjacency is not None:
             sources = frame.bound[self.last.step.source]
@@ -74,7 +74,7 @@ class _Hop:
         return [part_of(BindingValues(self.session, whole), self.by)]
 
     def _adjacency(self, frame: BindingTable) -> SortedEdges | None:
-        """The edges of the hop, if they are in memory."""
+        """The edges of the hop if they are in memory, otherwise None."""
         if not frame.count:
             return None
         step = self.last.step
@@ -84,7 +84,7 @@ class _Hop:
         return edges.sorted_edges(step.direction, frame.count)
 
     def _all_count(self, adjacency: SortedEdges) -> bool:
-        """Whether every neighbour is one destination of the hop."""
+        """Whether every neighbour counts as exactly one destination of the hop."""
         if adjacency.has_parallels or self.last.step.predicates:
             return False
         targets = self.session.tables.nodes(self.last.step.target_type, whole=True)
@@ -93,7 +93,7 @@ class _Hop:
     # --- counting ---------------------------------------------------------------------------------
 
     def _times(self, adjacency: SortedEdges, sources: Slots) -> Counts | None:
-        """How many destinations each row has; None if the hop has to be expanded to know."""
+        """The number of destinations of each row; None if the hop has to be expanded to know."""
         if not self._all_count(adjacency):
             return None
         degrees = adjacency.degrees(sources)
@@ -109,7 +109,7 @@ class _Hop:
         )
         if excluded.has_parallels or excluded.degrees(sources).sum() > degrees.sum():
             return None
-        # There are fewer excluding edges than followed ones: intersect from the excluding side.
+        # There are fewer excluded edges than followed ones: intersect from the excluded side.
         found, counts = excluded.gather(sources)
         rows = np.repeat(np.arange(len(sources)), counts)
         both = adjacency.contains(sources[rows], found)
@@ -128,7 +128,8 @@ class _Hop:
         return part_of(values, self.by, times=times[some])
 
     def _expected(self, step: plan.Step, trace: Trace) -> float | None:
-        """The rows that a step was expected to leave of those of the step before."""
+        """Expected rows after a step, from those expected after the step before; None if
+        unknown."""
         before = trace.steps[-1].expected_rows if trace.steps else None
         return None if before is None else expected_rows(step, before, self.session.tables.sizes)
 
@@ -170,7 +171,7 @@ class _Hop:
 
 
 def _folded(reports: list[StepReport], blocks: int) -> list[StepReport]:
-    """The reports of all blocks as one for each step."""
+    """The reports of all blocks, added up per step."""
     steps = len(reports) // blocks
     return [
         StepReport(

@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from omnigraph.engines.local.path_hops import PathHop
 
 _TAG = "#row"
-"""The variable that remembers which outer row an inner solution extends."""
+"""The column with the number of the outer row that an inner solution extends."""
 
 
 def match(session: Session) -> BindingTable:
-    """All solutions of the plan's pattern, with the variables its tail reads."""
+    """All solutions of the plan's pattern, with the variables that later stages read."""
     return PatternMatcher(session).run(session.prepared.pattern, BindingTable.unit())
 
 
@@ -162,7 +162,7 @@ class PatternMatcher:
     # --- scans ------------------------------------------------------------------------------------
 
     def _stage(self, step: plan.Stage) -> BindingTable:
-        """The rows of the stage before: its nodes are bound again, its values numbered."""
+        """The rows of the stage before: its nodes are bound again, its values get numbers."""
         rows = self.session.staged
         assert rows is not None
         columns = dict(zip(rows.names, rows.arrays, strict=True))
@@ -178,7 +178,7 @@ class PatternMatcher:
     def _unnest(
         self, step: plan.Unnest, frame: BindingTable, needed: frozenset[str]
     ) -> BindingTable:
-        """A row for each item of a list; the items are values with numbers."""
+        """A row for each item of a list; the items are numbered values."""
         lists = BindingValues(self.session, frame).column(step.list)
         counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
         reserve_rows(int(counts.sum()), 4 * len(needed) + 8)
@@ -186,7 +186,7 @@ class PatternMatcher:
         if step.variable not in needed:
             return expanded
         items = lists.flatten()
-        # The pattern of a block may run several times: rows of earlier runs keep their numbers.
+        # The pattern of a block may run several times: numbers of earlier runs stay valid.
         known = self.session.values_of.get(step.variable)
         start = 0 if known is None else len(known)
         self.session.values_of[step.variable] = (
@@ -214,7 +214,7 @@ class PatternMatcher:
         keys: tuple[tuple[ex.Expression, ex.Expression], ...],
         frame: BindingTable,
     ) -> BindingTable:
-        """A scan and the equalities after it, as a hash join."""
+        """Run a scan and the equalities after it as a hash join."""
         assert isinstance(one.step, plan.Scan)
         assert isinstance(following.step, plan.FilterRows)
         slots, _ = scanned(self.session, one)
@@ -235,7 +235,7 @@ class PatternMatcher:
         listed: ex.ListContains,
         frame: BindingTable,
     ) -> BindingTable:
-        """A scan and the condition after it that a list of ids has its node: one row for each."""
+        """Run a scan and a condition "id is in a list" after it: one row per id of the list."""
         assert isinstance(one.step, plan.Scan)
         assert isinstance(following.step, plan.FilterRows)
         lists = BindingValues(self.session, frame).column(listed.list)
@@ -263,7 +263,7 @@ class PatternMatcher:
         tables = self.session.tables
         edges = tables.edges(step, frame.count)
         strategy = "indexed lookups" if isinstance(edges, FetchedEdges) else "adjacency"
-        # Adjacency covers all nodes of a type; lookups only the ones they reach.
+        # Adjacency covers all nodes of a type; lookups only the nodes that they read.
         targets = tables.nodes(step.target_type, whole=isinstance(edges, CachedEdges))
         if step.edge_variable is not None:
             return self._bound_edges(step, frame, edges, targets), strategy
@@ -298,14 +298,14 @@ class PatternMatcher:
     def _is_linked(
         self, step: plan.Expand, frame: BindingTable, edges: EdgeTable, targets: NodeTable
     ) -> npt.NDArray[np.bool_]:
-        """For each row, whether its target is among the destinations of its source."""
+        """For each row, whether its target is a destination of its source."""
         sources, wanted = frame.bound[step.source], frame.bound[step.target]
         if step.minimum == step.maximum == 1:
             return edges.contains(step.direction, sources, wanted)
         return self._path_hop(step, edges, targets).links(sources, wanted)
 
     def _with_ends(self, step: plan.Expand, frame: BindingTable) -> BindingTable:
-        """The rows whose ends are bound: optional variables may be unbound."""
+        """The rows in which both ends are bound; optional variables may be unbound."""
         ends = [step.source, step.target] if step.target_is_bound else [step.source]
         for name in ends:
             info = self.session.prepared.variables.get(name)
@@ -322,7 +322,8 @@ class PatternMatcher:
         return PresentOnly(neighbours, self._passed(step, targets).present)
 
     def _passed(self, step: plan.Expand, targets: NodeTable) -> NodeTable:
-        """The nodes that a search may pass through; those it may end at can be of fewer types."""
+        """The nodes that a search may pass through; its targets may be restricted to fewer
+        types."""
         if step.ends is None:
             return targets
         return self.session.tables.nodes(step.declared[1])
@@ -385,7 +386,7 @@ class PatternMatcher:
             return mask
         test = single_test(pattern)
         if test is not None and not self._reads_optional(test):
-            # The inner pattern binds nothing: test the pairs directly.
+            # The inner pattern binds no variables: test the pairs directly.
             edges = self.session.tables.edges(test, frame.count)
             targets = self.session.tables.nodes(test.target_type)
             return self._is_linked(test, frame, edges, targets)
@@ -398,9 +399,9 @@ class PatternMatcher:
         return mask
 
     def from_inside(self, pattern: PreparedPattern, frame: BindingTable) -> BindingTable | None:
-        """Solutions of a block that are found without asking each row, if that costs less.
+        """Solutions of a block found without testing each row; None if that is not cheaper.
 
-        They are all solutions, or those of the nodes that rows bind one variable to.
+        They are all solutions of the block, or those for the nodes that one variable is bound to.
         """
         rows = frame.count
         inside = pattern.inside
@@ -433,7 +434,7 @@ class PatternMatcher:
         frame: BindingTable,
         needed: frozenset[str],
     ) -> BindingTable:
-        """Every row with its solutions, or with unbound variables where there is none."""
+        """Every row with its solutions; unbound variables where there is none (outer join)."""
         inside = self.from_inside(pattern, frame) if frame.count else None
         origin: Rows
         if inside is not None:
@@ -456,7 +457,7 @@ class PatternMatcher:
 
 
 def _alike(frame: BindingTable, names: Collection[str]) -> BindingTable | None:
-    """The one row of what all rows bind some variables to; None if they do not bind them alike."""
+    """One row with the values that all rows share in some variables; None if they differ."""
     columns = {name: frame.bound[name] for name in names}
     if any(not len(each) or (each != each[0]).any() for each in columns.values()):
         return None
@@ -466,14 +467,14 @@ def _alike(frame: BindingTable, names: Collection[str]) -> BindingTable | None:
 def same_binding(
     rows: BindingTable, among: BindingTable, names: Collection[str]
 ) -> npt.NDArray[np.int64]:
-    """For each row, one of another table that binds one or two nodes alike; -1 if there is none."""
+    """For each row, the number of a row of ``among`` with the same nodes; -1 if there is none."""
     if not among.count:
         return np.full(rows.count, -1)
     reserve_rows(rows.count + among.count, 16)
     if len(names) == 1:
         (name,) = names
         known, slots = among.bound[name], rows.bound[name]
-        # The last entry is for all nodes beyond the ones that are known.
+        # The last entry stands for all slots beyond the known ones.
         place = np.full(int(known.max()) + 2, -1)
         place[known] = np.arange(among.count)
         return place.take(slots, mode="clip")
@@ -486,7 +487,7 @@ def same_binding(
 def _bound_alike(
     rows: BindingTable, among: BindingTable, names: Collection[str]
 ) -> tuple[Rows, Rows]:
-    """The pairs of a row and one of another table that bind one or two nodes alike."""
+    """The pairs of a row and a row of ``among`` with the same nodes."""
     if not among.count:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     wanted, keys = _keys(names, rows, among)
@@ -502,7 +503,7 @@ def _bound_alike(
 def _keyed(
     keys: npt.NDArray[np.int64],
 ) -> tuple[Rows, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The rows in the order of their keys, the distinct ones, and where each of these begins."""
+    """Row numbers sorted by key, the distinct keys, and where each of them begins."""
     by_key = stable_order(keys)
     ascending = keys[by_key]
     begin = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
@@ -512,8 +513,8 @@ def _keyed(
 def _places_among(
     distinct: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """The place of each wanted key, -1 where it is not there."""
-    # Keys in order are searched for several times faster.
+    """The index of each wanted key, -1 where it is missing."""
+    # Searching for sorted keys is several times faster.
     by_key = stable_order(wanted)
     ascending = wanted[by_key]
     at = np.searchsorted(distinct, ascending)
@@ -524,11 +525,11 @@ def _places_among(
 
 
 def _keys(names: Collection[str], *tables: BindingTable) -> list[npt.NDArray[np.int64]]:
-    """One number for what each row of some tables binds one or two nodes to."""
+    """One number per row for the nodes that one or two variables are bound to."""
     first, *more = sorted(names)
     found = [table.bound[first].astype(np.int64) for table in tables]
     for name in more:
-        # As short as can be: short numbers are sorted faster.
+        # As short as possible: short numbers are sorted faster.
         bits = max(int(table.bound[name].max(initial=0)) for table in tables).bit_length()
         found = [
             (keys << bits) | table.bound[name] for keys, table in zip(found, tables, strict=True)
@@ -549,11 +550,11 @@ def _existing(targets: NodeTable, rows: Rows, found: Slots) -> tuple[Rows, Slots
 
 
 JoinKeys = tuple[tuple[ex.Expression, ex.Expression], ...]
-"""Pairs of a bound expression and one of the scanned variable."""
+"""Pairs of an expression that is already bound and one of the scanned variable."""
 
 
 def join_keys(scan: PreparedStep, following: PreparedStep | None) -> JoinKeys | None:
-    """The equalities by which a scan can be joined to the rows before it, if there are any."""
+    """The equalities by which a scan can be joined to the previous rows; None if there are none."""
     if not isinstance(scan.step, plan.Scan) or following is None:
         return None
     if not isinstance(following.step, plan.FilterRows):
@@ -578,7 +579,7 @@ def join_keys(scan: PreparedStep, following: PreparedStep | None) -> JoinKeys | 
 
 
 def listed_ids(scan: PreparedStep, following: PreparedStep | None) -> ex.ListContains | None:
-    """The condition that the id of a scanned node is in a list of the rows before, if any."""
+    """The condition that the id of a scanned node is in a list of the previous rows, if any."""
     if not isinstance(scan.step, plan.Scan) or following is None or scan.parts or scan.patterns:
         return None
     if not isinstance(following.step, plan.FilterRows) or scan.step.entity_id is not None:
@@ -593,7 +594,7 @@ def listed_ids(scan: PreparedStep, following: PreparedStep | None) -> ex.ListCon
 
 
 def _joinable(expression: ex.Expression) -> bool:
-    """Whether equal values have equal codes: values that rows have, other than floats."""
+    """Whether equal values have equal codes: values of rows, except floats."""
     kinds = (ex.PropertyValue, ex.EntityId, ex.BoundValue)
     return (
         isinstance(expression, kinds)
@@ -605,7 +606,7 @@ def _joinable(expression: ex.Expression) -> bool:
 def matched_rows(
     left: list[pa.Array], right: list[pa.Array]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The pairs of rows that agree in every column; null agrees with nothing."""
+    """The pairs of rows with equal values in every column; null equals nothing."""
     size = len(left[0])
     together = [pa.concat_arrays([one, other]) for one, other in zip(left, right, strict=True)]
     valid = np.ones(size + len(right[0]), np.bool_)

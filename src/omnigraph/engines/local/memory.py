@@ -1,9 +1,9 @@
-"""What the engine keeps in memory: a budget for all of it, and columns that grow in place.
+"""What the engine keeps in memory: one budget for all of it, and columns that grow in place.
 
-A commit adds rows at the end of a table. The values of the rows before never change, so the column
-of the new version is the same memory with a greater length: arrays given out before end where they
-did. Only one version can follow in place; another that goes on from the same rows, such as one of
-another branch, gets a copy. Room that is not written takes no memory from the system.
+A commit appends rows to a table; the values of earlier rows never change. So the column of a new
+version is the same memory with a greater length, and arrays handed out before keep their length.
+Only one version can follow in place: another that follows the same rows, such as one of another
+branch, gets a copy. Reserved room takes no memory of the system until it is written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Sized(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes."""
+        """Memory in bytes."""
         ...
 
 
@@ -68,7 +68,7 @@ class MemoryBudget:
         forget: Callable[[], object],
         shared: Sequence[Sized] = (),
     ) -> None:
-        """Register a new entry; older ones may be dropped for it.
+        """Register a new entry; older ones may be dropped to make room for it.
 
         ``shared`` is memory that other entries may use too; it counts once, until the last of them
         is dropped.
@@ -87,7 +87,7 @@ class MemoryBudget:
     def _share(self, owner: Sized) -> None:
         known = self._shared.get(id(owner))
         if known is None:
-            # The entry refers to the owner: while it is kept, no other object has its `id`.
+            # The entry refers to the owner, so that the owner's `id` is not reused.
             known = self._shared[id(owner)] = _SharedMemory(owner, 0, 0)
         size = owner.nbytes
         self.used += size - known.nbytes
@@ -104,7 +104,7 @@ class MemoryBudget:
                 del self._shared[id(owner)]
 
     def resize(self, key: Hashable, nbytes: int) -> bool:
-        """Record the new size of an entry and its use; False if it is not kept."""
+        """Record the new size of an entry, and that it was used; False if it is not kept."""
         with self._lock:
             known = self._kept.get(key)
             if known is None:
@@ -123,13 +123,13 @@ class MemoryBudget:
                     self._kept.move_to_end(key)
 
     def forget(self, place: Mapping[Hashable, object]) -> None:
-        """Drop the entries in ``place``, which belongs to a version that is not cached any more."""
+        """Drop the entries in ``place``, which belongs to a version that is no longer cached."""
         with self._lock:
             for name in tuple(place):
                 self._release((id(place), name))
 
     def _make_room(self, newest: Hashable) -> None:
-        """Drop the oldest entries until the rest fits; ``newest`` always stays."""
+        """Drop the least recently used entries until the rest fits; ``newest`` always stays."""
         while self.used > self.limit and (oldest := next(iter(self._kept))) != newest:
             self._release(oldest)
 
@@ -149,7 +149,7 @@ _Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _ROOM_SHARE = 8
 _ROOM_MIN = 1_024
-"""Rows that are left free: a share of those that are there, and this many at least."""
+"""Minimum number of rows reserved beyond the present ones."""
 
 _TEXT_BYTES_MAX = 2**31 - 1
 
@@ -185,7 +185,7 @@ class GrowingColumn:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the values that are there."""
+        """Memory of the stored values."""
         valid = 0 if self._valid is None else self.length // 8
         if self._type is None:
             return 4 * self.length
@@ -196,7 +196,7 @@ class GrowingColumn:
         return self.length * _row_bytes(self._type) + valid
 
     def append(self, more: Column) -> bool:
-        """Add values at the end; False, with nothing changed, if there is no room for them."""
+        """Append values; False, with nothing changed, if there is no room for them."""
         start, stop = self.length, self.length + len(more)
         if stop > self._capacity:
             return False
@@ -216,7 +216,7 @@ class GrowingColumn:
         return True
 
     def column(self) -> Column:
-        """All values so far; what is appended later is not part of it."""
+        """All values so far; values appended later are not part of it."""
         if self._type is None:
             found: npt.NDArray[np.int32] = self._values[: self.length]
             return found
@@ -258,7 +258,7 @@ class GrowingColumn:
 
 
 def can_grow(part: Column) -> bool:
-    """Whether values of this type are kept with room: all but lists and rare ones."""
+    """Whether columns of this type get reserved room: all but lists and rare types."""
     if isinstance(part, np.ndarray):
         return True
     type = part.type
@@ -297,7 +297,7 @@ def _fixed_bytes(array: pa.Array, width: int) -> _Bytes:
 
 
 def _text_buffers(array: pa.Array) -> tuple[npt.NDArray[np.int32], _Bytes]:
-    """The offsets and the bytes of texts; a null has the length of the text it replaces."""
+    """The offsets and the bytes of texts; a null keeps the length of its buffer entry."""
     _, offsets, texts = array.buffers()
     if offsets is None or not len(array):
         return np.zeros(len(array) + 1, np.int32), np.zeros(0, np.uint8)
@@ -316,7 +316,7 @@ def _mask(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _write_bits(bits: _Bytes, start: int, values: npt.NDArray[np.bool_]) -> None:
-    """Write bits from a place on; bits before it stay, also those in the same byte."""
+    """Write bits from ``start`` on; earlier bits stay, also those in the same byte."""
     place, used = divmod(start, 8)
     if used:
         head = values[: 8 - used]

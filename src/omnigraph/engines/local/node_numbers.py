@@ -1,6 +1,6 @@
-"""Numbers of solutions, one for each node of a type, and how they go along edges.
+"""One number per node of a type (counts, sums, extremes), and how numbers go along edges.
 
-Counts are integers and exact: what could exceed 62 bits is not counted here. Sums are floats, and
+Counts are exact integers; what could exceed 62 bits is refused with `NotCounted`. Sums are floats;
 extremes are ranks of the values they stand for.
 """
 
@@ -29,22 +29,24 @@ _MOST_SHARE = 4
 """From this share of the edges on, all of them are read in their order."""
 
 _PIECES_COST = 4
-"""Reading an edge at one of some nodes costs this many times as much as reading all in order."""
+"""Reading an edge at one of some nodes costs this many times as much as one in sequence."""
 
 FAR_GAIN_MIN = 1.5
-"""Marked neighbours are counted from their side if it is expected to cost this many times less."""
+"""Marked neighbours are counted from their side if that is expected to be this many times
+cheaper."""
 
 _SUMMED_MAX = 2**31
-"""Numbers below it, of which there are no more than 2**31 edges, add up to less than 2**62."""
+"""Numbers below this, added up over at most 2**31 edges, stay below 2**62."""
 
 _EXACT_FLOATS = 2**53
-"""Up to here floats add up integers exactly."""
+"""Up to this value, floats add up integers exactly."""
 _COUNT_MAX = 2**62
-"""Larger numbers of solutions are not counted here, so that no product overflows."""
+"""Larger numbers of solutions are refused, so that no product overflows."""
 
 
 class NotCounted(Exception):
-    """The solutions are few, or too many for 64 bits, or their tables are not in memory."""
+    """Not counted here: too few solutions to pay, over 62 bits, or tables that are not in
+    memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,40 +63,40 @@ class NodeSet:
 
 @dataclass(slots=True)
 class CarriedAggregate:
-    """An aggregate whose argument is outside the core, on its way there."""
+    """An aggregate whose argument is outside the core, on its way to the core."""
 
     value: ex.AggregateValue
     variable: str
     counts: bool = False
-    """Whether the values that are not null are counted, instead of aggregated."""
+    """Whether non-null values are counted instead of aggregated."""
     column: pa.Array | None = None
-    """The values of the argument at its nodes, and whether some are null."""
+    """For extremes, the values of the argument."""
     has_nulls: bool = False
     largest: float = 0.0
-    """Of a sum of integers, the largest of them without its sign."""
+    """For a sum of integers, the largest absolute value."""
 
     @property
     def function(self) -> str:
-        """What becomes of the values."""
+        """The aggregate function that is applied on the way."""
         return "count" if self.counts else self.value.function
 
     @property
     def nothing(self) -> int:
-        """The number that stands for no solution."""
+        """The number that stands for "no solution"."""
         return {"min": np.iinfo(np.int64).max, "max": -1}.get(self.function, 0)
 
     @property
     def joins(self) -> np.ufunc:
-        """How the numbers of several solutions become one."""
+        """The function that merges the numbers of several solutions."""
         return {"min": np.minimum, "max": np.maximum}.get(self.function, np.add)
 
     def nothing_for(self, count: int) -> Values:
-        """No solution for each of some nodes."""
+        """An array of "no solution" for ``count`` nodes."""
         is_float = self.function in ("sum", "avg")
         return np.full(count, self.nothing, np.float64 if is_float else np.int64)
 
     def start(self, column: pa.Array) -> Values:
-        """The numbers at the nodes of the argument; those of extremes are ranks."""
+        """The numbers at the nodes of the argument; for extremes, their ranks."""
         self.has_nulls = column.null_count > 0
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         if self.function == "count":
@@ -116,7 +118,7 @@ class CarriedAggregate:
     def start_all(self, columns: Sequence[pa.Array]) -> list[Values]:
         """The numbers at several parts of the nodes or edges of the argument."""
         if self.function in ("min", "max"):
-            # Ranks are those among all values.
+            # Ranks have to be comparable across the parts.
             ranks = self.start(pa.concat_arrays(columns))
             return np.split(ranks, np.cumsum([len(column) for column in columns])[:-1])
         found = [self.start(column) for column in columns]
@@ -124,19 +126,21 @@ class CarriedAggregate:
         return found
 
     def scaled(self, values: Values, times: Values | None) -> Values:
-        """The numbers, each for so many times as many solutions."""
+        """The numbers, each for ``times`` as many solutions."""
         if times is None:
             return values
         if self.function in ("min", "max"):
             return np.where(times > 0, values, self.nothing)
         if self.function == "count":
             return _product(values, times)
-        with np.errstate(invalid="ignore", over="ignore"):  # infinities are values here
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities are valid values
             return np.where(times > 0, values * times, 0.0)
 
     def exact_sums(self, sums: Values, times: Values) -> Values | None:
-        """The sums of integers; None for other aggregates. Raises `NotCounted` if floats, in which
-        they were added up, may have rounded them."""
+        """The sums of integers; None for other aggregates.
+
+        Raises `NotCounted` if the float sums may have been rounded.
+        """
         if not self.value.sums_integers:
             return None
         if self.largest * float(times.max(initial=0)) >= _EXACT_FLOATS:
@@ -144,7 +148,7 @@ class CarriedAggregate:
         return sums.astype(np.int64)
 
     def extremes(self, ranks: Values) -> pa.Array:
-        """The values of some ranks; null for no solution."""
+        """The values of some ranks; null for "no solution"."""
         assert self.column is not None
         rows = np.where(ranks == self.nothing, -1, ranks)
         if len(self._order):
@@ -155,7 +159,7 @@ class CarriedAggregate:
 
 
 def product_of(left: Values | None, right: Values | None) -> Values | None:
-    """Numbers of solutions of two parts together; None is one for all."""
+    """The product of the counts of two independent parts; None stands for 1."""
     if left is None or right is None:
         return right if left is None else left
     return _product(left, right)
@@ -164,13 +168,13 @@ def product_of(left: Values | None, right: Values | None) -> Values | None:
 def _product(left: Values, right: Values) -> Values:
     are_counts = len(left) > 0 and left.dtype == right.dtype == np.int64
     if are_counts and int(left.max()) * int(right.max()) >= _COUNT_MAX:
-        # Of the same node they may be smaller.
+        # The largest values may be at different nodes, then the products are smaller.
         require_countable((left.astype(np.float64) * right).max())
     return left * right
 
 
 def require_countable(count: float) -> None:
-    """Raise if a number of solutions is too large to be counted here."""
+    """Raise `NotCounted` if a number of solutions is too large to be counted here."""
     if count >= _COUNT_MAX:
         raise NotCounted
 
@@ -179,7 +183,7 @@ def reduced(joins: np.ufunc, values: Values, firsts: Values, dtype: Any) -> Valu
     """One number for each run of values that begins at ``firsts``."""
     if values.dtype == np.bool_:
         values = values.view(np.int8)
-        # Half the time of 64 bits; a block has fewer values.
+        # Takes half the time of 64 bits; a block has fewer values.
         dtype = np.int32 if joins is np.add and dtype == np.int64 else dtype
     with np.errstate(invalid="ignore", over="ignore"):
         found: Values = joins.reduceat(values, firsts, dtype=dtype)
@@ -191,17 +195,17 @@ class EdgeNumbers:
     """A number for each edge at some nodes, one node after the other."""
 
     adjacency: SortedEdges
-    """That has the edges."""
+    """The adjacency of these edges."""
     values: Values
-    """Which edges count; or, if ``is_argument``, the numbers of an aggregate that begins here."""
+    """Which edges count; with ``is_argument``, the values of an aggregate over the edges."""
     is_argument: bool = False
     own: Values | None = None
-    """Those of the nodes that an edited adjacency has edited, if ``values`` are of its base."""
+    """The values of edited nodes, if ``values`` belong to the base of an edited adjacency."""
 
     def joined(
         self, start: int, stop: int, given: Values | None, carried: CarriedAggregate | None
     ) -> Values:
-        """The numbers at the far ends of some of the edges, together with those of the edges."""
+        """The numbers at the far ends of some edges, combined with those of the edges."""
         some = self.values[start:stop]
         if self.is_argument:
             assert carried is not None
@@ -220,7 +224,7 @@ def added_along(
     carried: CarriedAggregate | None,
     edges: EdgeNumbers | None,
 ) -> Values:
-    """For each node, the numbers of all of its neighbours as one; None is one for each."""
+    """For each node, the combined numbers of all its neighbours; None stands for 1 everywhere."""
     if edges is not None:
         adjacency = edges.adjacency
     counts = adjacency.degrees(slots)
@@ -235,7 +239,7 @@ def added_along(
     if joins is np.add and found.dtype == np.int64 and values is not None and len(values):
         near_limit = int(values.max()) * int(counts.max(initial=0)) >= _COUNT_MAX
     if edges is None and domain.is_whole and not near_limit and _is_most(adjacency, slots, counts):
-        # All edges one after the other take less time than most of them in pieces.
+        # Reading all edges in sequence is faster than most of them in pieces.
         every = np.arange(len(adjacency.pointers) - 1, dtype=np.int32)
         whole = added_along(adjacency, every, domain, values, carried=carried, edges=None)
         return whole.take(slots)
@@ -261,11 +265,11 @@ def added_along(
 def counted_from_far(
     adjacency: SortedEdges, backwards: SortedEdges, slots: Slots, marked: Mask
 ) -> Values | None:
-    """For each node, how many of its neighbours are marked, from the side of the neighbours.
+    """For each node, the number of its marked neighbours, counted from the neighbours' side.
 
-    ``marked`` tells of all nodes at the far end, and ``backwards`` has their edges. The edges of
-    the marked nodes are read, or of the others if these are fewer; None if it costs less to read
-    the edges of ``slots``.
+    ``marked`` covers all nodes at the far end, and ``backwards`` has their edges. The edges of the
+    marked nodes are read, or of the others if these are fewer; None if reading the edges of
+    ``slots`` is cheaper.
     """
     counts = adjacency.degrees(slots)
     ahead = min(_PIECES_COST * int(counts.sum()), len(base_of(adjacency).neighbours))
@@ -281,7 +285,7 @@ def counted_from_far(
 
 
 def _is_most(adjacency: SortedEdges, slots: Slots, counts: Values) -> TypeGuard[Adjacency]:
-    """Whether the neighbours of some nodes are many of all, and in pieces."""
+    """Whether some of the nodes have a large share of all edges."""
     if not isinstance(adjacency, Adjacency) or not len(slots):
         return False
     nodes = len(adjacency.pointers) - 1
@@ -297,7 +301,7 @@ def total_along(
     values: Values | None,
     edges: EdgeNumbers | None,
 ) -> int | None:
-    """The sum of what `added_along` gives for counts; None if that has to tell the nodes apart."""
+    """The sum of the counts that `added_along` returns; None if they are needed node by node."""
     if edges is not None:
         if edges.own is not None or edges.values.dtype != np.bool_:
             return None
@@ -330,7 +334,7 @@ def _added_apart(
     carried: CarriedAggregate | None,
     edges: EdgeNumbers | None,
 ) -> Values:
-    """First as if no node had been edited, which takes no copy; then those that were."""
+    """First all nodes by the base, which takes no copy; then the edited nodes are corrected."""
     before = edges and replace(edges, adjacency=adjacency.base, own=None)
     found = added_along(adjacency.base, slots, domain, values, carried=carried, edges=before)
     places, is_edited = adjacency.edited_among(slots)

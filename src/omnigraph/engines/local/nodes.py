@@ -35,10 +35,10 @@ from omnigraph.storage.fragments import FragmentState
 from omnigraph.storage.reader import SnapshotReader
 
 EDITS_MAX = 4_096
-"""Beyond so many changed rows, what was made of an earlier version is made anew."""
+"""From this many changed rows, derived data is built anew instead of edited."""
 
 FEW_SLOTS = 1_024
-"""So few nodes are looked up among those that changed."""
+"""At most this many nodes are looked up among the changed ones."""
 
 
 class NodeTable(Protocol):
@@ -59,10 +59,10 @@ class NodeTable(Protocol):
 
 
 class TypeTable(NodeTable, Protocol):
-    """The nodes of a type, not of an interface: those that have a row here."""
+    """The nodes of a type, not of an interface: each has a row in this table."""
 
     def rows(self, slots: Slots) -> Positions:
-        """The rows of some nodes, negative for those that do not exist here."""
+        """The rows of some nodes, negative for those that do not exist in this version."""
         ...
 
     def at(self, property: str, type: pa.DataType, rows: Positions) -> pa.Array:
@@ -76,16 +76,19 @@ class RowNumbers:
     def __init__(
         self, rows: Positions, same: int | None, edited: tuple[Slots, Positions] | None = None
     ) -> None:
-        # With free entries at the end, the last of which `ABSENT` (-1) reads.
+        # Has free entries at the end; index `ABSENT` (-1) reads the last of them.
         self._state = rows, edited
-        """The rows of all slots, maybe of an earlier version, and those that differ from them;
-        replaced as a whole, because other threads read without a lock."""
+        """The rows of all slots, possibly of an earlier version, and the edits of this version.
+
+        Replaced as a whole, because other threads read it without a lock.
+        """
         self._same = same
-        """If every slot equals its row, as in a table written once, how many there are."""
+        """How many slots there are if each equals its row, as in a table written once; else
+        None."""
 
     @classmethod
     def build(cls, slots: Slots, positions: Positions, space_size: int) -> RowNumbers:
-        """From the slots of all positions, and the positions that exist."""
+        """Build from the slots of all positions, and the positions that exist."""
         rows = _grown(np.zeros(1, np.int32), space_size)
         rows[slots[positions]] = positions
         same = len(positions) == len(slots) == space_size and bool((slots == positions).all())
@@ -94,12 +97,12 @@ class RowNumbers:
     def changed(
         self, added: tuple[Slots, Positions], removed: Slots, layout_size: int, space_size: int
     ) -> RowNumbers:
-        """After rows were added and others removed; positions mean the same before and after."""
+        """The rows after some were added and removed; positions mean the same before and after."""
         rows, edited = self._state
         before = edited or (rows[:0], rows[:0])
         slots = np.concatenate([before[0], removed, added[0]])
         places = np.concatenate([before[1], np.full(len(removed), ABSENT, np.int32), added[1]])
-        # The last entry of a slot holds: an updated row is removed and added.
+        # The last entry of a slot wins: an updated row is removed and added.
         order = stable_order(slots)
         slots, places = slots[order], places[order]
         last = np.ones(len(slots), np.bool_)
@@ -113,7 +116,7 @@ class RowNumbers:
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes, or would once it is read for many nodes."""
+        """Memory of the rows, also while an earlier version shares them."""
         return int(self._state[0].nbytes)
 
     def slots(self) -> Slots:
@@ -121,12 +124,12 @@ class RowNumbers:
         return np.flatnonzero(self._merge() >= 0).astype(np.int32)
 
     def of(self, slots: Slots, space_size: int) -> Positions:
-        """The rows of some slots, `ABSENT` where there is none."""
+        """The rows of some slots, `ABSENT` for slots without one."""
         if space_size == self._same:
             return slots
         rows, edited = self._state
         if space_size >= len(rows):
-            # Ids interned since belong to other versions.
+            # Ids added since belong to other versions.
             rows = _grown(rows, space_size)
             self._state = rows, edited
         if edited is not None:
@@ -134,7 +137,7 @@ class RowNumbers:
                 return _with_edits(rows.take(slots), slots, edited)
             rows = self._merge()
         if len(slots) == 1:
-            # A slice, because `take` releases the GIL, which costs more than one row.
+            # A slice, because `take` releases the GIL, which costs more than reading one row.
             slot = int(slots[0]) % len(rows)
             return rows[slot : slot + 1]
         return rows.take(slots)
@@ -151,7 +154,7 @@ class RowNumbers:
 
 
 def _grown(rows: Positions, size: int) -> Positions:
-    """A copy with at least so many entries, and free ones at the end."""
+    """A copy with at least ``size`` entries, and free ones at the end."""
     size = max(size, len(rows) - 1)
     grown = np.full(size + max(size // 16, 64), ABSENT, np.int32)
     grown[: len(rows) - 1] = rows[:-1]
@@ -188,7 +191,7 @@ class CachedNodes:
         self.view = view
         self.space = space
         self.slots: Slots = view.derived((ID, space.serial), slots_of_ids(space))
-        """By position, deleted rows included."""
+        """The slot of each position, deleted rows included."""
         self._numbers: RowNumbers = view.keep(("rows", space.serial), self._numbered)
 
     def _numbered(self) -> RowNumbers:
@@ -208,7 +211,7 @@ class CachedNodes:
         return RowNumbers.build(self.slots, view.positions(), len(self.space))
 
     def rows(self, slots: Slots) -> Positions:
-        """The positions of some nodes, `ABSENT` for those that do not exist here."""
+        """The positions of some nodes, `ABSENT` for those that do not exist in this version."""
         return self._numbers.of(slots, len(self.space))
 
     def present(self, slots: Slots) -> Mask | None:
@@ -217,7 +220,7 @@ class CachedNodes:
             return None
         rows = self.rows(slots)
         if len(rows) == 1 and int(rows[0]) >= 0:
-            return None  # the point queries of who sees some rows
+            return None  # fast path of point queries
         found: Mask = rows >= 0
         return None if found.all() else found
 
@@ -239,7 +242,7 @@ class CachedNodes:
 
 
 class FetchedNodes:
-    """Nodes read on demand, with all columns the query needs."""
+    """Nodes read on demand, with all columns that the query needs."""
 
     def __init__(
         self,
@@ -276,13 +279,14 @@ class FetchedNodes:
         return taken(self._column(property, type), rows)
 
     def find(self, unknown: pa.Array) -> Slots:
-        """The slots of nodes with ids that have none yet; none for those that do not exist."""
+        """The slots of nodes whose ids have no slot yet; nodes that do not exist get none."""
         rows = self._reader.rows_where_in(self._key, ID, unknown, self.columns)
         return self.add(rows, paid=True)
 
     def add(self, table: pa.Table, *, paid: bool = False) -> Slots:
-        """Add rows with their ids and all needed columns; ``paid`` adds their cost."""
-        current().hold(table.nbytes)  # the query keeps what it has fetched
+        """Add rows with their ids and all needed columns; ``paid`` counts their cost in the
+        trace."""
+        current().hold(table.nbytes)  # charged to the query, which keeps the rows
         if paid:
             self._spend(table.num_rows)
         slots = self.space.intern(single(table[ID]))
@@ -299,17 +303,17 @@ class FetchedNodes:
 
     @property
     def columns(self) -> list[str]:
-        """The columns to read of every row."""
+        """The columns that are read for every row."""
         return [ID, *self._stored]
 
     def rows(self, slots: Slots) -> Positions:
-        """The rows of some slots, read if they are missing; negative where there is none."""
+        """The rows of some slots, fetched if they are missing; negative if there is none."""
         self._grow()
         rows: Positions = self._rows[slots]
         unasked = slots[(rows == _UNASKED) & (slots >= 0)]
         if len(unasked):
             distinct = sorted_distinct(unasked)
-            ids = self.space.strings(distinct).drop_null()  # without nodes of other types
+            ids = self.space.strings(distinct).drop_null()  # nodes of other types have no id here
             self._rows[distinct] = ABSENT
             self._spend(len(ids))
             self.add(self._reader.rows_where_in(self._key, ID, ids, self.columns))
@@ -358,7 +362,7 @@ class UnionNodes:
             return ids_in(self.space.strings(slots))
         found: list[pa.Array] = []
         owners: list[npt.NDArray[np.intp]] = []
-        """The rows of ``slots`` that have these values."""
+        """The row numbers of ``slots`` whose values each part has."""
         for name, part in self.parts.items():
             rows = part.rows(slots)
             own = np.flatnonzero(rows >= 0)
@@ -367,7 +371,7 @@ class UnionNodes:
             if property == NODE_TYPE:
                 found.append(pa.repeat(pa.scalar(name, pa.string()), len(own)))
             elif len(own) == len(slots):
-                return part.at(property, type, rows)  # all of them are of this type
+                return part.at(property, type, rows)  # all nodes are of this type
             else:
                 found.append(part.at(property, type, rows.take(own)))
             owners.append(own)
@@ -377,7 +381,7 @@ class UnionNodes:
 def _interleaved(
     parts: Sequence[pa.Array], owners: Sequence[npt.NDArray[np.intp]], count: int, type: pa.DataType
 ) -> pa.Array:
-    """The values of several parts at their rows; null in rows that no part has."""
+    """The values of several parts in their rows; null in rows without a part."""
     numbers = [fixed_numbers(part) for part in parts]
     if numbers and sum(map(len, owners)) == count and all(one is not None for one in numbers):
         found = np.empty(count, f"i{type.bit_width // 8}")
@@ -385,7 +389,7 @@ def _interleaved(
             found[own] = one
         return of_numbers(found, type)
     places = np.zeros(count, np.int64)
-    """Of each value, where the parts are laid one after the other behind a null."""
+    """The index of each value after the parts are concatenated behind a null."""
     first = 1
     for own in owners:
         places[own] = np.arange(first, first + len(own))

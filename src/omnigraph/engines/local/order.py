@@ -1,13 +1,12 @@
-"""Chooses the order of the steps of a match by what they are expected to cost.
+"""Chooses the order of the steps of a match by their expected cost.
 
 The compiler orders steps by the query alone. Here the sizes of tables are known too: the mean
-number of edges at a node tells how many rows a hop makes of one, and how likely it is that two
-bound nodes are linked. Of all orders that begin with the same step, the one with the smallest sum
-of rows is taken, if it is expected to save at least half of the work. A `not` or `any` waits until
-few rows are left.
+degree of a type tells how many rows a hop makes of one, and how likely two bound nodes are linked.
+Of all orders that begin with the same step, the one with the smallest sum of rows is taken, if it
+is expected to save at least half of the work. `not` and `any` run where few rows are left.
 
-Conditions whose values may fail to be computed keep the order of the compiler, because the order
-decides which rows they are computed for.
+The order stays as compiled if evaluating a condition may fail, because the order decides for which
+rows it is evaluated.
 """
 
 from __future__ import annotations
@@ -22,27 +21,26 @@ from omnigraph.query import plan
 from omnigraph.query.lower import reversed_hop
 
 GAIN_MIN = 2.0
-"""Another order is taken if it is expected to cost this many times less."""
+"""Another order is taken if it is expected to be this many times cheaper."""
 
 WORTH_INSIDE = 1_024.0
-"""Where solving a block for rows is expected to cost less than this, it is not solved from the
-inside."""
+"""Blocks whose test by row is expected to cost less are not solved from the inside."""
 
 _MOVES_MAX = 9
-"""With more hops and scans than this, the order stays: all orders would be too many."""
+"""With more hops and scans than this, the order stays: there would be too many orders to try."""
 
 _STAGE_ROWS = 100.0
-"""What a stage is expected to hand on."""
+"""Expected number of rows of a stage."""
 
 _LIST_ITEMS = 3.0
-"""How many items a list is expected to have."""
+"""Expected number of items of a list."""
 
 _GIVEN_ITEMS = 10.0
-"""How many items a list that is given with the query is expected to have."""
+"""Expected number of items of a list that is given with the query."""
 
 _RANGE_SHARE = 0.3
 _TEST_SHARE = 0.5
-"""What is expected to pass a comparison, and another condition."""
+"""Expected share of values that pass a comparison or another condition."""
 
 Mover: TypeAlias = plan.Scan | plan.Expand
 Test: TypeAlias = plan.Exclude | plan.Exists
@@ -50,14 +48,14 @@ Test: TypeAlias = plan.Exclude | plan.Exists
 
 @dataclass(frozen=True, slots=True)
 class TableSizes:
-    """How many nodes and edges there are of each type."""
+    """The number of nodes or edges of each type."""
 
     nodes: Callable[[str], int]
     edges: Callable[[str], int]
 
 
 def ordered(pattern: plan.Pattern, sizes: TableSizes) -> plan.Pattern:
-    """The steps in the order that is expected to cost least; the same pattern if it has it."""
+    """The pattern in its cheapest order; the same object if it is in that order already."""
     parts = Parts.of(pattern)
     if parts is None or not parts.is_open:
         return pattern
@@ -66,7 +64,7 @@ def ordered(pattern: plan.Pattern, sizes: TableSizes) -> plan.Pattern:
 
 
 def is_open(pattern: plan.Pattern) -> bool:
-    """Whether the steps may come in several orders."""
+    """Whether the steps have several possible orders."""
     parts = Parts.of(pattern)
     return parts is not None and parts.is_open
 
@@ -76,7 +74,7 @@ def is_open(pattern: plan.Pattern) -> bool:
 
 @dataclass(slots=True)
 class Parts:
-    """A pattern taken apart."""
+    """A pattern divided into the first step, movable steps, tests and the rest."""
 
     first: plan.Step | None
     """None for a block that begins at variables bound around it."""
@@ -86,15 +84,15 @@ class Parts:
     """Hops and scans without their conditions, in the order of the compiler."""
     predicates: list[ex.Expression]
     tests: list[tuple[Test, frozenset[str]]]
-    """With the variables that each reads."""
+    """Each with the variables that it reads."""
     rest: tuple[plan.Step, ...]
-    """What stays at the end."""
+    """The steps that stay at the end."""
     types: dict[str, str] = field(default_factory=dict)
     """The types of the node variables that the movers bind."""
 
     @classmethod
     def of(cls, pattern: plan.Pattern) -> Parts | None:
-        """A whole match; None if its order is fixed."""
+        """The parts of a whole match; None if its order is fixed."""
         steps = pattern.steps
         if not steps or not isinstance(steps[0], plan.Scan | plan.Stage):
             return None
@@ -111,7 +109,7 @@ class Parts:
         outer: frozenset[str],
         rest: tuple[plan.Step, ...] = (),
     ) -> Parts | None:
-        """A first step and those that may move; None if one of them may not."""
+        """The parts for a first step and movable steps; None if one of those cannot be moved."""
         parts = cls(first, outer, [], [], [], rest)
         for step in moving:
             match step:
@@ -141,9 +139,9 @@ class Parts:
         return parts
 
     def _ends_of_searches(self, bound: set[str]) -> list[plan.Scan]:
-        """Scans of ends of searches that an equality leaves few nodes of.
+        """Scans of the ends of path searches that an equality leaves few nodes of.
 
-        With both ends bound a search meets in the middle, and finds nothing but its end.
+        With both ends bound, a search meets in the middle and visits few nodes.
         """
         tested = [ex.variables_of(each) for each in self.predicates if is_equality(each)]
         selective = {name for read in tested if len(read) == 1 for name in read}
@@ -184,7 +182,7 @@ def _names_of(mover: Mover) -> Iterator[str | None]:
 
 
 def mentioned_by(step: plan.Step) -> set[str] | None:
-    """The variables a step of a block names; None if it has to stay where it is."""
+    """The variables that a step of a block names; None if the step has to stay in its place."""
     found: set[str] = set()
     match step:
         case plan.Scan() | plan.Expand() | plan.FilterRows():
@@ -210,7 +208,7 @@ def mentioned_by(step: plan.Step) -> set[str] | None:
 
 
 def is_equality(predicate: ex.Expression) -> bool:
-    """Whether a condition is expected to leave few values."""
+    """Whether a condition is an equality, which is expected to leave few values."""
     return isinstance(predicate, ex.ListContains) or (
         isinstance(predicate, ex.Compare) and predicate.operator == "="
     )
@@ -224,13 +222,13 @@ def _can_fail(predicate: ex.Expression) -> bool:
 
 
 _Best: TypeAlias = tuple[float, tuple[int, ...]]
-"""What the steps that are left cost, and their order."""
+"""The cost of the remaining steps, and their order."""
 
 
 class Orders:
     """The orders of the parts of a pattern.
 
-    ``rows`` is what there is after the first step, if that is not to be estimated.
+    ``rows`` is the number of rows after the first step; None to estimate it.
     """
 
     def __init__(self, parts: Parts, sizes: TableSizes, rows: float | None = None) -> None:
@@ -248,12 +246,12 @@ class Orders:
         }
 
     def best(self) -> plan.Pattern | None:
-        """The cheapest order, if it is worth it."""
+        """The pattern in its cheapest order; None if the gain is too small."""
         chosen = self.chosen()
         return None if chosen is None else plan.Pattern(self.emitted(chosen[1]))
 
     def chosen(self) -> tuple[float, tuple[int, ...]] | None:
-        """The order to take, with its cost: the one of the compiler unless another is cheaper."""
+        """The order to use, with its cost: the compiler's unless another is cheaper enough."""
         found = self.cheapest()
         if found is None:
             return None
@@ -263,15 +261,15 @@ class Orders:
         return written, tuple(range(len(self._parts.movers)))
 
     def cheapest(self) -> tuple[float, tuple[int, ...]] | None:
-        """The cheapest order, with its cost; None if not all steps can run."""
+        """The cheapest order, with its cost; None if no order can run all steps."""
         return self._cheapest(frozenset())
 
     def written(self) -> float | None:
-        """The cost of the order of the compiler; None if it cannot run."""
+        """The cost of the compiler's order; None if it cannot run."""
         return self._cost(tuple(range(len(self._parts.movers))))
 
     def bound(self, done: Iterable[int]) -> frozenset[str]:
-        """The variables that have a value after some movers."""
+        """The variables that are bound after some movers."""
         names = {n for at in done for n in _names_of(self._parts.movers[at]) if n is not None}
         return self._bound_first | names
 
@@ -281,7 +279,7 @@ class Orders:
         return mover.source in bound or (mover.target in bound and mover.reversible)
 
     def _left(self, done: frozenset[int]) -> tuple[frozenset[int], list[int]]:
-        """What is done, with the scans of variables that hops have bound; and what can be next."""
+        """Movers done, scans of variables bound by hops included; and those that can be next."""
         bound = self.bound(done)
         movers = self._parts.movers
         done |= {
@@ -322,11 +320,11 @@ class Orders:
     # --- estimates --------------------------------------------------------------------------------
 
     def rows_after(self, order: Sequence[int]) -> float:
-        """How many rows are left after some movers."""
+        """The expected rows after some movers."""
         return self._rows(self._left(frozenset(order))[0])
 
     def _rows(self, done: frozenset[int]) -> float:
-        """How many rows are left when some movers are done, whatever their order."""
+        """The expected rows after some movers, independent of their order."""
         rows = self._first_rows
         bound = self.bound(done)
         for name in bound - self._bound_first:
@@ -365,7 +363,7 @@ class Orders:
     # --- steps ------------------------------------------------------------------------------------
 
     def emitted(self, order: tuple[int, ...]) -> tuple[plan.Step, ...]:
-        """The steps of an order, with every condition where its variables are bound."""
+        """The steps in an order, with each condition as soon as its variables are bound."""
         parts = self._parts
         bound = set(self._bound_first)
         waiting = list(parts.predicates)
@@ -402,7 +400,8 @@ class Orders:
         return (*steps, *parts.rest)
 
     def placed(self, order: tuple[int, ...]) -> dict[int, list[Test]]:
-        """After which step of the order each test runs: where few rows are left."""
+        """The position at which each test runs: the first possible, or one where few rows are
+        left."""
         rows: list[float] = []
         ready: list[frozenset[str]] = []
         for end in range(len(order) + 1):
@@ -429,7 +428,7 @@ def _rows_of_first(first: plan.Step | None, sizes: TableSizes) -> float:
 
 
 def reached(sizes: TableSizes, hop: plan.Expand) -> float:
-    """How many nodes of the type of its target a hop reaches from one of its sources."""
+    """How many nodes of the target type a hop reaches from one source, on average."""
     near, far = hop.declared
     edges = sizes.edges(hop.edge_type) * (2 if hop.direction == "both" else 1)
     degree = edges / max(sizes.nodes(near), 1)
@@ -439,7 +438,7 @@ def reached(sizes: TableSizes, hop: plan.Expand) -> float:
 
 
 def share(predicates: Sequence[ex.Expression], size: int) -> float:
-    """The share of ``size`` values that is expected to pass some conditions on one variable."""
+    """The expected share of ``size`` values that pass some conditions on one variable."""
     passing = 1.0
     for predicate in predicates:
         match predicate:
@@ -448,7 +447,7 @@ def share(predicates: Sequence[ex.Expression], size: int) -> float:
             case ex.Compare():
                 passing *= _RANGE_SHARE
             case ex.ListContains(list=given) if not ex.variables_of(given):
-                # As many equalities as there are items, of which the plan does not know the number.
+                # Counts as one equality per item; the plan does not know the number of items.
                 passing *= min(_GIVEN_ITEMS * float(size or 1) ** -0.5, _TEST_SHARE)
             case _:
                 passing *= _TEST_SHARE
@@ -459,7 +458,7 @@ def share(predicates: Sequence[ex.Expression], size: int) -> float:
 
 
 def expected_rows(step: plan.Step, rows: float, sizes: TableSizes) -> float:
-    """How many rows a step is expected to leave of so many."""
+    """The expected rows after a step that starts with ``rows`` rows."""
     match step:
         case plan.Stage():
             return _STAGE_ROWS

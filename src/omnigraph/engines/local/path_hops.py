@@ -1,4 +1,4 @@
-"""Hops that bind a path: which rows they give, and the numbers under which the paths are read."""
+"""Hops that bind a path: the rows they produce, and the numbers under which paths are stored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from omnigraph.engines.local.tables import Session
 from omnigraph.query import plan
 
 Found = tuple[Rows, Slots, Bound]
-"""Rows, the target of each, and the number of its path."""
+"""Row numbers, the target of each, and the number of its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class PathHop:
     passed: NodeTable
     """The nodes that a path may pass."""
     weights: Weights | None
-    """Of the edges, for cheapest paths."""
+    """The weights of the edges, for cheapest paths."""
 
     @classmethod
     def of(
         cls, session: Session, step: plan.Expand, edges: EdgeTable, passed: NodeTable
     ) -> PathHop:
-        """The hop of a step, with what its edges weigh."""
+        """The hop of a step, with the weights of its edges."""
         weights: Weights | None = None
         if isinstance(step.weight, plan.ComputedWeight):
             weights = ComputedWeights(session, edges, step.weight, step.edge_type)
@@ -66,19 +66,19 @@ class PathHop:
 
     @property
     def is_repeated(self) -> bool:
-        """Whether an edge may begin where another one ended."""
+        """Whether a path may have more than one edge."""
         tables = self.session.tables
         source, target = self.step.source_type, self.step.target_type
         return tables.space(source).serial == tables.space(target).serial
 
     def links(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
-        """For each pair, whether the target is among the destinations of the source."""
+        """For each pair, whether the target is a destination of the source."""
         if not self.is_repeated:
             return self.edges.contains(self.step.direction, sources, targets)
         return lengths_between(self._search(), sources, targets) >= 0
 
     def found(self, frame: BindingTable) -> Found:
-        """One path for each pair, or all of the shortest."""
+        """One path per pair, or all shortest ones."""
         step = self.step
         sources = frame.bound[step.source]
         targets = frame.bound[step.target] if step.target_is_bound else None
@@ -106,7 +106,7 @@ class PathHop:
         )
 
     def _edges(self, sources: Slots, targets: Slots | None) -> Found:
-        """Between two types a path is one edge."""
+        """The paths of a hop between two types, which are single edges."""
         rows: Rows
         if targets is None:
             rows, found = reach(self._search().forwards, sources, 1, 1)
@@ -132,7 +132,7 @@ class PathHop:
         return rows, targets[rows], self._kept(made)
 
     def _shortest(self, distinct: Slots) -> tuple[Keys, Bound]:
-        """The destinations of every source by its place, each with the number of its path."""
+        """The destinations of every source, as keys, each with the number of its path."""
         keys: list[Keys] = [np.zeros(0, np.int64)]
         numbers: list[Bound] = [np.zeros(0, np.int32)]
         for made in self._search().all_from(distinct):
@@ -168,7 +168,7 @@ class PathHop:
         return found.keys, self._kept(found, found.costs)
 
     def _kept(self, made: FoundPaths, costs: npt.NDArray[np.float64] | None = None) -> Bound:
-        """The numbers under which paths are read."""
+        """Store paths; returns their numbers."""
         tables, step = self.session.tables, self.step
         near, far = tables.is_shared(step.source_type), tables.is_shared(step.target_type)
         ids = PathIds(
@@ -205,7 +205,7 @@ def _single_edges(sources: Slots, targets: Slots) -> ListedPaths:
 def _by_row(
     sources: Slots, distinct: Slots, targets: Slots | None, keys: Keys, numbers: Bound
 ) -> Found:
-    """The paths of each row, given those of the distinct sources by their place and target."""
+    """The paths of each row, from those of the distinct sources by source index and target."""
     place = np.searchsorted(distinct, sources)
     if targets is None:
         begin = np.searchsorted(keys, np.arange(len(distinct) + 1) << 32)

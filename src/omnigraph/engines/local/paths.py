@@ -1,8 +1,8 @@
 """Shortest paths, as arrays: distances first, and the nodes along a path when they are read.
 
-A search keeps the distance of every node it has met. The nodes of a path are found from its target
-backwards: the one before a node is a neighbour at one step less, and among several it is the one
-with the smallest id. Between two bound nodes the search goes from both ends.
+A search keeps the distance of every visited node. The nodes of a path are found from its target
+backwards: the predecessor of a node is a neighbour at one step less, the one with the smallest id
+if there are several. Between two bound nodes the search runs from both ends.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ Distances = npt.NDArray[np.int32]
 
 LOW = 0xFFFFFFFF
 _PATHS_AT_ONCE = 1 << 16
-"""Paths whose nodes are read between two looks at the limits."""
+"""Number of paths whose nodes are read between two checks of the query's limits."""
 
 _PAIRS_ALONE = 64
-"""So few pairs of nodes are always searched one by one."""
+"""At most this many pairs of nodes are always searched one by one."""
 
 _TARGETS_ALONE = 4
-"""With more targets than this, a source is searched from one end until all are met."""
+"""A source with more targets than this is searched from its end until all targets are met."""
 
 _WIDE = 20_000
-"""Where a source reaches more nodes than this, many pairs are searched one by one too."""
+"""If a source reaches more nodes than this, even many pairs are searched one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +62,18 @@ class PathSearch:
     """A hop whose paths are searched."""
 
     forwards: Neighbours
-    """The neighbours that the search goes to."""
+    """Neighbours in the direction of the search."""
     backwards: Neighbours
-    """Those that it comes from."""
+    """Neighbours in the opposite direction."""
     present: Callable[[Slots], Mask | None]
-    """Which nodes exist, of those that a search may pass; None for all."""
+    """Which of some nodes a search may pass; None for all of them."""
     space: AnySpace
-    """The ids that choose among several paths."""
+    """The ids that decide between several paths."""
     minimum: int
     maximum: int
 
     def all_from(self, sources: Slots) -> Iterator[ShortestPaths]:
-        """The paths from all sources, which are distinct, to all of their destinations."""
+        """The paths from distinct sources to all of their destinations."""
         if self.minimum <= self.maximum:
             for found in from_many(self.forwards, sources, self.minimum, self.maximum):
                 yield ShortestPaths.of(self, found, sources[found.start : found.stop])
@@ -84,34 +84,34 @@ class PathSearch:
 
 @dataclass(frozen=True, slots=True)
 class ShortestPaths:
-    """The shortest paths of one search, by the distances it has found.
+    """The shortest paths of one search, with the distances it has found.
 
-    A key is the place of a source and a node as one number.
+    A key packs the index of a source and the slot of a node into one number.
     """
 
     start: int
-    """The place of the first source."""
+    """The index of the first source."""
     sources: Slots
     visited: Keys
     """Every node on a shortest path, ascending."""
     distances: Distances
-    """Of the visited nodes."""
+    """The distances of the visited nodes."""
     keys: Keys
     """The target of each path."""
     lengths: Distances
-    """One more than the distance of its target for a path that ends with an edge to itself."""
+    """The length of each path: the distance of its target, plus one if it ends with a self-loop."""
     backwards: Neighbours
     space: AnySpace
-    """The ids that choose among several paths."""
+    """The ids that decide between several paths."""
 
     @classmethod
     def of(cls, search: PathSearch, found: Reached, sources: Slots) -> ShortestPaths:
-        """Those to all destinations that a search has found from some sources."""
+        """The paths to all destinations that a search has found from some sources."""
         minimum = search.minimum
         visited = np.concatenate(found.levels)
         hops = np.repeat(np.arange(len(found.levels), dtype=np.int32), [*map(len, found.levels)])
         order = stable_order(visited)
-        # With a minimum of 0 every source is reported without its loop.
+        # With a minimum of 0 each source is its own destination, without its self-loop.
         loops = found.loops if minimum else found.loops[:0]
         keys = np.concatenate([*found.levels[minimum:], loops])
         lengths = np.concatenate(
@@ -131,7 +131,7 @@ class ShortestPaths:
 
     @classmethod
     def joined(cls, parts: Sequence[ShortestPaths]) -> ShortestPaths:
-        """The paths of several searches of one hop as one."""
+        """The paths of several searches of one hop as one object."""
         if len(parts) == 1:
             return parts[0]
         ends = np.cumsum([len(part.sources) for part in parts]).tolist()
@@ -156,7 +156,7 @@ class ShortestPaths:
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes."""
+        """Memory in bytes."""
         return int(12 * (len(self.visited) + len(self.keys)))
 
     def follow(self, numbers: Rows) -> Slots:
@@ -215,33 +215,33 @@ class ShortestPaths:
         return self.distances[np.searchsorted(self.visited, keys)]
 
     def _before(self, keys: Keys, distance: int) -> tuple[Rows, Keys]:
-        """The nodes before some at a distance: the place of each in ``keys``, and the one before.
+        """The predecessors of some nodes at a distance: index in ``keys`` and key of each.
 
-        Each comes once; places ascend.
+        Each pair occurs once; the indexes ascend.
         """
         found, counts = self.backwards.gather((keys & LOW).astype(np.int32))
         owners = np.repeat(np.arange(len(keys)), counts)
         before = (keys[owners] & ~LOW) | found
         at = np.minimum(np.searchsorted(self.visited, before), len(self.visited) - 1)
         fits = (self.visited[at] == before) & (self.distances[at] == distance - 1)
-        # Parallel edges come one after the other.
+        # Parallel edges are adjacent in the list.
         fits[1:] &= (before[1:] != before[:-1]) | (owners[1:] != owners[:-1])
         return owners[fits], before[fits]
 
 
 @dataclass(frozen=True, slots=True)
 class ListedPaths:
-    """Paths node by node."""
+    """Paths stored node by node."""
 
     owners: Rows
-    """What each path belongs to."""
+    """For each path, the number of the pair it belongs to."""
     nodes: Slots
-    """Of all paths, one after the other."""
+    """The nodes of all paths, one path after the other."""
     lengths: Distances
 
     @classmethod
     def joined(cls, parts: list[ListedPaths]) -> ListedPaths:
-        """Several as one, by owner."""
+        """Several objects as one, ordered by owner."""
         if not parts:
             return cls(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))
         owners = np.concatenate([part.owners for part in parts])
@@ -255,7 +255,7 @@ class ListedPaths:
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes."""
+        """Memory in bytes."""
         return int(self.owners.nbytes + self.nodes.nbytes + self.lengths.nbytes)
 
     def follow(self, numbers: Rows) -> Slots:
@@ -265,13 +265,13 @@ class ListedPaths:
 
 
 def _ends_of(lengths: Distances) -> tuple[Counts, Counts]:
-    """Where the first and the last node of each path are."""
+    """The indexes of the first and the last node of each path."""
     last = np.cumsum(lengths.astype(np.int64) + 1) - 1
     return last - lengths, last
 
 
 def _smallest(space: AnySpace, owners: Rows, slots: Slots) -> Rows:
-    """For each owner, whose rows are consecutive, the row of the smallest id."""
+    """For each owner, whose rows are consecutive, the row with the smallest id."""
     first = np.ones(len(owners), np.bool_)
     first[1:] = owners[1:] != owners[:-1]
     if first.all():
@@ -287,7 +287,7 @@ def _smallest(space: AnySpace, owners: Rows, slots: Slots) -> Rows:
 
 
 def lengths_between(search: PathSearch, sources: Slots, targets: Slots) -> Distances:
-    """The length of the path of each pair by which the hop reports it, or -1 if it does not."""
+    """The length of the path between each pair, or -1 if the hop reports none."""
     lengths = np.full(len(sources), -1, np.int32)
     for rows, found, _ in _between(search, sources, targets, with_paths=False):
         lengths[rows] = found
@@ -365,7 +365,7 @@ def _looked_up(
 
 
 def _pair_by_pair(search: PathSearch, pairs: Keys, with_paths: bool) -> Iterator[_Searched]:
-    """Search every pair from both ends, or the targets of a source together if they are many."""
+    """Search each pair from both ends, or all targets of a source together if they are many."""
     origins = (pairs >> 32).astype(np.int32)
     begin = np.flatnonzero(np.append(True, origins[1:] != origins[:-1])).tolist()
     for start, stop in zip(begin, [*begin[1:], len(pairs)], strict=True):
@@ -393,7 +393,7 @@ def _pair(
     if is_met and distance >= search.minimum:
         length = distance
     elif is_met and distance == search.minimum - 1:
-        # An edge to itself reports the target one step later.
+        # A self-loop of the target makes the path one step longer.
         found, _ = search.forwards.gather(target)
         length = search.minimum if bool((found == target[0]).any()) else -1
     lengths = np.array([length], np.int32)
@@ -424,7 +424,7 @@ def _meet(search: PathSearch, forward: list[Slots], backward: list[Slots]) -> bo
     source = int(forward[0][0])
     governor = current()
     while len(forward) + len(backward) - 2 < search.maximum:
-        # The side with fewer edges to follow goes on.
+        # Expand the side with fewer edges to follow.
         costs = [side.expected(level[-1]) for side, level in zip(sides, levels, strict=True)]
         at = 0 if costs[0] <= costs[1] else 1
         governor.reserve(48 * costs[at])
@@ -460,12 +460,12 @@ def _layers(search: PathSearch, forward: list[Slots], backward: list[Slots]) -> 
 
 @dataclass(frozen=True, slots=True)
 class PathIds:
-    """How the ids of the nodes along the paths of a hop are read."""
+    """Reads the ids of the nodes along the paths of a hop."""
 
     near: AnySpace
     far: AnySpace
     is_near_shared: bool
-    """Whether the slots of sources are those of references."""
+    """Whether the sources are in the space of references."""
     is_far_shared: bool
 
     def of(self, nodes: Slots, lengths: Distances) -> pa.Array:
@@ -493,11 +493,11 @@ class MeasuredPaths:
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes."""
+        """Memory in bytes."""
         return int(self.lengths.nbytes)
 
     def follow(self, numbers: Rows) -> Slots:
-        """No path is asked for its nodes."""
+        """Never called: no query reads nodes of these paths."""
         raise InternalError("the nodes of a path were not searched")
 
 
@@ -512,20 +512,20 @@ class PathBatch:
     found: FoundPaths
     ids: PathIds
     edge_ids: EdgeIds | None = None
-    """Gives the id of the edge that a path takes from the one to the other of each pair."""
+    """Returns the ids of the edges between pairs of nodes."""
     costs: npt.NDArray[np.float64] | None = None
-    """Of cheapest paths."""
+    """The costs of the paths, for cheapest paths."""
 
 
 @dataclass(slots=True)
 class PathStore:
-    """The paths found by a query; a path variable is bound to the number of one."""
+    """The paths found by a query; a path variable is bound to the number of a path."""
 
     _batches: list[PathBatch] = field(default_factory=list)
     _starts: list[int] = field(default_factory=lambda: [0])
 
     def add(self, batch: PathBatch) -> int:
-        """Keep some paths; their numbers are consecutive, and the first is returned."""
+        """Store some paths; returns the first of their consecutive numbers."""
         start = self._starts[-1]
         self._batches.append(batch)
         self._starts.append(start + len(batch.found.lengths))
@@ -549,7 +549,7 @@ class PathStore:
     def passes(
         self, numbers: npt.NDArray[np.int32], slots: Slots, space: AnySpace
     ) -> npt.NDArray[np.bool_] | None:
-        """Whether each path passes a node of a space; None where only ids can tell."""
+        """Whether each path passes a node of a space; None where only ids can decide."""
         known = np.flatnonzero(numbers >= 0)
         if not len(known):
             return np.zeros(len(numbers), np.bool_)
@@ -564,7 +564,7 @@ class PathStore:
         lengths = batch.found.lengths[local].astype(np.int64)
         nodes = batch.found.follow(local)
         along = sorted_distinct((np.repeat(some, lengths + 1).astype(np.int64) << 32) | nodes)
-        # A node that is not bound is `ABSENT`, which is on no path.
+        # An unbound node is `ABSENT`, which is on no path.
         wanted = (numbers.astype(np.int64) << 32) | (slots.astype(np.int64) & LOW)
         return are_among(wanted, along)
 
@@ -601,7 +601,7 @@ class PathStore:
         values: Callable[[PathBatch, Rows, Slots], pa.Array],
         fewer: int = 0,
     ) -> pa.Array:
-        """A list for each path, of one value for each of its nodes, or of some ``fewer``."""
+        """A list per path, with one value per node, less ``fewer``."""
         type = pa.list_(pa.field("item", pa.string()))
         governor = current()
         parts = [pa.array([None], type)]

@@ -39,7 +39,7 @@ from omnigraph.query import plan
 def prepare(compiled: plan.ReadPlan, sizes: TableSizes | None = None) -> PreparedRead:
     """The plan with everything that does not depend on data or parameters.
 
-    With the sizes of its tables its steps are in the order that is expected to cost least.
+    With ``sizes``, its steps are in the order with the lowest expected cost.
     """
     prepared = _Preparation(compiled, sizes).prepared()
     if sizes is None or not prepared.is_open:
@@ -59,7 +59,7 @@ class _Preparation:
     compiled: plan.ReadPlan
     sizes: TableSizes | None = None
     has_choice: bool = False
-    """Whether a block may be solved from the inside, or a stage be ordered."""
+    """Whether a block may be solved from the inside, or a stage may be reordered."""
     variables: dict[str, VariableInfo] = field(default_factory=dict)
     calls: dict[str, SearchCall] = field(default_factory=dict)
     names: dict[SearchCall, str] = field(default_factory=dict)
@@ -108,10 +108,10 @@ class _Preparation:
             needed.add(compiled.rank.score.variable)
             self._learn_columns(compiled.rank.score)
         pattern = self._pattern(compiled.pattern, frozenset(needed))
-        # Blocks are solved for rows, so groups of their values are made of rows.
+        # Blocks are solved per row, so grouping by their values needs rows.
         by_shape = None if compiled.rank or self._reads_block(group_by) else group_by
         last_hop = None if by_shape is None else _last_hop(pattern, by_shape)
-        # A tree counts all neighbours of a hop; at an interface some may be of another type.
+        # A tree counts all neighbours of a hop; with an interface some may be of another type.
         is_tree = by_shape is not None and not compiled.interfaces
         tree = self._tree(pattern, by_shape) if is_tree and by_shape is not None else None
         is_counted = tree is not None or (last_hop is not None and last_hop.is_counted)
@@ -196,7 +196,7 @@ class _Preparation:
         return frozenset(read)
 
     def _reads_block(self, by: plan.GroupBy | None) -> bool:
-        """Whether groups are made of values of blocks, or aggregate them."""
+        """Whether group items or aggregates read values of blocks."""
         return by is not None and any(
             isinstance(part, ex.BoundValue) and part.variable in self.computed
             for expression in _tail_expressions(by, (), (), ())
@@ -205,7 +205,7 @@ class _Preparation:
         )
 
     def _block(self, variable: str) -> PreparedBlock:
-        """A block, prepared when it is first asked for."""
+        """A block, prepared when it is first requested."""
         known = self.blocks.get(variable)
         if known is None:
             step = self.computed[variable]
@@ -305,13 +305,13 @@ class _Preparation:
             new, read = _introduced(step), self._step_reads(one)
             introduced |= new
             if not (read <= needed and needed.isdisjoint(new)):
-                # Steps that change nothing share one set: a plan of n steps has few of them.
+                # Steps that read nothing new share one set, so a plan of n steps has few sets.
                 needed = (needed | read) - new
         reads = frozenset(needed - introduced)
         return PreparedPattern(tuple(reversed(prepared)), reads)
 
     def _inner(self, pattern: plan.Pattern, needed: frozenset[str]) -> PreparedPattern:
-        """The pattern of a block that is solved for rows, or from the inside."""
+        """The pattern of a block that is solved per row, or from the inside."""
         prepared = self._pattern(pattern, needed)
         around = {name: self.variables.get(name) for name in sorted(prepared.reads)}
         types = {
@@ -343,7 +343,7 @@ class _Preparation:
         if found is None:
             return prepared
         whole = self._pattern(found.pattern, needed | prepared.reads)
-        # Conditions that read a value around the block follow the scan.
+        # Conditions that read an outer value are tested right after the scan.
         is_tested = len(whole.steps) > 1 and isinstance(whole.steps[1].step, plan.FilterRows)
         begin = 2 if values and is_tested else 1
         inside = PreparedInside(
@@ -431,7 +431,7 @@ class _Preparation:
             case plan.Unnest():
                 read |= self._reads(step.list)
             case plan.Stage() | plan.Compute():
-                pass  # what reads the value of a block reads what the block reads
+                pass  # a reader of the block's value reads what the block reads
             case _:
                 assert_never(step)
         return frozenset(read)
@@ -460,7 +460,7 @@ class _Preparation:
                 tests.append((one, self._step_reads(one)))
                 for name in (step.edge_variable, step.path_variable):
                     if name is not None:
-                        # Not only a test: several edges make several rows.
+                        # Not only a test: parallel edges make several rows.
                         nodes_of[name] = ends
                         required |= ends
                 continue
@@ -537,7 +537,7 @@ def _carried(
 
 
 def _connected(names: Iterable[str], hops: Mapping[str, TreeHop]) -> set[str]:
-    """The variables of a tree between some of them, those included."""
+    """The variables on the tree paths between some variables, those included."""
     paths = []
     for name in names:
         path = [name]
@@ -553,14 +553,14 @@ def _connected(names: Iterable[str], hops: Mapping[str, TreeHop]) -> set[str]:
 
 
 def _hub(root: PreparedStep, hops: Mapping[str, TreeHop], tested: Iterable[frozenset[str]]) -> str:
-    """The variable to count at if none has to be: the one that is next to most simple leaves.
+    """The variable to count at if none has to be: the one with most simple leaves next to it.
 
     The number of solutions at a leaf without conditions is a degree, so its hop is not followed.
     """
     assert isinstance(root.step, plan.Scan)
     start = root.step.variable
     if root.anchors or root.patterns or root.step.entity_id is not None:
-        return start  # few nodes to start from
+        return start  # starts with few nodes
     filtered = {name for names in tested for name in names}
     filtered |= {name for name, hop in hops.items() if hop.step.predicates}
     filtered |= {start} if root.step.predicates else set()
@@ -579,7 +579,7 @@ def _hub(root: PreparedStep, hops: Mapping[str, TreeHop], tested: Iterable[froze
 
 
 def _last_hop(pattern: PreparedPattern, by: plan.GroupBy) -> LastHop | None:
-    """The last expanding hop, if everything after it is a test of single rows."""
+    """The last expanding hop, if all steps after it test single rows."""
     if any(entry.value.distinct or entry.value.needs_all_values for entry in by.aggregates):
         return None
     steps = pattern.steps
@@ -605,7 +605,7 @@ def _last_hop(pattern: PreparedPattern, by: plan.GroupBy) -> LastHop | None:
 
 
 def _excluded_link(steps: tuple[PreparedStep, ...], hop: plan.Expand) -> plan.Expand | None:
-    """The link between both ends of a hop that the one step after it excludes."""
+    """The link between both ends of a hop that the single step after it excludes."""
     if len(steps) != 1 or not isinstance(steps[0].step, plan.Exclude):
         return None
     test = single_test(steps[0].patterns[0])

@@ -1,7 +1,7 @@
-"""What a plan has become when it is prepared: a plan ready to be run many times.
+"""The data classes of a prepared plan, which can be run many times.
 
-`prepare.py` makes it. Nothing here depends on data or on parameters, except that the order of steps
-may follow the sizes of tables.
+`prepare.py` creates them. Nothing here depends on data or on parameters, except that the order of
+steps may follow the sizes of tables.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ class VariableInfo:
     kind: str
     """`node`, `edge`, `path` or `value`."""
     type_name: str
-    """The node or edge type; of a path, the type of its nodes."""
+    """The node or edge type; for a path, the type of its nodes."""
     optional: bool
     typed_ends: Mapping[str, str] = field(default_factory=dict)
-    """Of an edge whose end is an interface: `src` and `src_type` to `src`, and so for `dst`."""
+    """For an edge with an interface at an end: `src` and `src_type` to `src`, and so for `dst`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedStep:
-    """A step, with its expressions rewritten, and the variables that are read after it."""
+    """A step with rewritten expressions, and the variables that later steps read."""
 
     step: plan.Step
     needed: frozenset[str]
     patterns: tuple[PreparedPattern, ...] = ()
-    """The inner patterns of `not`, `any` and `optional`; those a scan is `among`; the one that
+    """Inner patterns: of `not`, `any` and `optional`, those a scan is `among`, and the one that
     computes the weight of a hop."""
     anchors: tuple[Anchor, ...] = ()
     """Equalities that an index can look up."""
     residual: tuple[ex.Expression, ...] = ()
-    """The predicates left to test when the id of the node is given."""
+    """The predicates that remain to be tested if the id of the node is given."""
     parts: tuple[PreparedStep, ...] = ()
-    """Of a scan of an interface: the scans of its node types."""
+    """For a scan of an interface: the scans of its node types."""
     stage: PreparedRead | None = None
-    """Of a `Stage`: the read whose rows it binds."""
+    """For a `Stage`: the read whose rows it binds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +55,24 @@ class PreparedPattern:
 
     steps: tuple[PreparedStep, ...]
     reads: frozenset[str]
-    """Variables bound outside that the pattern reads."""
+    """The outer variables that the pattern reads."""
     inside: PreparedInside | None = None
-    """Of a block: another way to solve it, if it may be cheaper."""
+    """For a block: another way to solve it, which may be cheaper."""
     from_one: tuple[PreparedFromOne, ...] = ()
-    """Of a block that reads two variables: the ways to solve it for the nodes of one of them."""
+    """For a block that reads two variables: the ways to solve it for the nodes of one of them."""
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Of what a block reads: by which solutions that were found from the inside belong to rows.
+        """The outer nodes that a block reads, by which inside solutions are joined to rows.
 
-        Values are not among it, since all rows have the same ones then.
+        Outer values are left out: they are the same in all rows then.
         """
         return self.reads - self.inside.values if self.inside is not None else self.reads
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedFromOne:
-    """A block that is solved for the nodes of one variable and binds the other: see `FromOne`."""
+    """A block that is solved for the nodes of one variable and binds the other; see `FromOne`."""
 
     name: str
     pattern: PreparedPattern
@@ -82,29 +82,29 @@ class PreparedFromOne:
 
 @dataclass(frozen=True, slots=True)
 class PreparedInside:
-    """A block as a match of its own, which binds the variables around it: see `from_inside`."""
+    """A block as a match of its own, which binds its outer variables; see `from_inside`."""
 
     start: PreparedPattern
-    """The scan it begins with, and conditions on its node that read ``values``."""
+    """The first scan, and the conditions on its node that read ``values``."""
     rest: PreparedPattern
     each_start: float
-    """The expected cost for each node that the scan finds."""
+    """The expected cost per node that the scan finds."""
     each_row: float
-    """What solving the block costs for each row around it."""
+    """The cost of solving the block per outer row."""
     values: frozenset[str] = frozenset()
-    """The values around the block that it reads: every row has to have the same."""
+    """The outer values that the block reads; they have to be the same in every row."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBlock:
-    """A block that gives rows a value."""
+    """A block that computes a value per row."""
 
     step: plan.Compute
     pattern: PreparedPattern
 
     @property
     def reads(self) -> frozenset[str]:
-        """Variables bound outside: rows that bind them alike have the same value."""
+        """The outer variables it reads; rows with equal bindings have the same value."""
         return self.pattern.reads
 
 
@@ -121,15 +121,15 @@ class LastHop:
     is_counted: bool
     """Whether only the number of destinations is needed."""
     unless: plan.Expand | None = None
-    """The only test after the hop: a link that destinations must not have."""
+    """The only test after the hop, if that is a link that destinations must not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeHop:
-    """A hop of a tree-shaped pattern, walked away from the root."""
+    """A hop of a tree-shaped pattern, in the direction away from the root."""
 
     step: plan.Expand
-    """With the conditions on its target alone."""
+    """The hop, with the conditions on its target alone."""
     of_edge: tuple[ex.Expression, ...]
     """The conditions on its edge."""
     prepared: PreparedStep
@@ -140,23 +140,23 @@ class TreeHop:
 class Tree:
     """A pattern whose hops form a tree and whose solutions are grouped.
 
-    Rows are needed for the ``core`` alone: the variables that groups or conditions read together,
-    and those between them. The rest of the tree hangs at the core, and is counted.
+    Rows are needed only for the ``core``: the variables that groups or conditions read together,
+    and those between them. The branches outside the core are counted.
     """
 
     root: PreparedStep
     """The scan that binds the root."""
     hops: Mapping[str, TreeHop]
-    """By target, in the order they run."""
+    """The hops by target variable, in the order they run."""
     tests: Mapping[str, PreparedPattern]
     """The tests of a single variable outside the core, by variable."""
     core: tuple[str, ...]
-    """In the order they are bound, so that the first is nearest to the root."""
+    """The core variables in the order they are bound: the first is nearest to the root."""
     core_pattern: PreparedPattern
     """The hops and tests between variables of the core."""
     carried: Mapping[str, str]
-    """The aggregates whose argument is outside the core: the variable it reads, by name. An edge
-    variable is outside if one of its ends is."""
+    """The aggregates whose argument is outside the core: aggregate name to the variable it reads.
+    An edge variable is outside if one of its ends is."""
     splits: bool
     """Whether aggregates can be merged from parts of the core's rows."""
 
@@ -179,13 +179,13 @@ class PreparedRead:
     pattern: PreparedPattern
     variables: dict[str, VariableInfo]
     calls: dict[str, SearchCall]
-    """Search calls by the name their values are read under."""
+    """Search calls by the name under which their values are read."""
     searches: tuple[SearchCall, ...]
     """All search calls, the one that ranks included."""
     interfaces: dict[str, tuple[plan.TypeNumber, ...]]
-    """The node types of the interfaces that the plan names."""
+    """The node types of each interface that the plan names."""
     references: dict[str, int]
-    """The node types that these mix, with their numbers."""
+    """The node types in these interfaces, with their numbers."""
     node_columns: dict[str, dict[str, pa.DataType]]
     edge_columns: dict[str, dict[str, pa.DataType]]
     group_by: plan.GroupBy | None
@@ -193,24 +193,24 @@ class PreparedRead:
     having: tuple[ex.Expression, ...]
     order: tuple[plan.SortKey, ...]
     ties: tuple[plan.BoundVariable, ...]
-    """Variables whose ids break ties; none where output columns do, or nothing is ordered."""
+    """Variables whose ids break ties; empty if output columns do, or if nothing is ordered."""
     followed: frozenset[str]
-    """The path variables whose nodes are read, not only their length."""
+    """The path variables whose nodes are read; of the others only the length is."""
     last_hop: LastHop | None
     """The last hop of a match whose aggregates can be merged from parts."""
     tree: Tree | None
-    """The shape of a match whose aggregates need no row for each solution."""
+    """The tree of a match whose aggregates can be computed without a row per solution."""
     stage: tuple[plan.Stage, PreparedRead] | None
-    """The stage before, whose rows the match starts from."""
+    """The previous stage, whose rows the match starts from."""
     carried: dict[str, ex.CarriedNode]
-    """The columns that hand a node on to the next stage."""
+    """The columns that hand nodes on to the next stage."""
     blocks: dict[str, PreparedBlock]
-    """The blocks that give rows a value, by the variable of the value."""
+    """The blocks that compute a value per row, by the variable of the value."""
     per: plan.LimitPer | None
     is_counted: bool
-    """Whether solutions are counted without rows: their steps keep their order."""
+    """Whether solutions are counted without rows: the steps then keep their order."""
     is_open: bool
-    """Whether the sizes of tables may change how it runs."""
+    """Whether the way it runs depends on the sizes of tables."""
     edge_types: tuple[str, ...]
     """The edge types of all hops."""
 

@@ -29,13 +29,13 @@ from omnigraph.query import expressions as ex
 Rows: TypeAlias = npt.NDArray[np.integer]
 Scores: TypeAlias = npt.NDArray[np.float64]
 Key: TypeAlias = tuple[pa.Array, bool]
-"""Values by row, and whether the largest come first."""
+"""Values by row, and whether they are sorted in descending order."""
 
 TieBreaker: TypeAlias = Callable[[Rows], pa.Array]
-"""Gives the tie-breaking values of some rows; called only where keys leave ties."""
+"""Returns the tie-breaking values of some rows; called only for rows with equal keys."""
 
 LateKey: TypeAlias = tuple[TieBreaker, bool]
-"""A key whose values are read for the rows that those before it have left."""
+"""A key whose values are read only for the rows that the keys before it leave equal."""
 
 _PRUNE_MIN = 1_000
 
@@ -43,7 +43,7 @@ _PRUNE_MIN = 1_000
 def ordered_rows(
     keys: Sequence[Key | LateKey], ties: Sequence[TieBreaker], count: int, stop: int | None
 ) -> Rows:
-    """The rows in order, at most the first ``stop`` of them. Null is smaller than every value.
+    """The row numbers in order, at most the first ``stop``. Null is smaller than every value.
 
     The first key is never a late one.
     """
@@ -71,16 +71,16 @@ def ordered_rows(
 def _untied(
     order: Rows, columns: Sequence[pa.Array], rows: Rows, ties: Sequence[TieBreaker], stop: int
 ) -> Rows:
-    """An order in which rows that the keys leave equal are in that of the ties.
+    """The order with ties resolved: rows with equal keys are sorted by the tie breakers.
 
-    Ties are read for such rows alone, as far as some of them are among the first ``stop``.
+    Ties are read only for such rows, and only if some of them are among the first ``stop``.
     """
     is_first = np.ones(len(order) + 1, np.bool_)
     is_first[1:-1] = False
     in_order = pa.array(order)
     for column in columns:
         is_first[1:-1] |= _differ(column.take(in_order))
-    # Of each place, whether the rows of the one before or the one after it are equal.
+    # For each place, whether its row equals the one before or after it.
     tied = np.flatnonzero(~(is_first[:-1] & is_first[1:]))
     run = np.cumsum(is_first[:-1])
     if stop < len(order):
@@ -97,7 +97,7 @@ def _untied(
 
 
 def _differ(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Whether each value differs from the one before it, as far as an order tells them apart."""
+    """Whether each value differs from its predecessor in sort order."""
     numbers = ordered_numbers(column)
     if numbers is not None and not (column.null_count or pa.types.is_floating(column.type)):
         differ: npt.NDArray[np.bool_] = numbers[1:] != numbers[:-1]
@@ -132,7 +132,7 @@ def _sortable(column: pa.Array) -> pa.Array:
 
 
 def _comparable(value: list[object] | None) -> tuple[tuple[int, object], ...]:
-    """A list as something Python can order: null before all, then null items, NaN, and others."""
+    """A list as a tuple to compare in Python: null lists, null items, NaN, then others."""
     if value is None:
         return ()
     return ((2, 0), *map(_comparable_item, value))
@@ -145,7 +145,7 @@ def _comparable_item(item: object) -> tuple[int, object]:
 
 
 def _pruned(column: pa.Array, descending: bool, stop: int) -> Rows:
-    """A superset of the first ``stop`` rows, by the first key alone."""
+    """A superset of the first ``stop`` rows, from the first key alone."""
     numbers = ordered_numbers(column)
     if numbers is not None:
         if descending:
@@ -161,16 +161,16 @@ def _pruned(column: pa.Array, descending: bool, stop: int) -> Rows:
     if not last.is_valid:
         return np.arange(len(column))
     within = (pc.greater_equal if descending else pc.less_equal)(column, last)
-    # Nulls come first when ascending and last when descending.
+    # Nulls come first in ascending order and last in descending order.
     return np.flatnonzero(pc.fill_null(within, not descending).to_numpy(zero_copy_only=False))
 
 
 def ranked_candidates(
     space: AnySpace, slots: Slots, scores: Scores, *, descending: bool, stop: int | None = None
 ) -> Rows:
-    """Candidates from the best to the worst, at most ``stop``; equal scores by id.
+    """Candidates from best to worst, at most ``stop``; equal scores by id.
 
-    A score that is not a number comes last.
+    NaN comes last.
     """
     keys = -scores if descending else scores
     order = np.argsort(keys, kind="stable")
@@ -202,22 +202,22 @@ def ranked_candidates(
 
 
 _MANY_SHARE = 32
-"""Rows beyond this share of a type's nodes are deduplicated by a mask instead of by sorting."""
+"""More rows than this share of a type's nodes are deduplicated by a mask instead of a sort."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankedRows:
-    """The rows whose candidate has a rank, and those ranks, beginning with 0."""
+    """The rows whose candidate has a rank, and those ranks, starting with 0."""
 
     frame: BindingTable
     ranks: npt.NDArray[np.int64]
     scores: pa.Array
-    """The value each row was ordered by."""
+    """The score by which each row was ordered."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
-    """Candidates from the first to the last."""
+    """Candidates from best to worst."""
 
     slots: Slots
     scores: Scores
@@ -252,7 +252,7 @@ def rank(
     if not len(ordered):
         empty = np.zeros(0, np.int64)
         return RankedRows(frame.take(empty), empty, pa.array([], pa.float64()))
-    # Few nodes have a rank and there are many rows: a byte mask selects the ranked rows.
+    # Few nodes have a rank and there are many rows: a mask selects the ranked rows.
     is_ranked = np.zeros(space_size + 1, np.bool_)
     is_ranked[ordered] = True
     kept = np.flatnonzero(is_ranked[bound])
@@ -275,7 +275,7 @@ def _ascending_places(session: Session, type_name: str, bound: Slots) -> Positio
 
 
 def _candidates(bound: Slots, space_size: int) -> Slots:
-    """The nodes bound in some row, each once."""
+    """The distinct nodes bound in any row."""
     if len(bound) * _MANY_SHARE > space_size:
         is_bound = np.zeros(space_size + 1, np.bool_)
         is_bound[bound] = True  # `ABSENT` sets the extra last entry
@@ -296,7 +296,7 @@ class _Ranker:
         best_first: bool,
         stop: int | None,
     ) -> _Ranking:
-        """One arm on its own."""
+        """Rank by one search call."""
         slots, scores = self._scored(score, candidates, stop if best_first else None)
         space = self.session.tables.space(score.type_name)
         best_is_high = isinstance(score, ex.Bm25)
@@ -306,7 +306,7 @@ class _Ranker:
         return _Ranking(slots[order], scores[order])
 
     def fused(self, score: ex.Rrf, candidates: Slots, best_first: bool) -> _Ranking:
-        """Both arms, fused by rank."""
+        """Rank by both calls of a fusion."""
         run = self.session.run
         k = self.session.search.fusion_constant(score)
         depth = run.row_count(run.plan.limit)
@@ -323,7 +323,7 @@ class _Ranker:
     def _scored(
         self, score: ex.Nearest | ex.Bm25, candidates: Slots, stop: int | None
     ) -> tuple[Slots, Scores]:
-        """The candidates that take part, with scores; the best ``stop``, and ties, suffice."""
+        """The candidates with a score; with ``stop`` the best of them, and ties, suffice."""
         search = self.session.search
         if isinstance(score, ex.Nearest):
             nodes = self.session.tables.nodes(score.type_name)

@@ -1,4 +1,4 @@
-"""Breadth-first search over neighbours: the nodes in reach of each source."""
+"""Breadth-first search over neighbours: the nodes within reach of each source."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from omnigraph.model.governor import current
 
 
 _DENSE_SHARE = 8
-"""A frontier of this share of all nodes is kept as a mask instead of a sorted list."""
+"""A frontier of at least this share of all nodes is kept as a mask instead of a sorted list."""
 
 _SEEN_MAX = 4 * BLOCK_ROWS
-"""Visited pairs of a block; they are sorted again at every level."""
+"""Visited pairs of a block, at most; they are sorted again at every level."""
 
 _PAIR_BYTES = 48
-"""Memory of a found pair while a level is searched: its key, sorted and compared."""
+"""Bytes per found pair while a level is searched: its key, sorted and compared."""
 
 _NEIGHBOURS_ALONE = 1_024
-"""Sources with more neighbours at a level than this are searched one by one: marking nodes in a
-mask costs less than sorting the pairs of many sources."""
+"""A source with more neighbours at a level than this is searched alone: marking nodes in a mask
+costs less than sorting the pairs of many sources."""
 
 _SPARSE_SHARE = 64
 """Up to this share of all nodes, visited nodes are a list; a mask costs memory for all nodes."""
@@ -48,7 +48,7 @@ class Neighbours(Protocol):
 
     @property
     def has_parallels(self) -> bool:
-        """Whether a pair may come more than once."""
+        """Whether `gather` may return a pair more than once."""
         ...
 
     @property
@@ -58,15 +58,15 @@ class Neighbours(Protocol):
 
     @property
     def node_count(self) -> int:
-        """More than every slot that `gather` has returned so far."""
+        """An upper bound: more than every slot that `gather` has returned so far."""
         ...
 
     def expected(self, slots: Slots) -> int:
-        """How many neighbours `gather` finds at most, as far as that is known without reading."""
+        """The most neighbours that `gather` may find, as far as known without reading."""
         ...
 
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
-        """All neighbours of each slot, ascending, one slot after the other; how many each has."""
+        """All neighbours of each slot, ascending, one slot after the other; and their numbers."""
         ...
 
 
@@ -81,7 +81,7 @@ class PresentOnly:
 
     @property
     def has_parallels(self) -> bool:
-        """Whether a pair may come more than once."""
+        """Whether `gather` may return a pair more than once."""
         return self._neighbours.has_parallels
 
     @property
@@ -91,11 +91,11 @@ class PresentOnly:
 
     @property
     def node_count(self) -> int:
-        """More than every slot that `gather` has returned so far."""
+        """An upper bound: more than every slot that `gather` has returned so far."""
         return self._neighbours.node_count
 
     def expected(self, slots: Slots) -> int:
-        """How many neighbours there are at most."""
+        """The most neighbours there may be."""
         return self._neighbours.expected(slots)
 
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
@@ -109,10 +109,10 @@ class PresentOnly:
 
 
 def reach(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) -> tuple[Rows, Slots]:
-    """The destinations of every source: its place in ``sources``, and the destination's slot.
+    """The destinations of every source: its index in ``sources``, and the destination's slot.
 
-    Each pair comes once. A hop yields a *set* of destinations per source: a node is reported at its
-    shortest distance only, the source is not reported through a cycle, and a stored self-loop
+    Each pair occurs once. A hop yields a *set* of destinations per source: a node is reported at
+    its shortest distance only, the source is not reported through a cycle, and a stored self-loop
     reports its node one hop after that node was reached, without searching it again. With a minimum
     of 0 every source is a destination of itself.
     """
@@ -128,7 +128,7 @@ def reach(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) ->
     rows, found = _joined(block.destinations(minimum) for block in searched)
     if len(distinct) == len(sources) and (distinct == sources).all():
         return rows, found
-    # Several rows start at one node: each gets its destinations.
+    # Several rows may start at one node: each gets its destinations.
     begin = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(distinct)))))
     place = _places_of(sources, distinct)
     counts = begin[place + 1] - begin[place]
@@ -137,7 +137,7 @@ def reach(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) ->
 
 
 def _places_of(slots: Slots, distinct: Slots) -> Rows:
-    """Where each slot is among the ascending ones."""
+    """The index of each slot in ascending ones."""
     size = int(distinct[-1]) + 1
     if size > _DENSE_SHARE * len(slots):
         return np.searchsorted(distinct, slots)
@@ -148,12 +148,12 @@ def _places_of(slots: Slots, distinct: Slots) -> Rows:
 
 
 def expected_reach(degree: float, maximum: int) -> float:
-    """About how many nodes a hop reaches where nodes have so many neighbours."""
+    """The approximate number of nodes that a hop of up to ``maximum`` steps reaches."""
     return max(degree, 1.0) ** min(maximum, _HOPS_TO_EVERYWHERE)
 
 
 _HOPS_TO_EVERYWHERE = 24
-"""More hops reach no more nodes: an estimate for open bounds."""
+"""Limit of steps in estimates of unbounded hops: more steps reach no more nodes."""
 
 
 def _one_hop(neighbours: Neighbours, sources: Slots) -> tuple[Rows, Slots]:
@@ -182,11 +182,10 @@ def levels_from(
     maximum: int,
     wanted: Slots | None = None,
 ) -> tuple[list[Slots], Slots]:
-    """The nodes at each distance from a source, and those that an edge to themselves reports.
+    """The nodes at each distance from a source, and those that a self-loop reports.
 
-    Nodes farther away than the minimum have been reported at their distance, so such an edge
-    reports only nodes at one step less than the minimum. With ``wanted`` the search ends once these
-    have been met.
+    Nodes at or beyond the minimum are reported at their distance, so a self-loop matters only for
+    nodes at one step less than the minimum. With ``wanted`` the search ends once these are met.
     """
     frontier = np.array([source], np.int32)
     seen = Seen(frontier)
@@ -212,7 +211,7 @@ def levels_from(
 
 
 def are_among(slots: Slots, ascending: Slots) -> npt.NDArray[np.bool_]:
-    """For each slot, whether it is one of some others."""
+    """For each slot, whether it occurs in ``ascending``."""
     if not len(ascending):
         return np.zeros(len(slots), np.bool_)
     found: npt.NDArray[np.bool_] = (
@@ -229,7 +228,7 @@ class Seen:
         self._map: npt.NDArray[np.bool_] | None = None
 
     def add(self, found: Slots, node_count: int) -> Slots:
-        """Those of ``found`` that were not met before, each once, ascending."""
+        """Add nodes; returns those that are new, distinct and ascending."""
         if self._map is None and (len(self._few) + len(found)) * _SPARSE_SHARE < node_count:
             fresh: Slots = sorted_distinct(found.copy())
             place = self._few.searchsorted(fresh)
@@ -250,7 +249,7 @@ class Seen:
         return fresh
 
     def _map_of(self, node_count: int) -> npt.NDArray[np.bool_]:
-        """The mask, grown to cover ids interned since."""
+        """The mask, grown to cover ids added since."""
         known = self._map
         if known is None or node_count > len(known):
             size = max(node_count, int(self._few[-1]) + 1)
@@ -265,21 +264,21 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What a search has found from some of the sources.
+    """The result of a search from some of the sources.
 
-    A key is the place of a source and a node as one number.
+    A key packs the index of a source and the slot of a node into one number.
     """
 
     start: int
     stop: int
-    """The places of the sources."""
+    """The indexes of the sources are from ``start`` to ``stop``."""
     levels: list[Keys]
     """The nodes at each distance, ascending; those at 0 are the sources themselves."""
     loops: Keys
-    """The nodes that an edge to themselves reports, ascending: see `levels_from`."""
+    """The nodes that a self-loop reports, ascending; see `levels_from`."""
 
     def destinations(self, minimum: int) -> Keys:
-        """The keys of all destinations, each once, one source after the other."""
+        """The distinct keys of all destinations, one source after the other."""
         emitted = self.levels[minimum:]
         if len(self.loops):
             return sorted_distinct(np.concatenate([*emitted, self.loops]))
@@ -293,11 +292,11 @@ class Reached:
 def from_many(
     neighbours: Neighbours, sources: Slots, minimum: int, maximum: int
 ) -> Iterator[Reached]:
-    """What is found from all sources, which are distinct, block by block in their order.
+    """Search from distinct sources, block by block in their order.
 
-    A block has as many sources as fit: their number shrinks when a level of the search exceeds
-    `BLOCK_ROWS`, and the block begins again. Sources with large levels are searched alone; after
-    one that turned out small the next block is larger.
+    A block has as many sources as fit: if a level of the search exceeds `BLOCK_ROWS`, the block
+    starts again with fewer. Sources with large levels are searched alone; after one that turns out
+    small the next block is larger.
     """
     start, size = 0, len(sources)
     while start < len(sources):
@@ -330,10 +329,10 @@ def _keys(place: int, slots: Slots) -> Keys:
 def _from_block(
     neighbours: Neighbours, sources: Slots, start: int, minimum: int, maximum: int
 ) -> Reached | int:
-    """What is found from some sources, whose places begin at ``start``, or too large a size.
+    """The result for some sources, whose indexes begin at ``start``; or the size that is too large.
 
-    One sort at each level serves all sources. While no node was met twice by any of them, as in
-    trees of replies, no pair can have been seen before, and the pairs seen are not put in order.
+    One sort per level serves all sources. While no node was met twice by any of them, as in trees
+    of replies, no pair can have been visited before, and the visited pairs are not sorted.
     """
     place = np.arange(start, start + len(sources))
     chains = _chains(neighbours, sources, place, maximum)
@@ -342,7 +341,7 @@ def _from_block(
     frontier = sources
     levels: list[Keys] = [(place << 32) | frontier]
     seen = levels[0]
-    # A mask of all nodes is worth its memory where many of them are sources.
+    # A mask of all nodes is worth its memory if many of them are sources.
     nodes = neighbours.node_count
     apart = _Apart.of(sources, nodes) if len(sources) * _SPARSE_SHARE >= nodes else None
     loops = seen[:0]
@@ -381,11 +380,11 @@ def _from_block(
 
 
 def _chains(neighbours: Neighbours, sources: Slots, place: Rows, maximum: int) -> list[Keys] | None:
-    """The levels of sources from which there is one way each, such as from a reply to its post.
+    """The levels of sources that each lead along a chain, such as from a reply to its post.
 
-    Nothing has to be put in order or compared with what was met. None if some node has two
-    neighbours, if a way comes back to one of its nodes, or if the search ends before all ways do,
-    since then they may still come back.
+    Chains need no sorting and no comparison with visited nodes. None if some node has two
+    neighbours, if a chain has a cycle, if there are too many nodes, or if the search ends before
+    all chains do, since a cycle may follow.
     """
     levels: list[Keys] = [(place << 32) | sources]
     frontier = marked = sources
@@ -403,7 +402,8 @@ def _chains(neighbours: Neighbours, sources: Slots, place: Rows, maximum: int) -
             return None
         goes_on = counts > 0
         place, marked = place[goes_on], marked[goes_on]
-        # A way into a cycle meets the mark, which moves on after 1, 2, 4, 8 … hops.
+        # Brent's algorithm: a chain with a cycle meets the mark, which moves after 1, 2, 4, 8 …
+        # hops.
         if (frontier == marked).any():
             return None
         if hop & (hop - 1) == 0:
@@ -413,7 +413,7 @@ def _chains(neighbours: Neighbours, sources: Slots, place: Rows, maximum: int) -
 
 
 class _Apart:
-    """The nodes that were met, as long as none is met twice."""
+    """The visited nodes, as long as no node is visited twice."""
 
     def __init__(self, node_count: int) -> None:
         current().reserve(node_count)
@@ -422,12 +422,12 @@ class _Apart:
 
     @classmethod
     def of(cls, slots: Slots, node_count: int) -> _Apart | None:
-        """Some different nodes; none if one of them is not known yet."""
+        """A set of distinct nodes; None if a slot is beyond ``node_count``."""
         apart = cls(node_count)
         return apart if apart.takes(slots) else None
 
     def takes(self, slots: Slots) -> bool:
-        """Whether these nodes are all different from each other and from those before."""
+        """Whether these nodes are distinct and new; adds them."""
         if len(slots) and int(slots.max()) >= len(self._met):
             return False
         self._met[slots] = True
@@ -436,7 +436,7 @@ class _Apart:
 
 
 def _joined(destinations: Iterator[Keys]) -> tuple[Rows, Slots]:
-    """The places and destinations of all blocks; they are counted as they come."""
+    """The source indexes and destinations of all blocks, charged to the query as they come."""
     governor = current()
     rows: list[npt.NDArray[np.int32]] = []
     found: list[Slots] = []

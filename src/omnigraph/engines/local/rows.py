@@ -1,9 +1,9 @@
 """Columns of tables, cached by the fragments they were read from, within a memory budget.
 
-A row is identified by its *position*: its place in the files of a version, deleted rows included.
+A row is identified by its *position*: its index in the files of a version, deleted rows included.
 Two versions with the same files have the same layout and share everything that was read; a version
-that adds files reads only those. Which rows of a layout exist is a mask of the version. What a name
-means in a file depends on the columns of the version, so those belong to its layout as well.
+that adds files reads only those. Which rows of a layout exist is a mask of the version. The meaning
+of column names in a file depends on the columns of the version, so those are part of the layout.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from omnigraph.storage.reader import SAME, StoredColumns
 
 
 TEXT_BYTES_MAX = 2**31 - 1
-"""Bytes of the texts of one Arrow column, whose offsets have 32 bits."""
+"""Maximum bytes of the texts of one Arrow column, whose offsets have 32 bits."""
 
 _FEW_ROWS = 64
-"""So few values are copied without a look at their size."""
+"""At most this many values are copied without checking their size."""
 
 _BLOCK_ROWS = 1 << 19
-"""Values that are copied between two looks at the limits of the query."""
+"""Values that are copied between two checks of the query's limits."""
 
 
 def taken(column: pa.Array, rows: npt.NDArray[np.integer]) -> pa.Array:
@@ -62,7 +62,7 @@ def taken(column: pa.Array, rows: npt.NDArray[np.integer]) -> pa.Array:
     governor = current()
     numbers = fixed_numbers(column)
     if numbers is not None and int(rows.min()) >= 0:
-        # Parts that are put together afterwards would take twice the memory.
+        # Copying parts and concatenating them would take twice the memory.
         found = np.empty(len(rows), numbers.dtype)
         for start in range(0, len(rows), _BLOCK_ROWS):
             governor.check()
@@ -77,8 +77,8 @@ def taken(column: pa.Array, rows: npt.NDArray[np.integer]) -> pa.Array:
 
 
 def fixed_numbers(column: pa.Array) -> npt.NDArray[np.signedinteger] | None:
-    """The bytes of values as integers of their width; None for no values, if some are null, and
-    for texts, lists and truth values."""
+    """The bytes of values as integers of their width; None for an empty column, one with nulls, and
+    for texts, lists and booleans."""
     type = column.type
     if (
         not len(column)
@@ -92,7 +92,7 @@ def fixed_numbers(column: pa.Array) -> npt.NDArray[np.signedinteger] | None:
 
 
 def of_numbers(numbers: npt.NDArray[np.signedinteger], type: pa.DataType) -> pa.Array:
-    """The values that `fixed_numbers` has told the bytes of."""
+    """The inverse of `fixed_numbers`."""
     return pa.Array.from_buffers(type, len(numbers), [None, pa.py_buffer(numbers)])
 
 
@@ -103,9 +103,9 @@ def _taken(column: pa.Array, rows: npt.NDArray[np.integer]) -> pa.Array:
 
 
 def _reserve_values(column: pa.Array, rows: npt.NDArray[np.integer]) -> None:
-    """Look at the limits of the query before values are copied.
+    """Check the limits of the query before values are copied.
 
-    Texts are measured only where all rows having the longest could be too much.
+    Texts are measured only if the longest text in all rows could be too much.
     """
     governor = current()
     copies = 2 if len(rows) > _BLOCK_ROWS else 1
@@ -150,24 +150,24 @@ Load: TypeAlias = Callable[[Handle, Sequence[FragmentState]], Column | pa.Chunke
 
 _LARGE_ROWS = 1_000_000
 _FEW_FRAGMENT_ROWS = 65_536
-"""Fragments of so few rows are read whole for some of them."""
+"""Fragments with at most this many rows are read whole even if only some rows are wanted."""
 
 _VIEWS_MAX = 32
-"""Cached versions of one table."""
+"""Maximum number of cached versions of one table."""
 
 _DELETIONS_MAX = 512
-"""Cached lists of deleted rows of one table."""
+"""Maximum number of cached lists of deleted rows of one table."""
 
 _NONE = np.zeros(0, np.int64)
 
 _TOUCH_EVERY = 64
-"""The use of a version is recorded once per this many queries, to keep it cheap."""
+"""The use of a version is recorded once per this many queries, because recording costs time."""
 
 
 def checked_rows(
     handle: Handle, fragments: Sequence[FragmentState], column: str
 ) -> Iterator[pa.RecordBatch]:
-    """One stored column in batches, with a look at the limits of the query before each."""
+    """One stored column in batches; checks the limits of the query before each."""
     governor = current()
     governor.check()
     for batch in stored_rows(handle, fragments, [column]):
@@ -176,12 +176,12 @@ def checked_rows(
 
 
 class Layout:
-    """One list of files: the meaning of positions, and the columns read so far."""
+    """A list of files: it defines the positions, and has the columns read so far."""
 
     def __init__(self, fragments: Sequence[FragmentState]) -> None:
         self.files = tuple(fragment.files for fragment in fragments)
         self.starts: dict[tuple[str, ...], tuple[int, int]] = {}
-        """Where each fragment begins, and how many rows it has."""
+        """The first position and the number of rows of each fragment."""
         at = 0
         for fragment in fragments:
             self.starts[fragment.files] = (at, fragment.rows)
@@ -189,22 +189,22 @@ class Layout:
         self.size = at
         self.columns: dict[Hashable, Column] = {}
         self.growing: dict[Hashable, GrowingColumn] = {}
-        """The memory of columns that a layout with further files may go on in."""
+        """The memory of columns that a layout with more files may extend in place."""
         self.made: dict[Hashable, Sized] = {}
         """Values computed from whole columns: dictionaries, indexes."""
         self._asked: set[Hashable] = set()
 
     def begins(self, other: Layout) -> bool:
-        """Whether the files of another layout begin with these, so that positions are the same."""
+        """Whether the files of another layout start with these, so that positions agree."""
         return self is other or other.files[: len(self.files)] == self.files
 
     def drop(self, name: Hashable) -> None:
-        """Forget a column."""
+        """Drop a column."""
         self.columns.pop(name, None)
         self.growing.pop(name, None)
 
     def asked_before(self, key: Hashable) -> bool:
-        """Whether this was requested before; what is requested twice is worth building."""
+        """Whether this was requested before; a second request makes it worth building."""
         if key in self._asked:
             return True
         self._asked.add(key)
@@ -227,11 +227,11 @@ class RowView:
     ) -> None:
         self.handle = handle
         self.actors = actors
-        """What tells the rows that some actors see from those of others; None for all rows."""
+        """Identifies the row filter by which actors see these rows; None for all rows."""
         self.layout = layout
         self.deleted = deleted
-        """The places of deleted rows within their fragments, by the files of these, ascending;
-        what actors do not see is as if it were deleted."""
+        """The offsets of deleted rows in each fragment, ascending, by the fragment's files. Rows
+        hidden from the actors count as deleted."""
         self.count = layout.size - sum(map(len, deleted.values()))
         self.fragments = fragments
         self.made: dict[Hashable, Sized] = {}
@@ -242,11 +242,11 @@ class RowView:
         self._used_at = 0
         self._reads: Counter[Hashable] = Counter()
         self.unusable: set[str] = set()
-        """Where something is saved for this table that this version cannot use."""
+        """Folders of saved adjacency that this version cannot use."""
 
     @property
     def columns(self) -> str:
-        """What the names of columns mean in the files; nothing without files."""
+        """The meaning of column names in the files; empty without files."""
         return self.fragments[0].files[-1] if self.fragments else ""
 
     @property
@@ -271,7 +271,7 @@ class RowView:
             budget.touch(keys)
 
     def times_read(self, key: Hashable) -> int:
-        """How often this was called for a key: what is read often is worth a copy."""
+        """How often this was called for a key: frequent reads make a copy worthwhile."""
         self._reads[key] += 1
         return self._reads[key]
 
@@ -287,9 +287,10 @@ class RowView:
         return positions if live is None else positions[live[positions]]
 
     def changed_since(self, earlier: RowView) -> tuple[Positions, Positions]:
-        """The positions here of rows that another version does not have, and there of lost ones.
+        """The positions of rows that an earlier version lacks, and its positions of removed rows.
 
-        Costs as much as there are fragments, changed rows, and deleted rows where some changed.
+        The cost is the number of fragments, of changed rows, and of deleted rows in fragments whose
+        deletions changed.
         """
         added: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
         removed = added.copy()
@@ -321,7 +322,7 @@ class RowView:
         return self.derived(name, load)[positions] if found is None else found
 
     def _values_at(self, name: Hashable, load: Load, positions: Positions) -> Column | None:
-        """The values at some positions, None if it is better to have the whole column."""
+        """The values at some positions; None if the whole column should be read."""
         if not len(positions) or name in self.layout.columns:
             return None
         if self._table.can_extend(self.layout, name):
@@ -343,7 +344,7 @@ class RowView:
         return loaded[rows] if isinstance(loaded, np.ndarray) else taken(loaded, rows)
 
     def without(self, hidden: npt.NDArray[np.integer], actors: Hashable) -> RowView:
-        """The rows of this version but those at some ascending positions."""
+        """The rows of this version without those at some ascending positions."""
         deleted = dict(self.deleted)
         for files, (start, rows) in self.layout.starts.items():
             begin, end = np.searchsorted(hidden, [start, start + rows]).tolist()
@@ -361,7 +362,7 @@ class RowView:
         )
 
     def loader(self, name: str, type: pa.DataType) -> Load:
-        """Reads a stored column for some fragments."""
+        """A loader of a stored column for some fragments."""
         return self._loader(name, type)
 
     def _loader(self, name: str, type: pa.DataType) -> Load:
@@ -388,24 +389,24 @@ class RowView:
         return self._table.keep(self.made, key, make) if known is None else cast(Made, known)
 
     def nearest_with(self, *keys: Hashable) -> RowView | None:
-        """Another version that has one of ``keys``, and the most rows of this one.
+        """The version that has one of ``keys`` and shares the most rows with this one.
 
-        One that shows the same actors' rows is nearer than any other.
+        One for the same actors is preferred to any other.
         """
         return self._table.nearest_view(self.layout, keys, self.actors)
 
     def beginning(
         self, key: str, count: int, deleted: Mapping[tuple[str, ...], npt.NDArray[np.int64]]
     ) -> RowView:
-        """The version that had the first ``count`` fragments, and these rows of them deleted.
+        """The version that had the first ``count`` fragments, with ``deleted`` as its deleted rows.
 
-        It is kept like the versions that were read, under a key. Its table need not exist any more:
-        the files of its fragments are read through this version.
+        It is cached under a key like the versions that were read. Its table may be gone: the files
+        of its fragments are read through this version.
         """
         return self._table.beginning(self, key, count, deleted)
 
     def keep_with_files(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """A value computed once for all versions that have these files."""
+        """A value computed once for all versions with these files."""
         known = self.layout.made.get(key)
         if known is None:
             return self._table.keep(self.layout.made, key, make)
@@ -445,25 +446,25 @@ class TableVersions:
         )
 
     def known(self, ref: str | None, version: int, columns: StoredColumns = SAME) -> RowView | None:
-        """The view of a version, if it is cached."""
+        """The view of a version if it is cached."""
         return self._views.get((ref, version, columns))
 
     def known_to(self, key: Hashable) -> RowView | None:
-        """What `shown_to` made for a key, if it is cached."""
+        """The view cached by `shown_to` under a key, if any."""
         return self._views.get(key)
 
     def shown_to(self, key: Hashable, make: Callable[[], RowView]) -> RowView:
         """The rows of a version that some actors see, made once for each key."""
         known = self._views.get(key)
         if known is None:
-            made = make()  # it reads other tables, so without the lock of this one
+            made = make()  # reads other tables, so it must not hold this table's lock
             with current().locked(self._lock):
                 known = self._views.setdefault(key, made)
                 self._drop_oldest_view()
         return known
 
     def has_column(self, name: Hashable) -> bool:
-        """Whether some version has this column in memory."""
+        """Whether any version has this column in memory."""
         for layout in tuple(self._layouts.values()):  # noqa: SIM110 - a generator takes twice as long
             if name in layout.columns:
                 return True
@@ -506,7 +507,8 @@ class TableVersions:
             return view
         with current().locked(self._lock):
             fragments = view.fragments[:count]
-            # The very lists of this version, where it has the same, tell that nothing changed.
+            # Reuse this version's own lists where they are equal: identical objects mean
+            # "unchanged".
             known = {
                 files: view.deleted[files]
                 if np.array_equal(offsets, view.deleted.get(files, _NONE))
@@ -526,7 +528,7 @@ class TableVersions:
             return made
 
     def column(self, view: RowView, name: Hashable, load: Load) -> Column:
-        """A column of a view's layout; only fragments no other layout has are loaded."""
+        """A column of a view's layout; only fragments that no other layout has are loaded."""
         with (
             current().locked(self._lock),
             self._continued((id(view.layout), name), lambda: self.column(view, name, load)),
@@ -553,7 +555,7 @@ class TableVersions:
         )
 
     def keep(self, place: dict[Hashable, Sized], key: Hashable, make: Callable[[], Made]) -> Made:
-        """Compute a value once, whichever thread is first, and cache it in ``place``."""
+        """Compute a value once, even if several threads ask for it, and cache it in ``place``."""
         with (
             current().locked(self._lock),
             self._continued((id(place), key), lambda: self.keep(place, key, make)),
@@ -563,16 +565,17 @@ class TableVersions:
                 return cast(Made, known)
             made = make()
             place[key] = made
-            # It may be made of what another version has: that counts once.
+            # Memory shared with another version's value counts once.
             shared: tuple[Sized, ...] = (made, *getattr(made, "parts", ()))
             self._budget.keep((id(place), key), 0, lambda: place.pop(key, None), shared)
             return made
 
     @contextmanager
     def _continued(self, key: Hashable, job: Callable[[], object]) -> Iterator[None]:
-        """Have a job done in the background if the deadline of its query comes first.
+        """Finish a job in the background if the deadline of its query comes first.
 
-        Otherwise what takes longer than the deadline would be begun by every query and never done.
+        Otherwise a job longer than the deadline would be started by every query and finished by
+        none.
         """
         try:
             yield
@@ -584,7 +587,7 @@ class TableVersions:
     def nearest_view(
         self, layout: Layout, keys: Sequence[Hashable], actors: Hashable = None
     ) -> RowView | None:
-        """The view with one of some keys and the most rows of a layout, newest first."""
+        """The newest view that has one of some keys and shares the most rows with a layout."""
         best, best_rows = None, (False, 0)
         for view in reversed(self._views.values()):
             if not any(key in view.made for key in keys):
@@ -599,7 +602,7 @@ class TableVersions:
         return best
 
     def longest_beginning(self, layout: Layout, key: Hashable) -> Layout | None:
-        """The layout with the most files that ``layout`` begins with and that has ``key`` made."""
+        """The layout with the most files that ``layout`` starts with and that has made ``key``."""
         fitting = [
             other for other in self._layouts.values() if key in other.made and other.begins(layout)
         ]
@@ -638,12 +641,12 @@ class TableVersions:
         return known
 
     def _assembled(self, view: RowView, name: Hashable, load: Load) -> Column:
-        """The column: that of a layout with the first files, extended, or put together anew."""
+        """The column: another layout's, extended, or assembled anew."""
         layout = view.layout
         others = [other for other in self._layouts.values() if name in other.columns]
         for other in others:
             if layout.begins(other):
-                # All files are there and more: the first rows of them.
+                # The other layout has all these files and more: take its first rows.
                 if name in other.growing:
                     layout.growing[name] = other.growing[name]
                 return other.columns[name][: layout.size]
@@ -673,7 +676,7 @@ class TableVersions:
         name: Hashable,
         load: Load,
     ) -> list[Column]:
-        """The values of some fragments, cached or newly loaded; at least one part."""
+        """The values of some fragments, cached or newly loaded, in at least one part."""
         known: dict[tuple[str, ...], list[Column]] = {}
         for fragment in fragments:
             for other in others:

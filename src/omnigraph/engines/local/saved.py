@@ -1,11 +1,11 @@
-"""Adjacency that `optimize` saves, and that a process takes over instead of sorting all edges.
+"""Adjacency that `optimize` saves, so that a process need not sort all edges.
 
-What was saved is that of a version in the past, and a later one goes on from there as it does from
-a version in memory: its own edges are applied to it. Nodes are numbered by where their ids come
-first in their tables. Those are their slots where a process reads these tables first; elsewhere
-the edges are sorted again, by number.
+The saved adjacency is of an earlier version. The edges that changed since are applied to it, as for
+an earlier version in memory. Nodes are numbered by where their ids first occur in their tables.
+These numbers are the slots of a process that reads these tables first; in other processes the edges
+are sorted again, by number.
 
-What is damaged or does not fit is counted and not used: then the tables are read.
+Damaged or unusable files are counted and skipped: then the tables are read.
 """
 
 from __future__ import annotations
@@ -57,30 +57,30 @@ NodesAt = Callable[[str], CachedNodes | None]
 
 @dataclass(slots=True)
 class SavedCounts:
-    """How often a process looked for saved adjacency, and what came of it."""
+    """How often a process looked for saved adjacency, by outcome."""
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
 
     def add(self, outcome: Outcome) -> None:
-        """Count one look."""
+        """Count one lookup."""
         self.outcomes[outcome] += 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What was saved, as a version of the table in memory."""
+    """A saved adjacency, with the version of the table that it belongs to."""
 
     state: SavedState
     view: RowView
     near: Slots
     far: Slots
-    """By number: the slots of the nodes at the ends."""
+    """The slot of each node number, for the far and the near ends."""
     side: SavedSide
     has_loops: bool
 
     @property
     def are_numbers(self) -> bool:
-        """Whether the slots are the numbers themselves."""
+        """Whether every slot equals its number."""
         return all(
             np.array_equal(slots, np.arange(len(slots), dtype=np.int32))
             for slots in (self.near, self.far)
@@ -97,7 +97,7 @@ class SavedColumns:
     counts: SavedCounts
 
     def column(self, view: RowView, property: str, type: pa.DataType) -> pa.Array | None:
-        """A property in this order, read for a version; None if it is not saved, or damaged."""
+        """A property in this order, for a version; None if it is not saved, or damaged."""
         stored = view.stored_columns.name(property)
         name = None if stored is None else self.side.values.get(stored)
         if name is None or view.columns != self.state.columns:
@@ -113,7 +113,7 @@ class SavedColumns:
 
 @dataclass(slots=True)
 class SavedEdges:
-    """What `optimize` saved of the edges of one type."""
+    """The saved adjacency of the edges of one type."""
 
     open: Callable[[], AdjacencyFiles]
     nodes_at: NodesAt
@@ -122,10 +122,10 @@ class SavedEdges:
     def restore(
         self, view: RowView, direction: Way, key: tuple[Any, ...], *, loops: bool, ordered: bool
     ) -> None:
-        """Keep the adjacency under ``key`` with the version that it was made of.
+        """Restore the adjacency and cache it under ``key`` with the version it was made of.
 
-        With ``ordered``, the order of the edges as well. ``loops`` tells whether edges may lead
-        from a node to itself. Where nothing can be used, nothing is kept.
+        With ``ordered``, the order of the edges too. ``loops`` tells whether edges may lead from a
+        node to itself. Caches nothing if the saved files cannot be used.
         """
         files = self.open()
         if files.folder in view.unusable:
@@ -170,7 +170,7 @@ class SavedEdges:
     def _taken(
         self, files: AdjacencyFiles, state: SavedState, view: RowView, direction: Way
     ) -> _Taken | None:
-        """What was saved, if it belongs to a version that this one goes on from."""
+        """The saved adjacency, if it belongs to a version that this one follows."""
         if not state.edges.begin(view.fragments, 1):
             return None
         deleted = {}
@@ -194,7 +194,7 @@ class SavedEdges:
         return _Taken(state, earlier, near, far, side, side.has_loops)
 
     def _slots(self, saved: Sequence[SavedRows]) -> Slots | None:
-        """The slots of the numbers of some nodes."""
+        """The slots of numbered nodes; None if their tables do not match."""
         parts = [np.zeros(0, np.int32)]
         for rows in saved:
             nodes = self.nodes_at(rows.location)
@@ -210,9 +210,9 @@ class SavedEdges:
 def _read(
     files: AdjacencyFiles, taken: _Taken, known: Sized | None, *, ordered: bool
 ) -> Adjacency | EdgeOrder:
-    """The saved adjacency, and with ``ordered`` the order of the edges, with slots.
+    """The saved adjacency, or with ``ordered`` the order of the edges, as slots.
 
-    ``known`` is the adjacency, if it was taken over before.
+    ``known`` is the adjacency if it was restored before.
     """
     state, side = taken.state, taken.side
     names = [] if isinstance(known, Adjacency) else [side.pointers, side.neighbours]
@@ -230,7 +230,7 @@ def _read(
     positions = decode_numbers(contents[-1], 4, state.live, state.edges.size)
     if taken.are_numbers:
         return EdgeOrder(adjacency, positions, positions[:0])
-    # The ends of every edge by its position, with the slots of this process.
+    # The ends of every edge by position, as slots of this process.
     near = np.empty(state.edges.size, np.int32)
     far = np.empty(state.edges.size, np.int32)
     near[positions] = np.repeat(taken.near, np.diff(adjacency.pointers))
@@ -247,7 +247,7 @@ def _read(
 
 
 def in_order_of_ids(slots: Slots) -> Slots:
-    """The slots of some rows of nodes, each once, in the order in which they come first."""
+    """The distinct slots of some rows of nodes, in the order of their first occurrence."""
     if not len(slots) or (np.diff(slots) > 0).all():
         return slots
     _, first = np.unique(slots, return_index=True)
@@ -271,17 +271,17 @@ def _report(files: AdjacencyFiles, error: Exception) -> None:
 # --- saving --------------------------------------------------------------------------------------
 
 _EDGE_BYTES = 16
-"""Both ends of an edge as slots, and its entries in two sorted directions."""
+"""Bytes per edge: both ends as slots, and its entries in two sorted directions."""
 
 _FRESH_SHARE = 2
-"""What is saved is made anew when this times as many changes would make it useless."""
+"""Adjacency is saved anew once one in this many of the allowed changes has happened."""
 
 
 def save_adjacency(reader: SnapshotReader, catalog: Catalog, memory_limit: int) -> list[str]:
-    """Save the adjacency of the large edge types of a snapshot; returns those that were written.
+    """Save the adjacency of the large edge types of a snapshot; returns the types written.
 
-    What is saved already stays while few edges differ from it. A table that does not fit
-    ``memory_limit`` is left out, because a process would not read it whole either.
+    A saved adjacency is kept while few edges have changed. Tables that do not fit ``memory_limit``
+    are skipped, because no process would read them whole either.
     """
     written = []
     for edge in catalog.edges.values():
@@ -295,7 +295,7 @@ def save_adjacency(reader: SnapshotReader, catalog: Catalog, memory_limit: int) 
 
 
 class _Saving:
-    """One edge type. It reads with an engine's memory of its own, so that slots are numbers."""
+    """Saves one edge type. It uses an engine memory of its own, so that slots equal numbers."""
 
     def __init__(
         self, reader: SnapshotReader, catalog: Catalog, edge: EdgeType, memory_limit: int
@@ -303,7 +303,7 @@ class _Saving:
         self._edge = edge
         self._reader = reader
         self._ends = (edge.source, edge.target)
-        # The tables of a query refer to what is saved, so this module cannot import them.
+        # Imported late: `tables` imports this module.
         from omnigraph.engines.local.tables import (
             GraphMemory,
             SnapshotTables,
@@ -326,7 +326,7 @@ class _Saving:
         self._members = [[node.name for node in catalog.node_types(end)] for end in self._ends]
 
     def is_fresh(self) -> bool:
-        """Whether what is saved is whole, and few edges have changed since."""
+        """Whether the saved files are complete, and few edges have changed since."""
         try:
             state = self._files.state()
         except UnusableAdjacency:
@@ -348,7 +348,7 @@ class _Saving:
         return self._files.problem() is None
 
     def save(self) -> bool:
-        """Write arrays, then the state; False if an edge leads to a node that is not there."""
+        """Write the arrays, then the state; False if an edge leads to a missing node."""
         sources, targets = self._numbered()
         spaces = [self._tables.space(end) for end in self._ends]
         sizes = [len(space) for space in spaces]
@@ -373,7 +373,7 @@ class _Saving:
         return True
 
     def _numbered(self) -> tuple[tuple[SavedRows, ...], tuple[SavedRows, ...]]:
-        """The nodes at both ends, whose slots become their numbers by being read in this order."""
+        """The nodes at both ends, read in this order so that slots equal numbers."""
         rows = {}
         for name in dict.fromkeys([*self._members[0], *self._members[1]]):
             nodes = self._tables.cached_nodes(name)
@@ -403,7 +403,7 @@ class _Saving:
         )
 
     def _columns(self) -> dict[str, pa.DataType]:
-        """The properties whose values are saved: numbers, dates and truth values."""
+        """The properties whose values are saved: numbers, dates and booleans."""
         types = {name: arrow_type(each.type) for name, each in self._edge.properties.items()}
         return {name: type for name, type in types.items() if _has_one_width(type)}
 

@@ -1,7 +1,7 @@
 """Finds the nodes of a type that satisfy the conditions of a scan.
 
-Conditions that storage can check are pushed down, and equalities on cached columns use an index of
-values. Both give candidates: every condition is checked again on them.
+Conditions that storage can check are pushed down, and equalities on cached columns use a value
+index. Both return candidates: every condition is checked again on them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WHOLE_SHARE = 2
 
 
 def scanned(session: Session, one: PreparedStep) -> tuple[Slots, str]:
-    """The nodes a scan binds, and how they were found."""
+    """The nodes that a scan binds, and how they were found."""
     if one.patterns:
         return _among(session, one), "nodes of any"
     if one.parts:
@@ -77,14 +77,14 @@ def scanned(session: Session, one: PreparedStep) -> tuple[Slots, str]:
 
 
 def _is_exact(one: PreparedStep) -> bool:
-    """Whether the index of values tells the only condition: codes of texts may be alike."""
+    """Whether the value index answers the only condition exactly: codes of texts may collide."""
     alone = len(one.residual) == len(one.anchors) == 1
     return alone and not pa.types.is_string(one.anchors[0].type)
 
 
 def _among(session: Session, one: PreparedStep) -> Slots:
-    """The nodes that the patterns of a scan find, and that satisfy its conditions."""
-    # Patterns begin with scans.
+    """The nodes found by the patterns that a scan starts from, which satisfy its conditions."""
+    # Imported late: patterns begin with scans.
     from omnigraph.engines.local.match import PatternMatcher
 
     assert isinstance(one.step, plan.Scan)
@@ -107,7 +107,8 @@ def masked_nodes(
     if not step.predicates:
         return None
     if isinstance(nodes, CachedNodes) and len(found) * _WHOLE_SHARE > nodes.view.count:
-        # A value that cannot be computed may belong to a node that was not found.
+        # Other rows of the table may have values that cannot be computed: then test the found nodes
+        # alone.
         with suppress(InputError):
             whole = _WholeTable(session, nodes, step.target).mask(step.predicates)
             return None if whole is None else whole[nodes.rows(found)]
@@ -123,7 +124,7 @@ def _by_id(session: Session, nodes: NodeTable, entity_id: ex.Expression | None) 
         return np.zeros(0, np.int32)
     slot = nodes.space.find_one(wanted)
     if slot == ABSENT:
-        # Unknown ids are not interned: their number is unbounded.
+        # Unknown ids do not get slots: their number is unbounded.
         return (
             nodes.find(pa.array([wanted]))
             if isinstance(nodes, FetchedNodes)
@@ -135,7 +136,7 @@ def _by_id(session: Session, nodes: NodeTable, entity_id: ex.Expression | None) 
 
 
 def with_ids(session: Session, type_name: str, ids: pa.Array) -> Slots:
-    """The nodes with some ids, `ABSENT` where there is none; an id may be null or repeated."""
+    """The nodes with some ids, `ABSENT` for missing ones; ids may be null or repeated."""
     nodes = session.tables.nodes(type_name)
     slots = nodes.space.find(ids.fill_null(""))
     if isinstance(nodes, FetchedNodes):
@@ -152,9 +153,9 @@ def with_ids(session: Session, type_name: str, ids: pa.Array) -> Slots:
 
 
 def _text(expression: ex.Expression, run: Execution) -> str | None:
-    """The value of a text that reads no column; constants and parameters skip Arrow.
+    """The value of a text that reads no column; skips Arrow for constants and parameters.
 
-    A point query evaluates its key this way, which is faster than the lookup.
+    A point query evaluates its key this way.
     """
     match expression:
         case ex.Constant(value=str() as text):
@@ -171,13 +172,13 @@ def _text(expression: ex.Expression, run: Execution) -> str | None:
 def _by_value(
     session: Session, nodes: CachedNodes, anchors: tuple[Anchor, ...]
 ) -> Positions | None:
-    """The candidate rows of the best index of values; None if there is none."""
+    """The candidate rows of the best value index; None if there is none."""
     best: Positions | None = None
     for anchor in anchors:
         value = scalar_operand(anchor.value, session.run.parameters, session.run.now)
         type = value.type.value_type if anchor.several else value.type
         if type != anchor.type:
-            continue  # such as a float against an integer column: codes are of one type
+            continue  # such as a float against an integer column: codes differ
         index = value_index(nodes.view, anchor.property, anchor.type)
         if index is None:
             continue
@@ -197,7 +198,7 @@ def _whole(session: Session, step: plan.Scan, nodes: CachedNodes) -> Slots:
     try:
         mask = _WholeTable(session, nodes, step.variable).mask(step.predicates)
     except InputError:
-        # A value that cannot be computed may belong to a deleted row: test live rows only.
+        # If a value cannot be computed, its row may be a deleted one: test live rows only.
         slots = nodes.every()
         mask = BindingValues(session, BindingTable(len(slots), {step.variable: slots})).mask(
             step.predicates
@@ -215,7 +216,7 @@ _Found = Callable[[list[str]], pa.Table | None]
 
 
 def _storage_search(session: Session, step: plan.Scan) -> _Found | None:
-    """The search storage can run for a table that is not cached; None if there is none."""
+    """The search that storage can run for an uncached table; None if there is none."""
     if session.tables.has_in_memory(step.type_name):
         return None
     prepared = session.prepared
@@ -239,7 +240,7 @@ def _storage_search(session: Session, step: plan.Scan) -> _Found | None:
 
 
 def _visible(reader: SnapshotReader, step: plan.Scan, find: _Found) -> _Found:
-    """A search whose hidden rows are left out."""
+    """The search without rows hidden from the actor."""
     key = TableKey.node(step.type_name)
     if not isinstance(reader, ViewedReader) or not reader.restricts(key):
         return find
@@ -254,7 +255,7 @@ def _visible(reader: SnapshotReader, step: plan.Scan, find: _Found) -> _Found:
 def _nearest(
     session: Session, step: plan.Scan, score: ex.Nearest, stop: int, columns: list[str]
 ) -> pa.Table | None:
-    """A shortlist with the nearest rows; None if it may miss some."""
+    """The nearest rows from the vector index, with some columns; None if it may miss some."""
     query = session.search.query_vector(score).tolist()
     reader = session.tables.reader
     handle = reader.handle(TableKey.node(step.type_name))
@@ -266,7 +267,7 @@ def _nearest(
 def _fetched(
     session: Session, step: plan.Scan, nodes: FetchedNodes, found_by: _Found | None
 ) -> tuple[Slots, str]:
-    """Rows that storage finds: at least all that satisfy the conditions."""
+    """The nodes read from storage: a superset of those that satisfy the conditions."""
     found = None if found_by is None else found_by(nodes.columns)
     if found is not None:
         return nodes.add(found.select(nodes.columns), paid=True), "storage search"
@@ -311,7 +312,7 @@ _PUSHED = {Scalar.STRING, Scalar.I32, Scalar.I64, Scalar.DATE, Scalar.DATETIME}
 
 
 def storage_filter(predicates: Iterable[ex.Expression], run: Execution) -> pc.Expression | None:
-    """A filter that every wanted row passes; None if no predicate can be pushed down."""
+    """A filter that all wanted rows pass; None if no predicate can be pushed down."""
     parts = [part for predicate in predicates if (part := _filter(predicate, run)) is not None]
     return reduce(and_, parts) if parts else None
 
@@ -371,7 +372,7 @@ _HASH = StringHash()
 
 @dataclass(frozen=True, slots=True)
 class ValueIndex:
-    """Rows sorted by the 64-bit code of their value; several values may share a code."""
+    """Rows sorted by the 64-bit code of their value; values may share a code."""
 
     codes: npt.NDArray[np.uint64]
     rows: Positions
@@ -383,7 +384,7 @@ class ValueIndex:
 
     @classmethod
     def build(cls, column: pa.Array) -> ValueIndex:
-        """The index of a column; nulls, which equal nothing, are left out."""
+        """The index of a column, without nulls, which equal nothing."""
         present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         values = column.drop_null() if column.null_count else column
         codes = _codes(values)
@@ -407,7 +408,7 @@ class ValueIndex:
 
 
 def can_index(type: pa.DataType) -> bool:
-    """Whether equality on this type is equality of codes."""
+    """Whether equal values of this type have equal codes."""
     tests = (
         pa.types.is_string,
         pa.types.is_integer,
@@ -418,7 +419,7 @@ def can_index(type: pa.DataType) -> bool:
 
 
 def value_index(view: RowView, name: str, type: pa.DataType) -> ValueIndex | None:
-    """The index of a column; None for small tables and for the first query that could use it."""
+    """The index of a column; None for small tables, and for the first query that could use it."""
     if view.layout.size < ROWS_WORTH_AN_INDEX or not can_index(type):
         return None
     key = ("values", name)

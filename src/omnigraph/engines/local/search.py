@@ -1,8 +1,8 @@
 """Evaluates the search calls of a query: text matches, BM25 scores, highlights, vector distances.
 
-A plain search text is a bag of words, which the text index answers alone. Phrases are found by the
-words they are made of, and then read in the texts that have them all; prefixes by a second index of
-the words as they are written, because a stem does not begin like its word.
+A plain search text is a bag of words, which the text index answers alone. Phrases are looked up by
+their words and then checked in the texts that contain all of them; prefixes use a second index of
+unstemmed words, because a stem need not begin like its word.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _TEXT = pa.string()
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """A search text; ``term`` is what it looks for unless it is a bag of words."""
+    """A parsed search text; ``term`` is None for a bag of words."""
 
     text: str
     term: SearchTerm | None = None
@@ -85,7 +85,7 @@ class Sought:
 
     @property
     def prefixes(self) -> list[str]:
-        """The beginnings of words that count for a score."""
+        """The prefixes that count for a score."""
         if self.term is None:
             return []
         leaves = (leaf for leaf in positive_leaves(self.term) if isinstance(leaf, Prefix))
@@ -93,7 +93,7 @@ class Sought:
 
 
 def _split(text: str) -> tuple[list[str], str | None]:
-    """The tokens of all words but the last, which is a prefix, and that one as it is compared."""
+    """The tokens of all words but the last, and the last word as a normalized prefix."""
     words = plain_words(text)
     if not words:
         return [], None
@@ -102,17 +102,17 @@ def _split(text: str) -> tuple[list[str], str | None]:
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """A column of texts that can be searched."""
+    """A text column that can be searched."""
 
     index: TextIndex
     written: Callable[[], TextIndex]
-    """The index of the words as they are written."""
+    """The index of unstemmed words."""
     texts: Callable[[Positions], pa.Array]
     """The texts at some positions."""
 
     @staticmethod
     def of(column: pa.Array) -> TextColumn:
-        """A column that is at hand."""
+        """A column that is in memory."""
         return TextColumn(
             TextIndex.of(column),
             lambda: TextIndex(analyse=written_words).extended(column),
@@ -120,7 +120,7 @@ class TextColumn:
         )
 
     def matching(self, sought: Sought) -> Positions:
-        """The rows, alive or dead, in which a text is found, ascending."""
+        """The rows that match, deleted ones included, ascending."""
         if sought.term is None:
             return self.index.matching(sought.text)
         found = self._rows(sought.term)
@@ -131,7 +131,8 @@ class TextColumn:
     ) -> tuple[Positions, Scores]:
         """The live rows that match, ascending, and their BM25 scores; see `TextIndex.scores`.
 
-        A prefix counts as one word, which is every word that begins so; a phrase as its words.
+        A prefix counts as one word, which occurs wherever a word begins with it; a phrase counts as
+        its words.
         """
         if sought.term is None:
             return self.index.scores(sought.text, live, candidates)
@@ -148,7 +149,7 @@ class TextColumn:
         return positions[chosen], scores[chosen]
 
     def score_at(self, sought: Sought, positions: Positions, live: Mask | None = None) -> Scores:
-        """The score of each position; 0 where nothing is found."""
+        """The score of each position; 0 where nothing matches."""
         found, scores = self.scores(sought, live)
         if not len(found):
             return np.zeros(len(positions))
@@ -156,11 +157,11 @@ class TextColumn:
         return np.where(found[places] == positions, scores[places], 0.0)
 
     def statistics(self, sought: Sought) -> WordStatistics:
-        """What the rows of this column add to the statistics of a whole one."""
+        """The statistics of this column, to be added up over the parts of a whole one."""
         return self.index.statistics(sought.words, self._prefixed(sought))
 
     def scores_in(self, sought: Sought, whole: WordStatistics) -> Scores:
-        """The score of every row as part of a column with these statistics."""
+        """The score of every row, given the statistics of the whole column."""
         scores = self.index.scores_in(sought.words, whole, self._prefixed(sought))
         if sought.term is not None:
             found = np.zeros(len(scores), np.bool_)
@@ -172,7 +173,7 @@ class TextColumn:
         return [self.written().beginning_with(prefix) for prefix in sought.prefixes]
 
     def _rows(self, term: SearchTerm) -> Positions | None:
-        """The rows in which a term is found; None if it has no word that is looked for."""
+        """The rows that match a term; None if the term has no word to look for."""
         match term:
             case Words():
                 return self._with_all(tokens(term.text))
@@ -199,14 +200,14 @@ class TextColumn:
         return _all(self.index.matching([word]) for word in dict.fromkeys(words))
 
     def _in_order(self, rows: Positions, wanted: Sequence[str]) -> Positions:
-        """Those of some rows whose texts have the words one after the other."""
+        """Those of some rows whose texts contain the words in sequence."""
         if not len(rows):
             return rows
         column = analysed(self.texts(rows))
         codes = {word: code for code, word in enumerate(column.vocabulary)}
         count = len(column.codes) - len(wanted) + 1
         if count <= 0:
-            # A word that the phrase repeats may be in texts that are shorter than it.
+            # A repeated word of the phrase may be in texts that are shorter than the phrase.
             return rows[:0]
         follows = np.ones(count, np.bool_)
         for at, word in enumerate(wanted):
@@ -216,7 +217,7 @@ class TextColumn:
 
 
 def _all(parts: Iterable[Positions | None]) -> Positions | None:
-    """The rows that all parts have; a part that looks for nothing does not count."""
+    """The rows that all parts have; None is skipped."""
     found: Positions | None = None
     for rows in parts:
         if rows is not None:
@@ -229,13 +230,13 @@ def _all(parts: Iterable[Positions | None]) -> Positions | None:
 FRAGMENTS_MAX = 3
 FRAGMENT_CHARACTERS = 160
 _BEFORE = 40
-"""Characters of a fragment in front of its first hit, at most."""
+"""Maximum number of characters in front of the first hit of a fragment."""
 _RUN = re.compile(r"[^\W_]+")
 _MARKS = {"text": ("**", "**"), "html": ("<mark>", "</mark>")}
 
 
 def highlights(texts: pa.Array, sought: Sought | None, style: str) -> pa.Array:
-    """For each text its parts with hits, in which hits are marked; null for a null text.
+    """The fragments of each text that contain hits, with the hits marked; null for a null text.
 
     With the style `html` everything but the marks is escaped.
     """
@@ -259,7 +260,7 @@ _Leaves = tuple[set[str], list[list[str]], list[str]]
 
 
 def _leaves(sought: Sought | None) -> _Leaves:
-    """The words, the phrases and the prefixes to be marked."""
+    """The words, phrases and prefixes to be marked."""
     if sought is None:
         return set(), [], []
     if sought.term is None:
@@ -287,7 +288,7 @@ def _tokens_of(
 def _hits(
     words: list[str], stems: dict[str, list[str]], starts: dict[str, list[str]], leaves: _Leaves
 ) -> set[int]:
-    """The places of the words that are marked."""
+    """The indexes of the words to be marked."""
     single, phrases, prefixes = leaves
     stream = [(stem, at) for at, word in enumerate(words) for stem in stems[word]]
     hits = {at for stem, at in stream if stem in single}
@@ -319,7 +320,7 @@ def _fragments(text: str, hits: list[tuple[int, int]], style: str) -> list[str]:
 
 
 def _word_start(text: str, at: int, latest: int) -> int:
-    """Where the first whole word behind a place begins."""
+    """The start of the first whole word at or after ``at``."""
     if at == 0:
         return 0
     while at < latest and text[at - 1].isalnum():
@@ -328,7 +329,7 @@ def _word_start(text: str, at: int, latest: int) -> int:
 
 
 def _word_end(text: str, at: int) -> int:
-    """Where the last whole word in front of a place ends."""
+    """The end of the last whole word before ``at``."""
     if at >= len(text):
         return len(text)
     cut = at
@@ -411,7 +412,7 @@ class SearchArguments:
             ) from None
 
     def edits(self, call: ex.TextMatch) -> int:
-        """How many edits a fuzzy search allows."""
+        """The edit distance that a fuzzy search allows."""
         edits = 2 if call.edits_max is None else self._constant(call.edits_max)
         if not isinstance(edits, int) or edits < 0:
             shown = "null" if edits is None else edits
@@ -422,7 +423,7 @@ class SearchArguments:
         return edits
 
     def query_vector(self, call: ex.Nearest) -> npt.NDArray[np.float64]:
-        """The query vector of a `nearest` call; a text is embedded."""
+        """The query vector of a `nearest` call; texts are embedded."""
         known = self._vectors.get(call)
         if known is None:
             known = self._vectors[call] = self._vector(call)
@@ -500,7 +501,7 @@ class Search(SearchArguments):
         return mask
 
     def _matching_rows(self, call: ex.TextMatch, nodes: CachedNodes) -> npt.NDArray[np.int32]:
-        """The rows that match: from the text index in memory, the first time from storage."""
+        """The rows that match: from the text index in memory, or the first time from storage."""
         key = ("words", call.property)
         layout = nodes.view.layout
         if key in layout.made or layout.asked_before(key) or not self.in_storage(call):
@@ -513,7 +514,7 @@ class Search(SearchArguments):
         return rows[rows >= 0]
 
     def in_storage(self, call: ex.TextMatch) -> bool:
-        """Whether storage has an index that finds exactly what the call matches."""
+        """Whether storage has an index that finds exactly the rows that the call matches."""
         is_read = isinstance(call.query, ex.TextQuery)
         if is_read or call.function == "fuzzy" or not self.text(call.query):
             return False
@@ -521,7 +522,7 @@ class Search(SearchArguments):
         return reader.columns(key).is_same and has_text_index(reader.handle(key), call.property)
 
     def scores(self, call: ex.Bm25, slots: Slots) -> Scores:
-        """The BM25 score of each node; zero where no word is shared."""
+        """The BM25 score of each node; 0 where no word is shared."""
         query = self.sought(call.query)
         nodes = self.whole(call.type_name)
         if query is None:
@@ -547,7 +548,7 @@ class Search(SearchArguments):
     # --- vectors ----------------------------------------------------------------------------------
 
     def distances(self, call: ex.Nearest, slots: Slots) -> tuple[Scores, npt.NDArray[np.bool_]]:
-        """The squared distance of each node, and which have one."""
+        """The squared distance of each node, and which nodes have one."""
         query = self.query_vector(call)
         nodes = self._session.tables.nodes(call.type_name)
         if isinstance(nodes, CachedNodes):
@@ -578,7 +579,7 @@ def text_index(nodes: CachedNodes, property: str) -> TextIndex:
 
 
 def text_column(nodes: CachedNodes, property: str) -> TextColumn:
-    """A property that can be searched."""
+    """A property as a searchable text column."""
     column = nodes.view.column(property, _TEXT)
 
     def written() -> TextIndex:

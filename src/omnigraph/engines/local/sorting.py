@@ -1,8 +1,8 @@
-"""Sorting, grouping and spreading of numbers that a query can stop between blocks.
+"""Sorting, grouping and spreading of numbers in blocks, with checks of the query's limits between.
 
-One call of numpy over tens of millions of values takes seconds and knows nothing of deadlines. Here
-such work is cut: blocks are sorted by themselves, then all of them are cut at the same values, and
-what belongs together is merged. Up to `AT_ONCE` values, numpy does it in one call as ever.
+One call of numpy over tens of millions of values takes seconds and ignores deadlines. Here blocks
+are sorted one by one, all of them are cut at the same values, and corresponding parts are merged.
+Up to `AT_ONCE` values, one call of numpy does it.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ Value = TypeVar("Value", bound=np.generic)
 Numbers = npt.NDArray[np.integer]
 
 AT_ONCE = 1 << 19
-"""Values that are sorted between two looks at the limits of the query: some 50 ms."""
+"""Values that are sorted between two checks of the query's limits: about 50 ms."""
 
 _SAMPLE = 4_096
 
 PACKED_MIN = 1_024
-"""Fewer values are put in order as they are."""
+"""Fewer values are sorted without packing."""
 
 Keys: TypeAlias = npt.NDArray[np.int64]
 Counts: TypeAlias = npt.NDArray[np.int64]
 
 ROWS_MAX = 2**31 - 1
-"""Most rows a step may produce: row numbers have 32 bits."""
+"""Maximum rows that a step may produce: row numbers have 32 bits."""
 
 _FEW_ROWS = 4_096
-"""So few rows are made without a look at the limits of the query."""
+"""At most this many rows are made without checking the query's limits."""
 
 BLOCK_ROWS = 1 << 19
-"""Rows that are worked on between two looks at the limits of the query: some 50 ms."""
+"""Rows that are processed between two checks of the query's limits: about 50 ms."""
 
 CHUNK_ROWS = 1 << 21
-"""Numbers that are sorted, or copied, between two looks at the limits of the query."""
+"""Numbers that are sorted or copied between two checks of the query's limits."""
 
 
 def sorted_numbers(values: npt.NDArray[Key]) -> npt.NDArray[Key]:
-    """The values in order, in the memory of ``values`` if they are few, else in new memory.
+    """The sorted values, in the memory of ``values`` if they are few, else in new memory.
 
     Only integers are sorted in blocks.
     """
@@ -71,18 +71,18 @@ def sorted_numbers(values: npt.NDArray[Key]) -> npt.NDArray[Key]:
             some = run[cut[part] : cut[part + 1]]
             found[at : at + len(some)] = some
             at += len(some)
-        # Stable means a merge of the runs that are there, instead of a sort of their values.
+        # A stable sort merges the sorted runs instead of sorting their values again.
         found[begin:at].sort(kind="stable")
     return found
 
 
 def sorted_distinct(values: npt.NDArray[Key]) -> npt.NDArray[Key]:
-    """The distinct values in order; ``values`` become invalid. Much faster than `np.unique`."""
+    """The distinct values in order; overwrites ``values``. Much faster than `np.unique`."""
     return distinct_of_sorted(sorted_numbers(values))
 
 
 def distinct_of_sorted(values: npt.NDArray[Key]) -> npt.NDArray[Key]:
-    """The values, which are in order, each once."""
+    """The distinct values of sorted ones."""
     if len(values) < 2:
         return values
     first = np.empty(len(values), np.bool_)
@@ -103,7 +103,7 @@ def distinct_of_sorted(values: npt.NDArray[Key]) -> npt.NDArray[Key]:
 
 
 def stable_order(values: Numbers) -> npt.NDArray[np.intp]:
-    """The places of the values in their order; those of equal values keep theirs."""
+    """The indexes that sort the values; the sort is stable."""
     if len(values) <= AT_ONCE:
         return _order_at_once(values)
     order = np.empty(len(values), np.intp)
@@ -115,10 +115,9 @@ def stable_order(values: Numbers) -> npt.NDArray[np.intp]:
 
 
 def _order_at_once(values: Numbers) -> npt.NDArray[np.intp]:
-    """The same, between two looks at the limits of the query.
+    """`stable_order` in one call, for values up to `AT_ONCE`.
 
-    Numbers with their places in the lowest bits sort several times faster than an order of them is
-    found, where both fit 64 bits.
+    Values packed with their indexes into 64 bits sort several times faster than `argsort`.
     """
     if len(values) < PACKED_MIN or values.dtype.kind not in "iu" or values.itemsize < 4:
         return np.argsort(values, kind="stable")
@@ -143,14 +142,14 @@ class Grouped:
     first: Numbers
     """The first row of each group."""
     sizes: npt.NDArray[np.int64]
-    """The rows of each group."""
+    """The number of rows of each group."""
 
 
 def grouped(values: Numbers) -> Grouped:
-    """Rows of equal values as groups, as `np.unique` numbers them."""
+    """The groups of rows with equal values, numbered as by `np.unique`."""
     group = np.empty(len(values), np.intp)
     for start, stop in governed_blocks(len(values)):
-        group[start:stop] = 0  # the first part would ask the system for all of its pages at once
+        group[start:stop] = 0  # touching all pages at once would take one long step
     first = np.empty(len(values), np.intp)
     begins = np.empty(len(values) + 1, np.int64)
     at = groups = 0
@@ -174,7 +173,7 @@ def grouped(values: Numbers) -> Grouped:
 
 
 def rows_by_part(part: Numbers, count: int) -> tuple[npt.NDArray[np.intp], list[int]]:
-    """The rows of each of ``count`` parts, one part after the other, and where each part ends.
+    """The rows of each of ``count`` parts, one part after the other, and the end of each part.
 
     Rows keep their order within a part.
     """
@@ -197,7 +196,7 @@ def rows_by_part(part: Numbers, count: int) -> tuple[npt.NDArray[np.intp], list[
 
 
 def _ordered_parts(values: Numbers) -> Iterator[tuple[npt.NDArray[np.intp], Numbers]]:
-    """Places and values in order, in parts of at most `AT_ONCE`; a value may be in several."""
+    """Indexes and values in order, in parts of at most `AT_ONCE`; a value may be in several."""
     if len(values) <= AT_ONCE:
         if len(values):
             order = _order_at_once(values)
@@ -221,7 +220,7 @@ def _ordered_parts(values: Numbers) -> Iterator[tuple[npt.NDArray[np.intp], Numb
             for start, stop in governed_blocks(end - begin):
                 yield places[start:stop], values[places[start:stop]]
         else:
-            # The sample was wrong about this part: it is cut once more, or it is all of them.
+            # The sample misjudged this part: cut it again, unless it is the whole.
             some = values[places]
             if len(some) < len(values):
                 for order, ordered in _ordered_parts(some):
@@ -240,9 +239,9 @@ def _is_one_value(values: Numbers, places: npt.NDArray[np.intp]) -> bool:
 
 
 def _bounds(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Ascending integers that cut all of them into parts of about half of `AT_ONCE`.
+    """Ascending integers that cut the values into parts of about half of `AT_ONCE`.
 
-    A value that alone is more than a part becomes a part of its own, which needs no sorting.
+    A value with more rows than a part becomes a part of its own, which needs no sorting.
     """
     sample = np.sort(values[:: max(1, len(values) // _SAMPLE)])
     parts = 2 * len(values) // AT_ONCE
@@ -253,7 +252,7 @@ def _bounds(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def governed_blocks(count: int) -> Iterator[tuple[int, int]]:
-    """Where to begin and to end, with a look at the limits before each block of many."""
+    """Start and end of blocks; checks the limits before each if there are several."""
     for start in range(0, count, AT_ONCE):
         if count > AT_ONCE:
             current().check()
@@ -264,7 +263,7 @@ def governed_blocks(count: int) -> Iterator[tuple[int, int]]:
 
 
 def reserve_rows(count: int, row_bytes: int) -> None:
-    """Raise before a step allocates more rows than it may: see `Governor.reserve`."""
+    """Raise before a step allocates more rows than it may; see `Governor.reserve`."""
     current().reserve(count * row_bytes)
     if count > ROWS_MAX:
         raise InputError(
@@ -276,7 +275,7 @@ def reserve_rows(count: int, row_bytes: int) -> None:
 def lower_bounds(
     values: npt.NDArray[np.int32], begin: Counts, ends: Counts, wanted: npt.NDArray[np.int32]
 ) -> Counts:
-    """Where each wanted value is, or would be, in its range of ascending values.
+    """Where each wanted value is, or would be inserted, in its range of ascending values.
 
     One binary search for all of them; each round continues with the undecided ones.
     """
@@ -327,7 +326,7 @@ def spread_values(values: npt.NDArray[Value], begin: Counts, counts: Counts) -> 
 
 
 def blocks(counts: Counts, block_rows: int) -> list[tuple[int, int]]:
-    """Where to cut, so that the counts of each part add up to about ``block_rows`` at most."""
+    """Bounds of blocks whose counts add up to about ``block_rows`` at most."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     cuts = np.searchsorted(ends, np.arange(block_rows, total, block_rows))
@@ -343,14 +342,14 @@ def are_in_order(sources: npt.NDArray[np.int32], targets: npt.NDArray[np.int32])
 
 
 def hashed(keys: Keys, bits: int) -> npt.NDArray[np.int64]:
-    """A number of so many bits for each key."""
+    """A hash of ``bits`` bits for each key."""
     mixed = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed >>= np.uint64(64 - bits)
     return mixed.view(np.int64)
 
 
 def packed_pairs(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
-    """Two numbers as one that sorts by the first, then by the second; made without copies."""
+    """Each pair as one number, which sorts by the first, then the second; without copies."""
     keys = np.empty(len(high), "<u8")
     halves = keys.view("<u4").reshape(-1, 2)
     halves[:, 0] = low
@@ -359,16 +358,16 @@ def packed_pairs(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt
 
 
 def sorted_pairs(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
-    """The pairs in order."""
+    """The pairs, packed and sorted."""
     return sorted_by(high, lambda part: packed_pairs(high[part], low[part]))
 
 
 def sorted_by(
     high: npt.NDArray[np.int32], packed: Callable[[slice], npt.NDArray[np.uint64]]
 ) -> npt.NDArray[np.uint64]:
-    """Keys that begin with ``high``, in order.
+    """The sorted keys, whose upper halves are ``high``.
 
-    Many are first put into parts, so that a query can stop in between.
+    Many keys are first partitioned, so that a query can be cancelled in between.
     """
     governor = current()
     governor.check()
@@ -415,7 +414,7 @@ def low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
 
 
 def shrunk_to_low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-    """The same as `low_half`, reusing the memory of the keys, which become invalid."""
+    """`low_half` in the memory of the keys, which become invalid."""
     if not keys.flags.owndata:
         return low_half(keys)
     count = len(keys)

@@ -1,7 +1,7 @@
 """The tables of a snapshot for one query: cached in memory, or read by index lookups.
 
 `GraphMemory` is what the engine keeps between queries; `SnapshotTables` decides per query and table
-which way is cheaper. Both ways give the same rows.
+which way is cheaper. Both give the same rows.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TraversalSettings:
-    """How hops are executed; every choice gives the same rows."""
+    """How hops are executed; every setting gives the same rows."""
 
     mode: Mode = "auto"
     """`indexed` uses index lookups, `csr` sorted adjacency, `auto` the cheaper of both."""
@@ -106,7 +106,7 @@ class Warming:
     """Reads tables into memory in a background thread, one at a time.
 
     The thread ends when the queue is empty. A job that fails is logged: queries continue with index
-    lookups and raise the error themselves if they meet it.
+    lookups and raise the error themselves if they read the same data.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class Warming:
                 job()
             except Exception:  # a query that needs the table raises it
                 LOGGER.debug("could not read %s ahead", key, exc_info=True)
-                continue  # the key stays queued: a retry would fail the same way
+                continue  # the key stays in `_asked`: it would fail again
             self._asked.discard(key)
 
 
@@ -157,29 +157,29 @@ TypesByColumn = Mapping[str, pa.DataType]
 _table_key = cache(TableKey.of)
 
 EDGES_ALWAYS_SORTED = 20_000
-"""Up to this many edges adjacency is built at once; it takes a few milliseconds."""
+"""Up to this many edges, adjacency is built immediately; it takes a few milliseconds."""
 
 ROWS_READ_PER_LOOKUP = 5_000
-"""The cost of one index request, in rows read into memory."""
+"""The cost of one index request, as a number of rows read into memory."""
 
 ROWS_READ_PER_ROW_FOUND = 200
-"""The cost of each row an index finds, in rows read into memory."""
+"""The cost of each row an index finds, as a number of rows read into memory."""
 
 WARMING_SHARE = 8
 """When lookups have cost this share of reading a table, it is read in the background."""
 
 SORTING_SHARE = 40
-"""How much cheaper adjacency is when another version already has most edges in memory."""
+"""How much cheaper adjacency is if another version has most of the edges in memory."""
 
 NODES_ALWAYS_CACHED = 20_000
 
 _SCANNED_MAX = 1_024
 
 _EDGE_BYTES = 16
-"""Both ends of an edge as slots, and its entries in two sorted directions."""
+"""Bytes per edge: both ends as slots, and its entries in two sorted directions."""
 
 _ROW_BYTES = 64
-"""Memory of a row besides its columns: id, hash, positions."""
+"""Bytes per row besides its columns: id, hash, positions."""
 
 
 class GraphMemory:
@@ -192,7 +192,7 @@ class GraphMemory:
         self._spaces: dict[str, IdSpace] = {}
         self.warming = Warming()
         self.scanned: dict[tuple[str, str | None, int, str], int] = {}
-        """Rows not covered by an index, by table version and column."""
+        """The number of rows not covered by an index, by table version and column."""
         self._spent: dict[str, float] = {}
         self.saved = SavedCounts()
 
@@ -222,17 +222,17 @@ class GraphMemory:
     def spent(self, location: str) -> float:
         """The cost of lookups in a table so far.
 
-        The table is read once that reaches the cost of reading it, so a series of queries never
+        The table is read once this reaches the cost of reading it, so a series of queries never
         costs more than twice the better choice made from the start.
         """
         return self._spent.get(location, 0.0)
 
     def reset_spent(self, location: str) -> None:
-        """Set the cost of lookups back to zero, after the table was read."""
+        """Reset the cost of lookups, after the table was read."""
         self._spent.pop(location, None)
 
     def account(self, location: str, space: IdSpace) -> None:
-        """Tell the budget how large a space has become."""
+        """Report the present size of a space to the memory budget."""
         key = ("space", location, space.serial)
         if not self.budget.resize(key, space.nbytes):
             self.budget.keep(key, space.nbytes, lambda: self._forget(location, space))
@@ -244,7 +244,7 @@ class GraphMemory:
 
 @dataclass(slots=True)
 class SnapshotTables:
-    """Node and edge tables of one snapshot; how each is read is decided once per query."""
+    """The node and edge tables of one snapshot; how each is read is decided once per query."""
 
     memory: GraphMemory
     reader: SnapshotReader
@@ -255,34 +255,34 @@ class SnapshotTables:
     interfaces: Mapping[str, Sequence[plan.TypeNumber]] = field(default_factory=dict)
     """The node types of the interfaces that the query names."""
     references: Mapping[str, int] = field(default_factory=dict)
-    """The node types that these mix, with their numbers: they share one space of slots."""
+    """The node types of those interfaces, with their numbers; they share one space of slots."""
     takes_saved: bool = True
-    """Whether adjacency that was saved beside a table may be taken over."""
+    """Whether adjacency saved beside a table may be used."""
     _shared: IdSpace | None = None
     _nodes: dict[str, TypeTable | UnionNodes] = field(default_factory=dict)
     _spaces: dict[str, AnySpace] = field(default_factory=dict)
     _fetched_edges: dict[str, FetchedEdges] = field(default_factory=dict)
 
     def node_count(self, type_name: str) -> int:
-        """How many nodes of a type there are."""
+        """The number of nodes of a type."""
         return sum(self._entry("node", name).row_count for name in self._types_of(type_name))
 
     def _types_of(self, type_name: str) -> list[str]:
-        """The node types of an interface, or the one node type."""
+        """The node types of an interface, or the node type itself."""
         members = self.interfaces.get(type_name)
         return [type_name] if members is None else [name for name, _ in members]
 
     def edge_count(self, type_name: str) -> int:
-        """How many edges of a type there are."""
+        """The number of edges of a type."""
         return self._entry("edge", type_name).row_count
 
     @property
     def sizes(self) -> TableSizes:
-        """What the order of steps is chosen by."""
+        """The table sizes by which the order of steps is chosen."""
         return TableSizes(self.node_count, self.edge_count)
 
     def has_in_memory(self, type_name: str) -> bool:
-        """Whether the nodes of a type are cached, or will be."""
+        """Whether the nodes of a type are cached, or are going to be."""
         if type_name in self._nodes:
             return isinstance(self._nodes[type_name], CachedNodes)
         entry = self._entry("node", type_name)
@@ -317,14 +317,14 @@ class SnapshotTables:
         return UnionNodes(self.reference_space(), parts)
 
     def cached_nodes(self, type_name: str) -> CachedNodes:
-        """The nodes of a type in memory, even beyond the budget."""
+        """The nodes of a type in memory, even if they exceed the budget."""
         entry = self._entry("node", type_name)
         nodes = CachedNodes(self._view(entry), self.space(type_name))
         self._nodes[type_name] = nodes
         return nodes
 
     def cached_edges(self, type_name: str, source_type: str, target_type: str) -> CachedEdges:
-        """The edges of a type in memory, even beyond the budget."""
+        """The edges of a type in memory, even if they exceed the budget."""
         entry = self._entry("edge", type_name)
         return self._cached_edges(entry, self.space(source_type), self.space(target_type))
 
@@ -336,7 +336,7 @@ class SnapshotTables:
         return CachedEdges(self._view(entry), sources, targets, saved)
 
     def nodes_at(self, location: str) -> CachedNodes | None:
-        """The nodes whose table is at a location, in memory; None if this snapshot has no such."""
+        """The nodes of the table at a location, in memory; None without such a table."""
         for entry in self.reader.snapshot.tables.values():
             if entry.location == location:
                 return self._cached_nodes(entry, self.space(entry.type_name))
@@ -345,7 +345,7 @@ class SnapshotTables:
     def space(self, type_name: str) -> AnySpace:
         """The slots of a node type or an interface; the same space during the whole query.
 
-        That of an interface has references in the place of ids.
+        The space of an interface contains references instead of ids.
         """
         known = self._spaces.get(type_name)
         if known is None:
@@ -360,7 +360,7 @@ class SnapshotTables:
         return known
 
     def minimum(self, step: plan.Expand) -> int:
-        """The lower bound of a hop; no steps at all lead to a node of another type."""
+        """The lower bound of a hop; at least 1 if zero steps cannot reach the target type."""
         if (
             step.minimum
             or self.space(step.source_type).serial == self.space(step.target_type).serial
@@ -373,7 +373,7 @@ class SnapshotTables:
         return type_name in self.references or type_name in self.interfaces
 
     def reference_space(self) -> IdSpace:
-        """The slots that the types of ``references`` share."""
+        """The space of slots that the types of ``references`` share."""
         if self._shared is None:
             self._shared = self.memory.space(self._shared_location)
         return self._shared
@@ -383,7 +383,7 @@ class SnapshotTables:
         return " ".join(self._entry("node", name).location for name in self.references)
 
     def edges(self, step: plan.Expand, frontier: int) -> EdgeTable:
-        """The edges for a hop from ``frontier`` nodes, by the cheaper way."""
+        """The edges for a hop from ``frontier`` nodes, cached or by lookups."""
         near, far = step.ends or (step.source_type, step.target_type)
         ends = (far, near) if step.direction == "in" else (near, far)
         sources, targets = self.space(ends[0]), self.space(ends[1])
@@ -480,7 +480,7 @@ class SnapshotTables:
         return nodes
 
     def _columns_of(self, type_name: str) -> TypesByColumn:
-        """The stored columns the query reads of a node type, also by way of interfaces."""
+        """The stored columns that the query reads of a node type, also through interfaces."""
         own = self.node_columns.get(type_name, {})
         if type_name not in self.references:
             return own
@@ -492,7 +492,7 @@ class SnapshotTables:
         return found
 
     def _worth_caching(self, entry: TableEntry, columns: TypesByColumn, whole: bool) -> bool:
-        """Whether to cache a table: it is needed whole, small or paid for, and fits the budget."""
+        """Whether to cache a table: whole, small or as dear by lookups; and it fits the budget."""
         small = entry.row_count <= NODES_ALWAYS_CACHED
         paid = self.memory.spent(entry.location) > entry.row_count
         wanted = whole or small or paid or 2 * self._scanned_by_lookup(entry, ID) > entry.row_count
@@ -522,11 +522,11 @@ class SnapshotTables:
         return self.reader.snapshot.table(_table_key(kind, type_name))
 
     def _version_of(self, entry: TableEntry) -> Hashable:
-        """What the rows of a table that this query reads depend on."""
+        """A key for the rows of a table that this query reads."""
         return entry.location, entry.ref, entry.version
 
     def _known_view(self, entry: TableEntry) -> RowView | None:
-        """The rows of a table, if they are cached."""
+        """The rows of a table if they are cached."""
         rows = self.memory.rows(entry.location)
         return rows.known(entry.ref, entry.version, self.reader.columns(entry.table_key))
 
@@ -554,10 +554,10 @@ def _width(type: pa.DataType) -> int:
 
 
 class VisibleTables(SnapshotTables):
-    """Tables of which a view shows some rows: what is hidden is as if it were deleted.
+    """Tables filtered by a view: hidden rows count as deleted.
 
-    Columns, slots and indexes of values are shared with all other actors, since they are by
-    position. What depends on which rows there are is kept for each view and version of a table.
+    Columns, slots and value indexes are shared with all other actors, since they are by position.
+    Data that depends on which rows exist is cached per view and version of a table.
     """
 
     __slots__ = ()
@@ -590,11 +590,11 @@ class VisibleTables(SnapshotTables):
     def _cached_edges(self, entry: TableEntry, sources: AnySpace, targets: AnySpace) -> CachedEdges:
         if not self._viewed.restricts(entry.table_key):
             return SnapshotTables._cached_edges(self, entry, sources, targets)
-        # What is saved beside a table has all of its edges.
+        # Saved adjacency contains all edges of a table, hidden ones included.
         return CachedEdges(self._view(entry), sources, targets)
 
     def _visible(self, entry: TableEntry) -> RowView:
-        """The rows of a table that are visible, as a version with fewer rows."""
+        """The visible rows of a table, as a version with fewer rows."""
         view, key = self._viewed.view, entry.table_key
         whole = SnapshotTables._view(self, entry)
         type, grants = view.types[key].type, view.conditions(key)
@@ -612,7 +612,7 @@ class VisibleTables(SnapshotTables):
         return whole.without(np.flatnonzero(~shown), view.key)
 
     def _in_memory(self, type_name: str) -> NodeTable:
-        """The nodes of a type or an interface in memory, even beyond the budget."""
+        """The nodes of a type or an interface in memory, even if they exceed the budget."""
         parts = {
             name: CachedNodes(self._view(self._entry("node", name)), self.space(name))
             for name in self._types_of(type_name)
@@ -623,7 +623,7 @@ class VisibleTables(SnapshotTables):
 
 
 def _granted(view: RowView, type: TableType, grants: Sequence[RowGrant]) -> Load:
-    """A loader of which rows conditions grant: 1 or 0, deleted rows included."""
+    """A loader of 1 for rows that the grants show, 0 for others; deleted rows included."""
     ends = ShownEnds.of(type)
     columns = columns_tested(grants, ends)
 
@@ -640,7 +640,7 @@ def _granted(view: RowView, type: TableType, grants: Sequence[RowGrant]) -> Load
 
 
 def tables_of(reader: SnapshotReader) -> type[SnapshotTables]:
-    """How the tables of a reader are kept in memory."""
+    """The class for the tables of a reader: with or without a row filter."""
     return VisibleTables if isinstance(reader, ViewedReader) else SnapshotTables
 
 
@@ -657,9 +657,9 @@ class Session:
     edges_of: dict[str, EdgeTable] = field(default_factory=dict)
     """The table of each edge variable."""
     values_of: dict[str, pa.Array] = field(default_factory=dict)
-    """The values that variables of a stage number."""
+    """The values by number of each variable that is bound to values."""
     staged: ResultColumns | None = None
-    """The rows of the stage before."""
+    """The rows of the previous stage."""
     governor: Governor = field(default_factory=current)
     _paths: PathStore | None = None
     _search: Search | None = None
@@ -683,10 +683,10 @@ class Session:
     def edge_values(
         self, variable: str, property: str, type: pa.DataType, edges: Positions
     ) -> pa.Array:
-        """A stored column of the edges a variable is bound to; null where there is none."""
+        """A stored column of the edges a variable is bound to; null where it is unbound."""
         table = self.edges_of.get(variable)
         if table is None:
-            # The steps of an optional match may end before its edges are read.
+            # An optional match may end before the step that reads its edges.
             return pa.nulls(len(edges), type)
         end = self.prepared.variables[variable].typed_ends.get(property)
         if end is None:
@@ -697,7 +697,7 @@ class Session:
         return type_names_in(references, {n: name for name, n in self.tables.references.items()})
 
     def last_row(self) -> int | None:
-        """How many ordered rows the result needs; None for all."""
+        """The number of ordered rows that the result needs; None for all."""
         compiled = self.prepared.compiled
         limit = self.run.row_count(compiled.limit)
         return (

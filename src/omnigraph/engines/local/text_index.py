@@ -1,7 +1,7 @@
 """A text index in memory: analyses columns, matches words, and scores rows with BM25.
 
-An index covers a growing space of row positions, dead rows included; each query passes a mask of
-the live ones, so that one index serves all snapshots of a table. Tokens are those of Lance's own
+An index covers a growing range of row positions, deleted rows included; each query passes a mask of
+the live ones, so that one index serves all snapshots of a table. Tokens come from Lance's own
 analyser, so a search in memory finds what an index in storage finds.
 """
 
@@ -37,7 +37,7 @@ _MERGE_RATIO = 4
 number of segments logarithmic in the size of the column."""
 
 _PIECE_BYTES = 16 << 20
-"""Texts that are analysed between two looks at the limits of the query."""
+"""Bytes of text that are analysed between two checks of the query's limits."""
 
 _DENSE_SHARE = 16
 """From this fraction of all rows on, a dense array is cheaper than sorting."""
@@ -51,13 +51,13 @@ class _Segment:
     """The position of the first row."""
     vocabulary: Vocabulary
     offsets: NDArray[np.int64]
-    """Where the postings of each token begin, and where the last ones end."""
+    """Where the postings of each token begin; the last entry is the end."""
     positions: Positions
     """The rows of each token, ascending."""
     frequencies: NDArray[np.unsignedinteger[Any]]
-    """The occurrences in each of them."""
+    """The occurrences of the token in each of these rows."""
     lengths: NDArray[np.int32]
-    """The tokens of each row."""
+    """The number of tokens of each row."""
     present: Mask
     """Which rows have a text."""
 
@@ -74,7 +74,7 @@ class _Segment:
         return slice(int(self.offsets[code]), int(self.offsets[code + 1]))
 
     def living(self, live: Mask | None) -> Mask:
-        """Which of the rows with a text are alive."""
+        """Which rows have a text and are live."""
         if live is None:
             return self.present
         here = live[self.start : self.start + len(self.present)]
@@ -104,15 +104,15 @@ class _Extent:
 
 @dataclass(frozen=True, slots=True)
 class WordStatistics:
-    """What BM25 has to know of a whole column to score the texts of a part of it."""
+    """The statistics of a whole column that BM25 needs to score the texts of a part of it."""
 
     texts: int = 0
     words: int = 0
     texts_with: tuple[int, ...] = ()
-    """For each token of the query, how many texts have it."""
+    """For each token of the query, the number of texts that contain it."""
 
     def plus(self, other: WordStatistics) -> WordStatistics:
-        """The statistics of two parts together."""
+        """The combined statistics of two parts."""
         pairs = zip_longest(self.texts_with, other.texts_with, fillvalue=0)
         return WordStatistics(
             self.texts + other.texts,
@@ -122,14 +122,14 @@ class WordStatistics:
 
 
 class Postings(NamedTuple):
-    """The rows of some words, ascending, and how often they occur in each."""
+    """The rows of some words, ascending, and the occurrences in each."""
 
     positions: Positions
     frequencies: NDArray[Any]
 
 
 class TextIndex:
-    """The postings of a text column. Immutable; `extended` makes a longer one."""
+    """The postings of a text column. Immutable; `extended` returns a longer one."""
 
     def __init__(
         self,
@@ -153,11 +153,11 @@ class TextIndex:
 
     @property
     def nbytes(self) -> int:
-        """Memory held."""
+        """Memory in bytes."""
         return sum(segment.nbytes for segment in self._segments)
 
     def extended(self, column: pa.Array) -> TextIndex:
-        """An index that covers also the texts of the positions that follow."""
+        """An index that also covers the texts of the positions that follow."""
         if not len(column):
             return self
         current().check()
@@ -179,7 +179,7 @@ class TextIndex:
         return TextIndex(tuple(segments), self._analyse)
 
     def matching(self, query: str | Sequence[str]) -> Positions:
-        """The rows, alive or dead, that hold at least one token of the query, ascending."""
+        """The rows, deleted ones included, that contain a token of the query, ascending."""
         wanted = set(_tokens_in(query))
         return self._rows_with(
             [code for token in wanted if (code := segment.vocabulary.code(token)) is not None]
@@ -187,7 +187,8 @@ class TextIndex:
         )
 
     def fuzzy(self, query: str, edits_max: int) -> Positions:
-        """The rows, alive or dead, with a token within ``edits_max`` edits of one of the query.
+        """The rows, deleted ones included, with a token within ``edits_max`` edits of one of the
+        query.
 
         An edit inserts, deletes or replaces one code point of the analysed tokens.
         """
@@ -203,7 +204,7 @@ class TextIndex:
         )
 
     def beginning_with(self, prefix: str) -> Postings:
-        """The rows, alive or dead, with words that begin so."""
+        """The rows, deleted ones included, with words that begin with a prefix."""
         found: list[Postings] = []
         for segment in self._segments:
             for first, last in segment.vocabulary.beginning_with(prefix):
@@ -225,12 +226,12 @@ class TextIndex:
     ) -> tuple[Positions, Scores]:
         """The live rows that share a token with the query, ascending, and their BM25 scores.
 
-        Without ``live``, all rows are alive. Rows beyond its end are not in its snapshot. Word
+        Without ``live``, all rows are live. Rows beyond its end are not in its snapshot. Word
         statistics are those of all live rows with a text; ``candidates``, of the same length, only
-        says whose scores are wanted. A word that is repeated in the query counts as often. Each of
+        selects the rows to score. A word that is repeated in the query counts each time. Each of
         ``also`` counts as one more word.
 
-        Statistics of a mask are remembered until another one comes, if it is read-only.
+        Statistics of a read-only mask are cached until another mask is used.
         """
         extent = self._extent(live)
         parts = [
@@ -252,7 +253,7 @@ class TextIndex:
     def statistics(
         self, query: str | Sequence[str], also: Sequence[Postings] = ()
     ) -> WordStatistics:
-        """What the rows of this index add to the statistics of a column that has them all."""
+        """The statistics of this index, to be added up over the parts of a whole column."""
         extent = self._extent(None)
         counts = [self._texts_with(token) for token in _tokens_in(query)]
         counts += [len(each.positions) for each in also]
@@ -261,7 +262,7 @@ class TextIndex:
     def scores_in(
         self, query: str | Sequence[str], whole: WordStatistics, also: Sequence[Postings] = ()
     ) -> Scores:
-        """The BM25 score of every row as part of a column with these statistics."""
+        """The BM25 score of every row, given the statistics of the whole column."""
         extent = _Extent(whole.texts, whole.words)
         scores = np.zeros(len(self))
         wanted = _tokens_in(query)
@@ -284,7 +285,7 @@ class TextIndex:
         return scores
 
     def _lengths_at(self, positions: Positions) -> NDArray[np.int32]:
-        """The tokens of the texts at ascending positions."""
+        """The number of tokens of the texts at ascending positions."""
         lengths = np.zeros(len(positions), np.int32)
         for segment in self._segments:
             first, last = np.searchsorted(
@@ -299,7 +300,7 @@ class TextIndex:
         return sum(here.stop - here.start for here in found)
 
     def _rows_with(self, codes: Iterable[Iterable[int]]) -> Positions:
-        """The rows with one of some tokens, given by their codes in each segment."""
+        """The rows that contain one of some tokens, given by their codes in each segment."""
         return _union(
             (
                 segment.positions[segment.postings(code)]
@@ -327,7 +328,7 @@ class TextIndex:
     def _token_scores(
         self, token: str, live: Mask | None, candidates: Mask | None, extent: _Extent
     ) -> Iterator[tuple[Positions, Scores]]:
-        """The contribution of one token to the scores of its rows, segment by segment."""
+        """What one token adds to the scores of its rows, segment by segment."""
         found: list[tuple[Positions, NDArray[Any], NDArray[Any]]] = []
         texts_with_token = 0
         for segment in self._segments:
@@ -350,7 +351,7 @@ class TextIndex:
 def _kept(
     positions: Positions, frequencies: NDArray[Any], mask: Mask
 ) -> tuple[Positions, NDArray[Any]]:
-    """The postings of the rows in a mask, which may end before they do."""
+    """The postings of the rows in a mask; rows beyond its end are left out."""
     known = int(np.searchsorted(positions, len(mask)))
     kept = mask[positions[:known]]
     return positions[:known][kept], frequencies[:known][kept]
@@ -361,7 +362,7 @@ def _total(parts: Sequence[tuple[Positions, Scores]], size: int) -> tuple[Positi
     if len(parts) == 1:
         return parts[0]
     found = _union((positions for positions, _ in parts), size)
-    # Scores are added in the order of the parts either way, so rounding is the same.
+    # Both ways add scores in the order of the parts, so rounding is the same.
     if len(found) > size // _DENSE_SHARE:
         by_position = np.zeros(size)
         for positions, scores in parts:
@@ -374,7 +375,7 @@ def _total(parts: Sequence[tuple[Positions, Scores]], size: int) -> tuple[Positi
 
 
 def _union(parts: Iterable[Positions], size: int) -> Positions:
-    """The distinct positions among lists of distinct ones below ``size``, ascending."""
+    """The distinct positions of several lists of distinct positions below ``size``, ascending."""
     lists = list(parts)
     if not lists:
         return np.zeros(0, np.int32)
@@ -475,7 +476,7 @@ class Vocabulary:
 
     @staticmethod
     def of(tokens: Sequence[str]) -> tuple[Vocabulary, Codes]:
-        """A vocabulary of distinct tokens, and the code each of them has in it."""
+        """A vocabulary of distinct tokens, and the code of each."""
         lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
         by_length: dict[int, NDArray[np.str_]] = {}
         codes = np.empty(len(tokens), np.int32)
@@ -494,7 +495,7 @@ class Vocabulary:
 
     @property
     def nbytes(self) -> int:
-        """Memory held."""
+        """Memory in bytes."""
         return sum(words.nbytes for words in self._by_length.values())
 
     def code(self, token: str) -> int | None:
@@ -508,7 +509,7 @@ class Vocabulary:
         return self._first_codes[len(token)] + place
 
     def beginning_with(self, prefix: str) -> Iterator[tuple[int, int]]:
-        """The codes of the tokens that begin so, as half-open ranges."""
+        """The codes of the tokens that begin with a prefix, as half-open ranges."""
         for length, words in self._by_length.items():
             if length < len(prefix):
                 continue
@@ -533,7 +534,7 @@ class Vocabulary:
         return np.concatenate(found)
 
     def merged(self, other: Vocabulary) -> tuple[Vocabulary, Codes, Codes]:
-        """The tokens of both, and for the codes of either the new ones."""
+        """The tokens of both, and the new codes for the old ones of each."""
         by_length = {}
         for length in self._by_length.keys() | other._by_length.keys():
             both = [v._by_length[length] for v in (self, other) if length in v._by_length]
@@ -542,7 +543,7 @@ class Vocabulary:
         return union, union._codes_of(self), union._codes_of(other)
 
     def _codes_of(self, other: Vocabulary) -> Codes:
-        """The codes of all tokens of ``other``, which must be among these."""
+        """The codes of all tokens of ``other``, all of which have to be in this one."""
         codes = np.empty(len(other), np.int32)
         for length, words in other._by_length.items():
             first = other._first_codes[length]
@@ -581,9 +582,9 @@ class AnalysedColumn(NamedTuple):
     """The tokens of a column of texts, one entry per occurrence, in the order of the rows."""
 
     codes: Codes
-    """Which token: a place in the vocabulary."""
+    """The index in the vocabulary of each token."""
     rows: Codes
-    """The row of the column."""
+    """The row of each token."""
     vocabulary: list[str]
     """The distinct tokens."""
 
@@ -594,7 +595,7 @@ def tokens(text: str) -> list[str]:
 
 
 def _tokens_in(query: str | Sequence[str]) -> Sequence[str]:
-    """The tokens of a query, which may be given as tokens."""
+    """The tokens of a query, which may be a list of tokens already."""
     return tokens(query) if isinstance(query, str) else query
 
 
@@ -627,15 +628,15 @@ def _byte_table() -> NDArray[np.uint8]:
 _CHUNK_BYTES = _byte_table()
 
 _MARK = 7_305_918_264
-"""A number that few texts contain."""
+"""An arbitrary number that few texts contain."""
 
 
 def _chunks(column: pa.Array) -> tuple[pa.Array, Codes]:
     """The chunks of all texts, and the row of each.
 
-    A chunk ends at any ASCII character that is no letter or digit, and its ASCII is in lower case.
-    An ASCII chunk is a word; any other may hold several words, or none. Lance's analyser takes most
-    of a microsecond per word, so it sees each distinct chunk once.
+    A chunk ends at any ASCII character that is no letter or digit, and its ASCII is lower-cased. An
+    ASCII chunk is a word; any other may hold several words, or none. Lance's analyser takes most of
+    a microsecond per word, so each distinct chunk is analysed once.
     """
     texts = column if pa.types.is_large_string(column.type) else column.cast(pa.large_string())
     if texts.null_count:
@@ -672,13 +673,13 @@ def _chunks(column: pa.Array) -> tuple[pa.Array, Codes]:
 def tokens_of_each(
     chunks: list[str], analyse: Callable[[str], list[str]] = analysed_words
 ) -> tuple[NDArray[np.int64], Codes, list[str]]:
-    """The tokens of every chunk: where each chunk's begin, their codes, and the vocabulary.
+    """The tokens of every chunk: where each chunk's tokens begin, their codes, and the vocabulary.
 
-    All chunks are analysed as one text, each followed by a mark.
+    All chunks are analysed as one text, with a separator after each.
     """
     for number in count(_MARK):
-        # Digits pass the analyser unchanged. If the mark is also a word of the text it occurs too
-        # often, and the next number is tried.
+        # Digits pass the analyser unchanged. If the separator is also a word of the text it occurs
+        # too often, and the next number is tried.
         mark = str(number)
         found = analyse(f" {mark} ".join([*chunks, ""]))
         if found.count(mark) == len(chunks):

@@ -1,12 +1,12 @@
-"""Aggregates over tree-shaped patterns, without a row for each solution.
+"""Aggregates over tree-shaped patterns, without a row per solution.
 
 The number of solutions below a node is the product, over the hops that leave it, of the sums over
-its neighbours. So a vector with one number for each node goes through every hop, from the leaves
-towards the variables that groups are made of, and a hop costs as much as it has edges, however many
-paths lead over it. A leaf without conditions is not even read: the sum of ones is a degree.
+its neighbours. So a vector with one number per node is passed through every hop, from the leaves
+towards the variables of the groups, and a hop costs as much as it has edges, however many paths use
+it. A leaf without conditions is not even read: its sum is a degree.
 
-Sums, extremes and counts of an argument at another node go the same way: the vector begins there
-with the values of the argument, and is multiplied by numbers of solutions on its way.
+Sums, extremes and counts of an argument at another node work the same way: the vector starts there
+with the values of the argument, and is multiplied by numbers of solutions on the way.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ from omnigraph.query.evaluate import ColumnExpression
 from omnigraph.query.explain import explain_step
 
 ROWS_WORTH_COUNTING = 4_096
-"""Fewer expected solutions are made as rows."""
+"""If fewer solutions are expected, they are made as rows."""
 
 _DENSE_SHARE = 4
-"""From this share of all nodes on, a vector has a number for each of them."""
+"""From this share of all nodes on, a vector has an entry for each of them."""
 
 
 def tree_groups(
     session: Session, tree: Tree, by: plan.GroupBy
 ) -> tuple[dict[str, pa.Array], int] | None:
-    """The columns of the groups by name, and how many there are; None if rows have to be made."""
+    """The columns of the groups by name, and their number; None if rows have to be made."""
     trace = session.run.trace
     mark = 0 if trace is None else len(trace.steps)
     parts: list[PartialGroups] = []
@@ -80,7 +80,7 @@ def tree_groups(
         try:
             some = next(rows, None)
         except (NotCounted, InputError):
-            # A value that cannot be computed may belong to a node that no solution has.
+            # Rows do not read values of nodes without a solution, so they may not meet the error.
             if trace is not None:
                 del trace.steps[mark:]
             return None
@@ -92,15 +92,15 @@ def tree_groups(
 
 @dataclass(slots=True)
 class _Factor:
-    """What the part of the tree that hangs at a variable of the core adds to its rows."""
+    """The factor that the branch at a core variable contributes to the rows of the core."""
 
     variable: str
     domain: NodeSet
     values: Values | None
-    """The number of solutions of each node; None if it is one for all."""
+    """The number of solutions of each node; None if it is 1 for all."""
 
     def of(self, frame: BindingTable) -> Values | None:
-        """By row."""
+        """The factor by row."""
         if self.values is None:
             return None
         bound = frame.bound[self.variable]
@@ -111,7 +111,7 @@ class _Factor:
 
 @dataclass(frozen=True, slots=True)
 class _CoreRows:
-    """Rows of the core, how many solutions each stands for, and their carried aggregates."""
+    """Rows of the core, the number of solutions of each, and their carried aggregates."""
 
     frame: BindingTable
     times: Values
@@ -128,13 +128,13 @@ class _TreeCount:
     _strategy: str = ""
     _masks: dict[str, Mask | None] = field(default_factory=dict)
     _whole: dict[str, Values | None] = field(default_factory=dict)
-    """Numbers of solutions that were needed for all nodes of a variable, by variable."""
+    """Numbers of solutions that were computed for all nodes of a variable, by variable."""
     _arrived: dict[tuple[str, bool], tuple[CarriedAggregate, _Factor]] = field(default_factory=dict)
     """Aggregates that were carried from the root, by name and whether they are counts."""
     _solutions_found: float = 0.0
 
     def rows(self) -> Iterator[_CoreRows]:
-        """The rows of the core, at least one part of them."""
+        """The rows of the core, in one or more parts."""
         expected = self._expected(1)
         if self._scan.entity_id is not None and expected < ROWS_WORTH_COUNTING:
             raise NotCounted
@@ -164,7 +164,7 @@ class _TreeCount:
         return self.tree.root.step
 
     def _expected(self, start: int) -> float:
-        """About how many solutions so many nodes of the root have."""
+        """The expected number of solutions for ``start`` nodes of the root."""
         tables = self.session.tables
         rows = float(start)
         for hop in self.tree.hops.values():
@@ -190,12 +190,12 @@ class _TreeCount:
     def _adjacency(self, hop: TreeHop, *, backwards: bool = False) -> SortedEdges:
         direction = plan.FLIPPED[hop.step.direction] if backwards else hop.step.direction
         edges = self._edges(hop)
-        # An edge variable has every stored edge; a hop without one has every neighbour once.
+        # With an edge variable parallel edges count separately; without one, each neighbour once.
         variable = hop.step.edge_variable
         if variable is None:
             return edges.links(direction)
         if direction != "both" and (hop.of_edge or variable in self.tree.carried.values()):
-            # The values of the edges will be read: their order comes from the same sort.
+            # The values of the edges will be read: one sort gives the order and the adjacency.
             return edges.sorted_order(direction).adjacency
         return edges.sorted_edges(direction)
 
@@ -220,7 +220,7 @@ class _TreeCount:
 
     @property
     def _edge_ends(self) -> dict[str, str]:
-        """The targets of hops by their edge variables."""
+        """The target of each hop with an edge variable, by that variable."""
         return {
             hop.step.edge_variable: name
             for name, hop in self.tree.hops.items()
@@ -236,9 +236,9 @@ class _TreeCount:
         backwards: bool = False,
         is_row_wise: bool = False,
     ) -> EdgeNumbers | None:
-        """What the edges of a hop at some nodes add; None if each is one solution.
+        """The numbers of a hop's edges at some nodes; None if each edge is one solution.
 
-        With ``is_row_wise`` the numbers are those of the edges one after the other.
+        With ``is_row_wise`` there is one number per edge of each node, node after node.
         """
         variable = hop.step.edge_variable
         is_argument = carried is not None and carried.variable == variable
@@ -280,7 +280,7 @@ class _TreeCount:
     # --- numbers of solutions ---------------------------------------------------------------------
 
     def _children(self, variable: str) -> Iterator[str]:
-        """The targets of hops from a variable that are counted."""
+        """The targets of counted hops from a variable."""
         for name, hop in self.tree.hops.items():
             if hop.step.source == variable and name not in self.tree.core:
                 yield name
@@ -288,7 +288,7 @@ class _TreeCount:
     def _holds(self, variable: str, carried: CarriedAggregate | None) -> bool:
         """Whether an argument is at this variable or further from the root.
 
-        An edge is at the target of its hop.
+        An edge belongs to the target of its hop.
         """
         if carried is None:
             return False
@@ -304,7 +304,7 @@ class _TreeCount:
         carried: CarriedAggregate | None,
         skipped: str | None = None,
     ) -> Values | None:
-        """The solutions at and below each node; None if there is one for each.
+        """The solutions at and below each node; None if there is one per node.
 
         ``skipped`` names a hop whose solutions are left out.
         """
@@ -325,7 +325,7 @@ class _TreeCount:
         carried: CarriedAggregate | None,
         skipped: str | None = None,
     ) -> Values | None:
-        """The solutions below the nodes that a mask leaves."""
+        """The solutions below the nodes that a mask selects."""
         children = [name for name in self._children(variable) if name != skipped]
         here = carried is not None and carried.variable == variable
         if not children and not here:
@@ -415,7 +415,7 @@ class _TreeCount:
         return added_along(adjacency, slots, domain, values, carried=carried, edges=edges)
 
     def _from_far(self, hop: TreeHop, slots: Slots, marked: Mask) -> Values | None:
-        """How many marked neighbours each of some nodes has, if their edges are fewer."""
+        """The marked neighbours of each of some nodes, if counting from their side is cheaper."""
         if not len(slots) or not self._edges(hop).is_sorted(plan.FLIPPED[hop.step.direction]):
             return None
         backwards = self._adjacency(hop, backwards=True)
@@ -424,7 +424,8 @@ class _TreeCount:
     def _ahead(
         self, child: str, slots: Slots, carried: CarriedAggregate | None
     ) -> tuple[EdgeNumbers | None, NodeSet, Values | None]:
-        """What edges of a hop add, the nodes they lead to, and the solutions of these."""
+        """The numbers of a hop's edges, the nodes they lead to, and the solutions of these
+        nodes."""
         hop = self.tree.hops[child]
         adjacency = self._adjacency(hop)
         counts = adjacency.degrees(slots)
@@ -439,7 +440,8 @@ class _TreeCount:
         return edges, domain, self._solutions(child, domain, beyond)
 
     def _total(self, slots: Slots) -> int | None:
-        """All solutions below some nodes of the root, where they need not be told by node."""
+        """The sum of the solutions below some nodes of the root; None if they are needed per
+        node."""
         top = self.tree.core[0]
         children = list(self._children(top))
         if not self._only_counts or len(self.tree.core) > 1 or len(children) != 1 or not len(slots):
@@ -465,7 +467,7 @@ class _TreeCount:
     def _through_reach(
         self, hop: TreeHop, slots: Slots, carried: CarriedAggregate | None
     ) -> Values:
-        """The same along a hop with bounds: every node is searched from once."""
+        """`_through` for a hop with bounds: searches from every node once."""
         domain = self._all(hop.step.target)
         values = self._solutions(hop.step.target, domain, carried)
         found = _Scattered(len(slots), carried)
@@ -474,7 +476,7 @@ class _TreeCount:
         return found.values
 
     def _reached(self, hop: TreeHop, slots: Slots) -> Iterator[tuple[int, Values, Slots]]:
-        """The destinations of some sources at a time: the first source, places after it, nodes."""
+        """The destinations, block by block: index of the first source, offset from it, node."""
         step = hop.step
         neighbours = self.matcher.neighbours(step, self._edges(hop), self._nodes(step.target))
         minimum = self.session.tables.minimum(step)
@@ -489,7 +491,7 @@ class _TreeCount:
     # --- from the root to the core ----------------------------------------------------------------
 
     def _from_root(self, carried: CarriedAggregate | None) -> tuple[NodeSet, Values]:
-        """The solutions above and at each node of the first variable of the core."""
+        """The solutions above and at each node of the first core variable."""
         path = [self.tree.core[0]]
         while path[0] in self.tree.hops:
             path.insert(0, self.tree.hops[path[0]].step.source)
@@ -532,7 +534,7 @@ class _TreeCount:
     def _along(
         self, hop: TreeHop, domain: NodeSet, values: Values | None, carried: CarriedAggregate | None
     ) -> tuple[NodeSet, Values]:
-        """The solutions at the sources of a hop as those at its targets."""
+        """The solutions at the targets of a hop, from those at its sources."""
         whole = self._all(hop.step.target)
         if hop.step.is_single and domain.is_whole:
             edges = self._edge_numbers(hop, whole.slots, carried, backwards=True)
@@ -562,7 +564,7 @@ class _TreeCount:
     def _frames(
         self, frame: BindingTable, above: Values | None
     ) -> Iterator[tuple[BindingTable, Values | None]]:
-        """The first rows of the core, some at a time if its first hop makes many of them."""
+        """The first rows of the core, in parts if its first hop makes many of them."""
         first = next(
             (
                 one.step
@@ -582,7 +584,7 @@ class _TreeCount:
 
     def _core_rows(self, frame: BindingTable, above: Values | None) -> _CoreRows:
         core, top = self.tree.core, self.tree.core[0]
-        # The nodes of the first variable come once each, and ascending below the root.
+        # The nodes of the first variable are distinct, and ascending below the root.
         first = NodeSet(frame.bound[top], False)
         if self.tree.core_pattern.steps:
             frame = self.matcher.run(self.tree.core_pattern, frame, frozenset(core))
@@ -599,7 +601,7 @@ class _TreeCount:
         if times is None:
             times = np.ones(frame.count, np.int64)
         times = times.astype(np.int64, copy=False)
-        # Rows of no solution add nothing to a number of solutions, which needs no group either.
+        # Rows without solutions add nothing to a total count, which needs no groups either.
         some = np.ones(1, np.bool_) if self._only_counts else times > 0
         if self.session.run.trace is not None:
             self._solutions_found += float(times.sum(dtype=np.float64))
@@ -618,7 +620,7 @@ class _TreeCount:
 
     @property
     def _only_counts(self) -> bool:
-        """Whether nothing but the number of all solutions is asked for."""
+        """Whether only the number of all solutions is wanted."""
         return not self.by.items and all(
             entry.value.argument is None for entry in self.by.aggregates
         )
@@ -644,7 +646,7 @@ class _TreeCount:
         factors: list[_Factor],
         times: Values,
     ) -> Total:
-        """An aggregate of every row of the core, over the solutions it stands for."""
+        """An aggregate per row of the core, over the solutions it stands for."""
         carried, values = self._carried_rows(entry, frame, factors, counts=False)
         match carried.function:
             case "count":
@@ -658,7 +660,7 @@ class _TreeCount:
         return GroupValues(carried.extremes(values))
 
     def _owner(self, carried: CarriedAggregate) -> str | None:
-        """The variable of the core that an argument is below; None if it is above the core."""
+        """The core variable that an argument is below; None if it is above the core."""
         top = self.tree.core[0]
         if self._edge_ends.get(carried.variable) == top:
             return None  # the edge of the hop that leads to the core
@@ -686,7 +688,7 @@ class _TreeCount:
         for at, factor in enumerate(factors):
             below = at < len(self.tree.core)
             if factor.variable == owner if below else owner is None:
-                continue  # it is part of the chosen one
+                continue  # already part of the chosen one
             times = product_of(times, factor.of(frame))
         found = chosen.of(frame)
         assert found is not None
@@ -732,7 +734,7 @@ def _numbers_of(
 
 
 class _OrderedEdges(BindingValues):
-    """All edges of a version in their order: those of the adjacency, or of edited nodes."""
+    """All edges of a version in the order of its adjacency, or those of edited nodes."""
 
     def __init__(
         self,
@@ -761,7 +763,7 @@ class _OrderedEdges(BindingValues):
 
 
 class _Scattered:
-    """Numbers that are added at places in any order."""
+    """An array of sums, to which numbers are added at indexes in any order."""
 
     def __init__(self, count: int, carried: CarriedAggregate | None) -> None:
         self._joins = np.add if carried is None else carried.joins
@@ -772,7 +774,7 @@ class _Scattered:
         )
 
     def add(self, places: Values, given: Values | None) -> None:
-        """Add a number at each place; one if none is given."""
+        """Add a number at each index; 1 if None is given."""
         if self._is_count:
             self._total += len(places) if given is None else float(given.sum(dtype=np.float64))
             require_countable(self._total)

@@ -28,14 +28,14 @@ Mask = NDArray[np.bool_]
 _Float = TypeVar("_Float", np.float32, np.float64)
 
 _LENGTH_MAX = 1e15
-"""Longer vectors take no part in the matrix product, where they might overflow."""
+"""Longer vectors are left out of the matrix product, where they might overflow."""
 
 _EXACT_ROWS_MAX = 1_000
-"""Up to here all distances are computed; a shortlist would not be cheaper."""
+"""Up to this many rows all distances are computed; a shortlist would not be cheaper."""
 
 _GATHER_SHARE_MAX = 1 / 8
-"""Fewer candidates than this share of all rows are copied together for the product; for more of
-them it is quicker to multiply everything."""
+"""Fewer candidates than this share of all rows are copied together for the product; with more it is
+faster to multiply all rows."""
 
 _HEADS_ROWS_MIN = 20_000
 """From this many rows on, heads are used."""
@@ -44,17 +44,17 @@ _HEADS_PROBE = 256
 """Rows nearest by their heads; their exact distances bound the others."""
 
 _HEADS_SHARE_MAX = 1 / 8
-"""If a larger share of all rows is left, heads did not help."""
+"""If a larger share of all rows remains, heads did not help."""
 
 _HEADS_PATIENCE = 8
-"""Surplus of searches in which heads did not help, after which heads are no longer used: some
-vectors differ only in later components."""
+"""Heads are no longer used after this many searches in which they did not help, less those in which
+they helped since: some vectors differ only in later components."""
 
 _BLOCK_CELLS = 1 << 16
 """Components converted to doubles at a time, to stay in the processor cache."""
 
 _PRODUCT_ROWS = 1 << 20
-"""Rows that are multiplied between two looks at the limits of the query."""
+"""Rows that are multiplied between two checks of the query's limits."""
 
 _PRODUCT_CELLS = 1 << 13
 """Components per matrix product; BLAS runs products of this size in one thread."""
@@ -64,9 +64,10 @@ _GROWTH = 1.25
 
 
 def smallest(values: Floats, k: int) -> NDArray[np.intp]:
-    """Where the ``k`` smallest values are, and all equal to the last of them, smallest first.
+    """The indexes of the ``k`` smallest values and of all equal to the last of them, smallest
+    first.
 
-    Equal values are in the order of their places. NaN is larger than any number and equal to NaN.
+    Equal values are in the order of their indexes. NaN is larger than any number and equal to NaN.
     """
     if k <= 0:
         return np.zeros(0, np.intp)
@@ -78,9 +79,9 @@ def smallest(values: Floats, k: int) -> NDArray[np.intp]:
 
 
 class VectorColumn:
-    """The vectors of a property over a space of row positions, dead rows included.
+    """The vectors of a property over a range of row positions, deleted rows included.
 
-    Never changes; `extended` makes a longer one, which shares its memory where it can.
+    Immutable; `extended` returns a longer one, which shares its memory where it can.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class VectorColumn:
 
     @property
     def nbytes(self) -> int:
-        """Memory held."""
+        """Memory in bytes."""
         rows = self.matrix if self._room is None else self._room.rows
         per_row = [self.valid, self._squares, self._apart, self._lengths, self._apart_bounds]
         if self._heads is not None:
@@ -157,9 +158,9 @@ class VectorColumn:
         """The ``k`` rows nearest to the query, nearest first, and all that tie with the last.
 
         Rows at equal distances are in the order of their positions. Null vectors are left out.
-        ``candidates`` lists the only rows to look at, each once; without it, ``live`` masks them,
-        and rows beyond its end are not in its snapshot. A distance that is not a number, as a
-        vector with NaN has, comes after all numbers.
+        ``candidates`` lists the only rows to consider, without duplicates; without it, ``live``
+        masks them, and rows beyond its end are not in its snapshot. A NaN distance, as of a vector
+        with NaN, comes after all numbers.
         """
         target = self._target(query)
         shortlist = self._shortlist(target, k, live, candidates)
@@ -238,7 +239,7 @@ class VectorColumn:
     def _made_heads(
         self, known: tuple[Matrix, _Room | None] | None
     ) -> tuple[Matrix | None, _Room | None]:
-        """The heads of all rows; those of the first rows may be given."""
+        """The heads of all rows; ``known`` has those of the first rows."""
         if len(self) < _HEADS_ROWS_MIN or head_width(self.matrix.shape[1]) is None:
             return None, None
         start = 0 if known is None else len(known[0])
@@ -277,7 +278,7 @@ class VectorColumn:
 def _of_those(
     lower: NDArray[_Float], live: Mask | None, candidates: Places | None
 ) -> NDArray[_Float]:
-    """The bounds of the candidates, or of all rows with NaN for dead ones."""
+    """The bounds of the candidates, or of all rows with NaN for deleted ones."""
     if candidates is not None:
         return lower[candidates]
     if live is not None:
@@ -307,7 +308,7 @@ class _Bounds:
         self._flat = 16 * dimension * 2.0**-126 + self._per_square * length * length
 
     def lower(self, matrix: Matrix, squares: Floats, lengths: Floats) -> Floats:
-        """No distance is below this by more than `_flat`."""
+        """Lower bounds: no distance is smaller by more than `_flat`."""
         bound: Floats = lengths * -self._per_length
         with np.errstate(all="ignore"):
             bound += _products(matrix, self._factors)
@@ -315,7 +316,7 @@ class _Bounds:
         return bound
 
     def upper(self, lower: Floats, squares: Floats, lengths: Floats) -> Floats:
-        """A row whose lower bound exceeds this is farther away than this one."""
+        """Upper bounds: a row whose lower bound exceeds the one of a row here is farther away."""
         with np.errstate(all="ignore"):
             margin = lengths * self._per_length + squares * self._per_square + self._flat
             return np.where(np.isfinite(lower), lower + 2 * margin, np.inf)
@@ -356,7 +357,7 @@ class _Room:
         self._lock = Lock()
 
     def claim(self, start: int, end: int) -> bool:
-        """Reserve rows, unless another extension of the same matrix has them or there are none.
+        """Reserve rows; False if another extension of the same matrix has them or there is no room.
 
         Rows below ``start`` are in use and never written again.
         """
@@ -368,7 +369,7 @@ class _Room:
 
 
 def _appended(matrix: Matrix, more: Matrix, room: _Room | None) -> tuple[Matrix, _Room]:
-    """One matrix below another."""
+    """One matrix appended to another."""
     start, end = len(matrix), len(matrix) + len(more)
     if room is None or not room.claim(start, end):
         room = _Room(np.empty((int(end * _GROWTH), matrix.shape[1]), np.float32), end)
@@ -378,12 +379,12 @@ def _appended(matrix: Matrix, more: Matrix, room: _Room | None) -> tuple[Matrix,
 
 
 def _arrays(column: pa.Array) -> tuple[Matrix, Mask]:
-    """The vectors of an Arrow column, without copying if they are floats, and which are not null.
+    """The vectors of an Arrow column, without a copy if they are floats, and which are not null.
 
     A component that is null is NaN.
     """
     dimension = column.type.list_size
-    # Unlike `flatten`, this keeps the place of null vectors.
+    # Unlike `flatten`, this keeps the entries of null vectors.
     values = column.values.slice(column.offset * dimension, len(column) * dimension)
     matrix = np.asarray(values.to_numpy(zero_copy_only=False), np.float32)
     valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
@@ -391,7 +392,7 @@ def _arrays(column: pa.Array) -> tuple[Matrix, Mask]:
 
 
 def _squares(matrix: Matrix) -> Floats:
-    """The squared length of each row, less what rounding may have added."""
+    """The squared length of each row, reduced by the possible rounding error."""
     found = np.empty(len(matrix))
     step = max(1, _BLOCK_CELLS // matrix.shape[1])
     with np.errstate(all="ignore"):
@@ -420,7 +421,7 @@ _EPSILON = 1e-6
 
 
 def head_width(dimension: int) -> int | None:
-    """How many numbers the head of a vector has; None if that saves too little."""
+    """The number of components in a head; None if that saves too little."""
     width = max(_WIDTH_MIN, dimension // _WIDTH_SHARE)
     return width if 2 * width <= dimension else None
 
@@ -428,7 +429,7 @@ def head_width(dimension: int) -> int | None:
 def heads_of(matrix: Matrix, squares: Floats, apart: Mask, apart_bounds: Floats) -> Matrix:
     """The head rows of vectors: leading components, length of the rest, squared length.
 
-    ``squares`` are no larger than the true ones. Rows that are ``apart`` get a bound of their own.
+    ``squares`` are no larger than the true ones. Rows in ``apart`` get the bounds ``apart_bounds``.
     """
     width = head_width(matrix.shape[1])
     assert width is not None

@@ -1,7 +1,7 @@
 """Solutions of a pattern as a DataFrame, and expressions over them as columns.
 
-A comparison that Spark makes exactly as the language does is a column expression of Spark. All else
-is evaluated by the kernels of the local engine, in Python workers, on the columns it reads.
+A comparison with the same meaning in Spark becomes a Spark expression. Everything else is evaluated
+by the kernels of the local engine, in Python workers, on the columns it reads.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from omnigraph.query.plan import TypeNumber
 from omnigraph.syntax.query_ast import ComparisonOperator
 
 Key: TypeAlias = tuple[str, str]
-"""A variable and what is known of it: `ID`, a property, a search call, or a part of a path.
-Of a variable that has values, `ID` stands for the value."""
+"""A variable and an attribute of it: `ID`, a property, a search call, or a part of a path. For a
+variable that is bound to values, `ID` stands for the value."""
 
 NODES = "#nodes"
 EDGES = "#edges"
 COST = "#cost"
 PATH_PARTS = {NODES: "array<string>", EDGES: "array<string>", COST: "double"}
-"""What is known of a path, and the types of Spark that carry it."""
+"""The attributes of a path, and the Spark types that carry them."""
 
 
 def keys_read(expression: ex.Expression, calls: Mapping[str, Any]) -> Iterator[Key]:
-    """What an expression reads of the variables of a match; ``calls`` are the search calls."""
+    """The keys that an expression reads; ``calls`` are the search calls."""
     for part in ex.walk(expression):
         match part:
             case ex.PropertyValue(property=ex.NODE_TYPE | ex.NODE_ID):
@@ -67,36 +67,38 @@ class Names:
         self._numbers = count()
 
     def new(self) -> str:
-        """A name no other column has."""
+        """A name that no other column has."""
         return f"c{next(self._numbers)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """The solutions found so far; None stands for the one empty solution a match starts with."""
+    """The solutions found so far; the frame is None for the one empty solution that a match starts
+    with."""
 
     frame: DataFrame | None = None
     names: Mapping[Key, str] = field(default_factory=dict)
     times: str | None = None
-    """The column that says how many equal solutions a row stands for; without one, each is one."""
+    """The column with the number of equal solutions that a row stands for; without one, each is
+    one."""
 
     @property
     def rows(self) -> DataFrame:
-        """The frame of a match that has begun."""
+        """The frame; the match must have begun."""
         if self.frame is None:
             raise InternalError("a pattern begins with a scan")
         return self.frame
 
     def name(self, variable: str, of: str = ID) -> str:
-        """The column of what is known of a variable."""
+        """The name of the column of an attribute of a variable."""
         return self.names[variable, of]
 
     def column(self, variable: str, of: str = ID) -> Column:
-        """The same as a column."""
+        """The column of an attribute of a variable."""
         return F.col(self.name(variable, of))
 
     def identity(self, variable: str) -> str:
-        """The column that tells what a variable is bound to."""
+        """The column that identifies what a variable is bound to."""
         return self.names.get((variable, ID)) or self.names[variable, NODES]
 
     def of(self, variables: Iterable[str]) -> dict[Key, str]:
@@ -116,8 +118,8 @@ class Bindings:
 class NodeIds:
     """What the `ID` columns of variables hold: ids, or references where an interface mixes types.
 
-    All types that a plan mixes go by references, so that nodes are joined and compared alike
-    whether a variable is of one type or an interface.
+    All types that a plan mixes use references, so that nodes are joined and compared the same way
+    whether a variable has one type or an interface.
     """
 
     types: Mapping[str, str]
@@ -125,32 +127,32 @@ class NodeIds:
     members: Mapping[str, Sequence[TypeNumber]]
     """The node types of each interface."""
     numbers: Mapping[str, int]
-    """Those of all types that the plan mixes."""
+    """The numbers of all types that the plan mixes."""
 
     @classmethod
     def of(cls, prepared: PreparedRead) -> NodeIds:
-        """Those of a plan."""
+        """The ids of a plan."""
         nodes = {
             name: info.type_name for name, info in prepared.variables.items() if info.kind == "node"
         }
         return cls(nodes, prepared.compiled.nodes_of, dict(prepared.compiled.references))
 
     def types_of(self, type_name: str) -> list[str]:
-        """The node types of an interface, or the one node type."""
+        """The node types of an interface, or the node type itself."""
         members = self.members.get(type_name)
         return [type_name] if members is None else [name for name, _ in members]
 
     def prefix(self, type_name: str) -> str:
-        """What references to nodes of a type begin with; empty if they go by their ids."""
+        """The prefix of references to nodes of a type; empty if the type uses ids."""
         number = self.numbers.get(type_name)
         return "" if number is None else reference_prefix(number)
 
     def is_mixed(self, type_name: str) -> bool:
-        """Whether the nodes of a type or an interface go by references."""
+        """Whether the nodes of a type or an interface use references."""
         return type_name in self.members or type_name in self.numbers
 
     def identity(self, variable: str, column: Column) -> Column:
-        """An `EntityId`: the id, or of an interface the reference."""
+        """An `EntityId`: the id, or for an interface the reference."""
         type_name = self.types.get(variable, "")
         return id_of(column) if type_name in self.numbers else column
 
@@ -159,7 +161,7 @@ class NodeIds:
         return id_of(column) if self.is_mixed(self.types.get(variable, "")) else column
 
     def type(self, variable: str, column: Column) -> Column:
-        """The name of the type of a node; null for none."""
+        """The name of the type of a node; null for a null node."""
         type_name = self.types[variable]
         if type_name not in self.members:
             return F.when(column.isNotNull(), F.lit(type_name))
@@ -171,7 +173,7 @@ class NodeIds:
         return found
 
     def is_of(self, column: Column, declared: str, type_name: str) -> Column | None:
-        """Whether references to nodes of one type are to nodes of another; None if all are."""
+        """Which references of one declared type are of a given type; None if all are."""
         wanted, given = self.types_of(type_name), self.types_of(declared)
         if set(given) <= set(wanted):
             return None
@@ -179,14 +181,14 @@ class NodeIds:
         return reduce(op.or_, tests) if tests else F.lit(False)
 
     def stays(self, step: plan.Expand, column: Column) -> Column | None:
-        """Where no steps at all end at a node of the target's type; None if they never do."""
+        """Where zero steps end at a node of the target type; None if they never do."""
         if set(self.types_of(step.source_type)).isdisjoint(self.types_of(step.target_type)):
             return None
         is_own = self.is_of(column, step.source_type, step.target_type)
         return F.lit(True) if is_own is None else is_own
 
     def repeats(self, step: plan.Expand) -> bool:
-        """Whether an edge of a hop may begin where another one ended."""
+        """Whether a path of this hop may have more than one edge."""
         near, far = (set(self.types_of(name)) for name in step.declared)
         return bool(near & far)
 
@@ -224,23 +226,23 @@ _LEAVES = (
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Expressions as columns of a frame, given those of their leaves."""
+    """Expressions as columns of a frame, given the columns of their leaves."""
 
     constants: Constants
     leaf: Leaf
 
     def column(self, expression: ex.Expression) -> Column:
-        """The values of an expression, carried."""
+        """The values of an expression, in the types that carry them."""
         known = self._by_spark(expression)
         return self._by_worker(expression) if known is None else known
 
     def all_hold(self, predicates: Iterable[ex.Expression]) -> Column | None:
-        """Where all of some predicates hold; None if there are none."""
+        """Where all of some predicates are true; None if there are none."""
         columns = [self.column(predicate) for predicate in predicates]
         return reduce(op.and_, columns) if columns else None
 
     def _by_spark(self, node: ex.Expression) -> Column | None:
-        """The column expression of Spark that means the same; None if there is none."""
+        """The Spark expression with the same meaning; None if there is none."""
         match node:
             case (
                 ex.PropertyValue()
@@ -286,7 +288,7 @@ class Values:
         work = Evaluation(expression, leaves, Constants(parameters, self.constants.now))
         function = arrow_udf(work.function(), spark_type(type))
         if ex.can_fail(expression):
-            # Spark must not evaluate it for rows that a later step would not meet.
+            # Spark must not move it ahead of joins and filters that remove rows.
             function = function.asNondeterministic()
         column: Column = function(*map(self.leaf, leaves))
         return column

@@ -1,9 +1,9 @@
-"""The Spark engine: runs a plan as jobs of a Spark session, and gives the rows of the local engine.
+"""The Spark engine: runs a plan as jobs of a Spark session, with the same rows as the local engine.
 
 A plan becomes one lazy DataFrame. Its scans are tasks that read Lance fragments in Python workers,
-where conditions and scores are computed by the kernels of the local engine; hops are joins of ids;
-groups, order and limits are Spark's own, with keys that order as the language does. What Spark
-cannot do equally is listed in `tail.REFUSED`.
+where conditions and scores are computed by the kernels of the local engine; hops are joins by id;
+groups, order and limits are Spark's own, with keys that sort as the language does. `tail.REFUSED`
+lists what Spark cannot do with the same meaning.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ class SparkEngine:
         self._storage_options = storage_options
 
     def execute(self, run: Execution) -> SparkRows:
-        """The rows of a plan over its snapshot; Spark computes them when they are asked for.
+        """The rows of a plan over its snapshot; Spark computes them when they are read.
 
-        Arguments are checked now. A search of many levels, and word statistics, run jobs now.
+        Arguments are checked immediately. A search of many levels, and word statistics, run jobs
+        immediately.
         """
         run = run.bounded()
         prepared = prepare(run.plan)
@@ -68,7 +69,7 @@ class SparkEngine:
     def _answer(
         self, run: Execution, prepared: PreparedRead, jobs: Jobs, *, is_stage: bool = False
     ) -> AnswerFrame:
-        """The rows of a plan, or those that a stage of it hands on."""
+        """The rows of a plan, or of a stage that hands them to the next one."""
         tables = Tables(run, prepared, jobs, self._storage_options)
         tables.arguments.check(prepared.searches)
         if prepared.stage is not None:
@@ -105,7 +106,7 @@ class SparkRows:
         return self._collected
 
     def frame(self) -> DataFrame:
-        """The rows as a DataFrame of their own names, a DateTime as a timestamp."""
+        """The rows as a DataFrame with the query's column names; a DateTime becomes a timestamp."""
         frame = self.answer.frame
         shown = [
             _shown(f"r{at}", column.expression) for at, column in enumerate(self.answer.columns)
@@ -114,7 +115,7 @@ class SparkRows:
 
 
 def _decoded(column: pa.Array | pa.ChunkedArray, expression: ex.OutputExpression) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):  # of no chunks
+    if isinstance(column, pa.ChunkedArray):  # happens without chunks
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     if isinstance(expression, ex.RecordList):
         return _records(column, expression)

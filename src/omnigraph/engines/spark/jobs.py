@@ -1,4 +1,5 @@
-"""Runs Spark jobs for a query: cancelled at its deadline and by Ctrl-C, failures with a type."""
+"""Runs Spark jobs for a query: cancelled at its deadline and by Ctrl-C; failures become typed
+errors."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ from omnigraph.pipeline.spark.java import reason_of
 T = TypeVar("T")
 
 _LOOK_SECONDS = 0.1
-"""How often a waiting query looks at its limits."""
+"""How often a waiting query checks its limits."""
 
 _CANCEL_SECONDS = 10.0
 
 
 class Jobs:
-    """The jobs of one query, as one group in the Spark UI."""
+    """The jobs of one query, as one job group in the Spark UI."""
 
     def __init__(self, spark: SparkSession, label: str, governor: Governor) -> None:
         self.spark = spark
@@ -41,13 +42,13 @@ class Jobs:
         self._label = f"omnigraph query: {label}"
         self._group = f"omnigraph-query-{uuid.uuid4().hex}"
         self.kept: list[DataFrame] = []
-        """Frames that Spark keeps for this query."""
+        """Frames that are persisted for this query."""
 
     def run(self, action: Callable[[], T]) -> T:
         """The result of ``action``, which may start jobs.
 
-        Raises what a worker of the product raised, `StorageError` for other failures of Spark, and
-        `QueryTimeout` or `QueryCancelled` as soon as the governor does.
+        Raises an error of this package that a worker raised, `StorageError` for other failures of
+        Spark, and `QueryTimeout` or `QueryCancelled` as soon as the governor does.
         """
         done: list[T] = []
         failed: list[BaseException] = []
@@ -80,16 +81,16 @@ class Jobs:
         return done[0]
 
     def kept_frame(self, frame: DataFrame) -> DataFrame:
-        """The same rows, computed once and kept by Spark."""
+        """The same rows, computed once and persisted."""
         kept = frame.persist()
         self.kept.append(kept)
         return kept
 
     def checkpointed(self, frame: DataFrame) -> DataFrame:
-        """The same rows, computed now and kept without the plan that they come from.
+        """The same rows, computed now and stored without their lineage.
 
         They are written to the checkpoint directory of the Spark context if there is one, which
-        survives the loss of all executors, and otherwise kept by two executors.
+        survives the loss of all executors, and otherwise stored on two executors.
         """
         context = self.spark.sparkContext
         if context.getCheckpointDir() is not None:
@@ -98,7 +99,7 @@ class Jobs:
         return self.run(lambda: frame.localCheckpoint(storageLevel=level))
 
     def release(self) -> None:
-        """Let Spark forget what it kept for this query."""
+        """Unpersist all frames of this query."""
         for frame in self.kept:
             with suppress(Exception):
                 frame.unpersist()
@@ -106,7 +107,7 @@ class Jobs:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """A failure of Spark as an error of the product."""
+    """A failure of Spark as an error of this package."""
     if isinstance(error, OmnigraphError):
         return error
     if is_loss(error):
@@ -124,7 +125,7 @@ def _translated(error: BaseException) -> BaseException:
 
 
 def _text(error: BaseException) -> str:
-    """The message of an error and of those behind it in Java."""
+    """The message of an error and of its Java causes."""
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     parts = [str(error)]
     for _ in range(8):

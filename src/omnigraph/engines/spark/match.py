@@ -1,10 +1,10 @@
 """Runs a pattern as joins: from the first scan to a frame of all solutions.
 
-A hop joins the rows with the pairs that an edge type links, and those with the nodes at their other
-end where the query reads more of them than their ids: every edge of a snapshot has both of its
-ends, which each commit checks. A block (`not`, `any`, `optional`) is solved once for each different
-binding of the variables it reads, and joined to the rows by those. Rows need no numbers for that,
-which Spark could not give them: it may compute a frame twice, in another order.
+A hop joins the rows with the pairs that an edge type links. The result is joined with the nodes at
+the other end only if the query reads more than their ids: every edge of a snapshot has both ends,
+which each commit checks. A block (`not`, `any`, `optional`) is solved once per distinct binding of
+the variables it reads, and joined to the rows by them. Row numbers are not needed for that; Spark
+could not give stable ones, because it may compute a frame twice, in another order.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PatternMatcher:
     tables: Tables
     jobs: Jobs
     counts: bool = False
-    """Whether equal rows may become one with a count, because only aggregates read them."""
+    """Whether equal rows may be merged with a count, because only aggregates read them."""
 
     def solutions(self) -> Bindings:
         """All solutions of the pattern of a plan."""
@@ -66,7 +66,7 @@ class PatternMatcher:
     def run(
         self, pattern: PreparedPattern, bindings: Bindings, read: frozenset[Key] = frozenset()
     ) -> Bindings:
-        """The solutions that extend some rows; ``read`` is what is read of them afterwards."""
+        """The solutions that extend some rows; ``read`` is what later steps read of them."""
         steps = pattern.steps
         needed = self._needed_after(steps, read) if self.counts else [read] * len(steps)
         at = 0
@@ -94,7 +94,7 @@ class PatternMatcher:
     def _needed_after(
         self, steps: tuple[PreparedStep, ...], read: frozenset[Key]
     ) -> list[frozenset[Key]]:
-        """For each step, what later ones and the aggregates read."""
+        """For each step, what later steps and the aggregates read."""
         needed = [read]
         for one in reversed(steps[1:]):
             needed.append(needed[-1] | self._keys_of(one))
@@ -125,10 +125,11 @@ class PatternMatcher:
         return frozenset(found)
 
     def _counted(self, bindings: Bindings, variable: str, needed: frozenset[Key]) -> Bindings:
-        """Equal rows as one with a count, if all that is still read of them is one variable.
+        """Merge equal rows with a count, if only one variable of them is still read.
 
-        Rows are about to be joined by that variable, so the shuffle is the one that the join
-        needs, of fewer rows: of two hops, what counts of the first is how many lead to each node.
+        The rows are about to be joined by that variable, so this uses the shuffle that the join
+        needs anyway, with fewer rows: of two hops, only the number of first hops to each node
+        matters.
         """
         kept = {key: name for key, name in bindings.names.items() if key in needed}
         kept[variable, ID] = bindings.name(variable)
@@ -143,7 +144,7 @@ class PatternMatcher:
     def _begins_with_edges(
         self, one: PreparedStep, following: PreparedStep, bindings: Bindings
     ) -> bool:
-        """Whether a scan only says where a hop starts: every edge starts at some node."""
+        """Whether a scan only names the start of a hop: every edge starts at some node."""
         scan, hop = one.step, following.step
         return (
             bindings.frame is None
@@ -204,7 +205,7 @@ class PatternMatcher:
         return self.tables.prepared.calls
 
     def _begun(self, bindings: Bindings) -> Bindings:
-        """Bindings with a frame: before the first scan, of the one empty solution."""
+        """Bindings with a frame; before the first scan it has the one empty solution."""
         if bindings.frame is not None:
             return bindings
         return Bindings(self.jobs.spark.range(1).select(), {})
@@ -214,14 +215,14 @@ class PatternMatcher:
         return match_values(bindings, self.tables.constants, self._calls, self.tables.ids)
 
     def where(self, predicates: Iterable[ex.Expression], bindings: Bindings) -> Bindings:
-        """The rows for which every predicate holds."""
+        """The rows for which every predicate is true."""
         mask = self.values(bindings).all_hold(predicates)
         return bindings if mask is None else bindings.joined(bindings.rows.where(mask), {})
 
     # --- scans ------------------------------------------------------------------------------------
 
     def _stage(self, step: plan.Stage) -> Bindings:
-        """The rows of the stage before, with what the query reads of their nodes."""
+        """The rows of the previous stage, with what the query reads of their nodes."""
         frame = self.tables.staged
         assert frame is not None
         names: dict[Key, str] = {}
@@ -244,7 +245,7 @@ class PatternMatcher:
     def _unnest(self, step: plan.Unnest, bindings: Bindings) -> Bindings:
         """A row for each item of a list."""
         lists, made = self.tables.names.new(), self.tables.names.new()
-        # In a column of its own first: Spark refuses some functions inside a generator.
+        # In a column of its own: Spark refuses some functions inside a generator.
         frame = bindings.rows.withColumn(lists, self.values(bindings).column(step.list))
         frame = frame.withColumn(made, F.explode(F.col(lists))).drop(lists)
         return bindings.joined(frame, {(step.variable, ID): made})
@@ -269,7 +270,7 @@ class PatternMatcher:
     def _joined(
         self, one: PreparedStep, following: PreparedStep, keys: JoinKeys, bindings: Bindings
     ) -> Bindings:
-        """A scan and the equalities after it, as a join."""
+        """Run a scan and the equalities after it as a join."""
         assert isinstance(one.step, plan.Scan)
         assert isinstance(following.step, plan.FilterRows)
         frame, names, _ = self._nodes(one, one.step)
@@ -355,7 +356,8 @@ class PatternMatcher:
     def _linked(
         self, step: plan.Expand, bindings: Bindings, how: Literal["left_semi", "left_anti"]
     ) -> Bindings:
-        """The rows whose target is among the destinations of their source, or is not."""
+        """The rows whose target is a destination of their source (semi join), or is not (anti
+        join)."""
         if step.is_single:
             frame, near, far = self.tables.pairs(step)
         else:
@@ -377,7 +379,7 @@ class PatternMatcher:
     def _paths(
         self, one: PreparedStep, step: plan.Expand, bindings: Bindings, needed: frozenset[Key]
     ) -> Bindings:
-        """The paths of a hop: one per pair, or a row for each of the shortest."""
+        """The paths of a hop: one row per pair, or per shortest path."""
         assert step.path_variable is not None
         sources = self._sources(step, bindings)
         if isinstance(step.weight, plan.ComputedWeight):
@@ -424,7 +426,7 @@ class PatternMatcher:
         return reached(step, self._sources(step, bindings), pairs, self)
 
     def _sources(self, step: plan.Expand, bindings: Bindings) -> DataFrame:
-        """The nodes a hop starts at, each once."""
+        """The distinct nodes that a hop starts at."""
         source = bindings.column(step.source)
         return bindings.rows.select(source).where(source.isNotNull()).distinct()
 
@@ -436,7 +438,8 @@ class PatternMatcher:
         bindings: Bindings,
         how: Literal["left_semi", "left_anti"],
     ) -> Bindings:
-        """The rows that some solution of some pattern extends, or that none does."""
+        """The rows that some solution of some pattern extends (semi join), or that none does (anti
+        join)."""
         if len(patterns) == 1:
             test = single_test(patterns[0])
             if test is not None:
@@ -457,7 +460,7 @@ class PatternMatcher:
         return bindings.joined(bindings.rows.join(some, same, how), {})
 
     def _extend(self, pattern: PreparedPattern, step: plan.Extend, bindings: Bindings) -> Bindings:
-        """Every row with its solutions, or with nulls where there is none."""
+        """Every row with its solutions; nulls where there is none (outer join)."""
         outer = self._distinct(bindings, sorted(pattern.reads))
         inner = self._begun(replace(self, counts=False).run(pattern, outer))
         new = inner.of(step.introduces)
@@ -474,7 +477,7 @@ class PatternMatcher:
     def _compute(
         self, pattern: PreparedPattern, step: plan.Compute, bindings: Bindings
     ) -> Bindings:
-        """Every row with the value of a block, computed once for each binding that it reads."""
+        """Every row with the value of a block, computed once per binding that it reads."""
         read = sorted(pattern.reads)
         outer = self._distinct(bindings, read)
         inner = self._begun(replace(self, counts=False).run(pattern, outer))
@@ -549,7 +552,7 @@ class PatternMatcher:
         return found, F.transform(entries, lambda entry: entry.getField("value"))
 
     def _tie_keys(self, variable: str, column: Column) -> list[Column]:
-        """What orders entities by their ids, those of an interface also by their types."""
+        """Sort keys of entities: their ids, for an interface also their types."""
         ids = self.tables.ids
         parts = [column]
         if ids.types.get(variable) in ids.members:
@@ -557,7 +560,7 @@ class PatternMatcher:
         return [part.asc_nulls_first() for part in parts]
 
     def _solved(self, pattern: PreparedPattern, bindings: Bindings) -> tuple[DataFrame, Column]:
-        """The bindings of the variables a pattern reads for which it has a solution."""
+        """The bindings of the outer variables of a pattern for which it has a solution."""
         read = sorted(pattern.reads)
         outer = self._distinct(bindings, read)
         inner = self._begun(replace(self, counts=False).run(pattern, outer))
@@ -569,7 +572,7 @@ class PatternMatcher:
         return found, same
 
     def _distinct(self, bindings: Bindings, variables: Sequence[str]) -> Bindings:
-        """What some variables are bound to, each combination once."""
+        """The distinct combinations of what some variables are bound to."""
         names = bindings.of(variables)
         if not names:
             return Bindings()
@@ -588,7 +591,8 @@ def _joined_hop(
     ends: tuple[str, str],
     names: Mapping[Key, str],
 ) -> Bindings:
-    """The bindings joined to the rows of a hop, whose ends are two of the columns of ``frame``."""
+    """The bindings joined to the rows of a hop; ``ends`` are the columns of ``frame`` with its
+    ends."""
     near, far = ends
     same = bindings.column(step.source) == F.col(near)
     if step.target_is_bound:

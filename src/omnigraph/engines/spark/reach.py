@@ -1,4 +1,4 @@
-"""Searches by joins: the nodes in reach of each source, and shortest and cheapest paths to them."""
+"""Searches by joins: the nodes within reach of each source, shortest paths and cheapest paths."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from omnigraph.engines.spark.match import PatternMatcher
 
 LEVELS_AT_ONCE = 2
-"""A search of more levels keeps each of them and stops at an empty one; Spark would otherwise
+"""A search of more levels persists each of them and stops at an empty one; Spark would otherwise
 compute the first levels again for every later one."""
 
 LEVELS_BETWEEN_CHECKPOINTS = 4
-"""A level is the result of a plan that has all levels before it, so every few levels what was found
-is kept without the plan that it came from."""
+"""The plan of a level contains all levels before it, so every few levels the result is checkpointed
+without its lineage."""
 
 LEVELS_MAX = 500
-"""Each level is a job. A hop without an upper bound ends where nothing new is found, and here."""
+"""Each level is a job. A hop without an upper bound ends where nothing new is found, or here."""
 
 Pairs = tuple[DataFrame, str, str]
 """A frame of linked nodes, and the names of both ends."""
 
 PathPairs = tuple[DataFrame, str, str, str | None]
-"""The same with the name of the id of an edge between them, where paths need it."""
+"""`Pairs` with the name of the id of an edge between them, where paths need it."""
 
 WeightedPairs = tuple[DataFrame, str, str, str, str]
-"""A frame of edges that have a weight, and the names of both ends, of their ids and weights."""
+"""A frame of edges that have a weight: names of both ends, id and weight."""
 
 PathFrame = tuple[DataFrame, str, str, dict[str, str]]
 """A frame of sources and destinations, the names of both, and those of the parts of paths."""
@@ -42,9 +42,9 @@ PathFrame = tuple[DataFrame, str, str, dict[str, str]]
 def reached(step: plan.Expand, sources: DataFrame, pairs: Pairs, matcher: PatternMatcher) -> Pairs:
     """The destinations of every source, each pair once.
 
-    A node is reported at its shortest distance only. A stored loop reports its node one hop after
-    that was reached, without searching it again: that is news only at the lowest bound, since
-    nodes farther away than that have been reported themselves.
+    A node is reported at its shortest distance only. A stored self-loop reports its node one hop
+    after the node was reached, without searching it again; that matters only at the lower bound,
+    since nodes farther away are reported anyway.
     """
     frame, start, end, _ = _search(step, sources, (*pairs, None), matcher, with_paths=False)
     return frame, start, end
@@ -55,7 +55,7 @@ def paths(
 ) -> PathFrame:
     """The destinations of every source, each with one shortest path, or with all of them.
 
-    The one is that whose nodes, read from the target backwards, have the smallest ids.
+    The one path is the one with the smallest node ids, compared from the target backwards.
     """
     return _search(step, sources, pairs, matcher, with_paths=True)
 
@@ -100,7 +100,7 @@ def _search(
         if with_paths and step.path_kind == "all":
             fresh = found.select(start, far, *grown)
         elif with_paths:
-            # Of all ways of this length, the one that arrives from the smallest id.
+            # Of all paths of this length, the one that arrives from the smallest id.
             best = F.min_by(F.struct(*grown), F.col(node)).alias("best")
             fresh = found.groupBy(start, far).agg(best).select(start, far, "best.*")
         else:
@@ -140,8 +140,8 @@ def cheapest(
 ) -> PathFrame:
     """The destinations of every source, each with its cheapest path.
 
-    Of several it is one with the fewest edges, and of these the one whose nodes, read from the
-    target backwards, have the smallest ids.
+    Of several cheapest paths, one with the fewest edges is returned, and of those the one with the
+    smallest node ids, compared from the target backwards.
     """
     names, jobs = matcher.tables.names, matcher.jobs
     edges, near, far, edge, weight = weighted
@@ -165,7 +165,7 @@ def cheapest(
     )
 
     def best_of(found: DataFrame) -> DataFrame:
-        """The best way of each pair; of parallel edges the cheapest, then the smallest id."""
+        """The best path of each pair; of parallel edges the cheapest, then the smallest id."""
         steps = found.select(start, F.col(far).alias(node), *grown)
         chosen = F.min_by(F.struct(way, ids, cost), _rank(way, ids, cost)).alias("best")
         return steps.groupBy(start, node).agg(chosen).select(start, node, "best.*")
@@ -214,14 +214,14 @@ def cheapest(
 
 
 def _rank(way: str, ids: str, cost: str) -> Column:
-    """What orders the ways between two nodes: cost, number of edges, and ids from the target."""
+    """The sort key of paths between two nodes: cost, number of edges, and ids from the target."""
     return F.struct(F.col(cost), F.size(way), F.reverse(F.col(way)), F.reverse(F.col(ids)))
 
 
 def _refuse_weights(
     step: plan.Expand, matcher: PatternMatcher, found: DataFrame, edge: str, weight: str
 ) -> None:
-    """Raise if an edge that the search meets has a weight that cannot be added up."""
+    """Raise if an edge that the search reads has a weight that is negative or not finite."""
     assert step.weight is not None
     number = F.col(weight)
     is_wrong = (number < 0) | F.isnan(number) | (number == float("inf"))
@@ -233,7 +233,7 @@ def _refuse_weights(
 
 
 def _too_many_levels(step: plan.Expand) -> LimitExceeded:
-    """The error of a search that found something new at every level."""
+    """The error of a search that finds new nodes at every level."""
     return LimitExceeded(
         f"number of steps of a hop over {step.edge_type} on Spark",
         LEVELS_MAX,

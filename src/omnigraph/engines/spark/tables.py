@@ -1,4 +1,4 @@
-"""The tables of a snapshot as frames: workers scan fragments and give only what a query needs."""
+"""The tables of a snapshot as frames: workers scan fragments and return only what a query needs."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from omnigraph.views import ViewedReader
 from omnigraph.views.rows import hiding_ends
 
 PART_ROWS_MAX = 500_000
-"""Rows that a task reads, as far as fragments allow."""
+"""Rows that a task reads, as far as the sizes of fragments allow."""
 PART_ROWS_MIN = 50_000
 
 BROADCAST_BYTES = 10 << 20
-"""A table that is smaller is sent to every executor instead of being shuffled."""
+"""A smaller table is broadcast to every executor instead of being shuffled."""
 
 Columns = dict[str, pa.DataType]
 
@@ -62,7 +62,7 @@ class Needs:
 
     @classmethod
     def of(cls, prepared: PreparedRead) -> Needs:
-        """What steps and the tail of a plan read."""
+        """The needs of the steps and the tail of a plan."""
         needs = cls()
         for one in _all_steps(prepared.pattern.steps):
             match one.step:
@@ -115,7 +115,7 @@ class Needs:
 
 
 def rank_calls(prepared: PreparedRead) -> dict[str, SearchCall]:
-    """The calls that a rank orders by, under the names of their columns."""
+    """The calls that a rank orders by, by the names of their columns."""
     rank = prepared.compiled.rank
     if rank is None:
         return {}
@@ -135,8 +135,8 @@ def _all_steps(steps: tuple[PreparedStep, ...]) -> list[PreparedStep]:
 def tested_after(step: plan.Expand) -> list[ex.Expression]:
     """The conditions of a hop that are tested on the rows it has found.
 
-    The others are tested where the target or the edge is read. There, more rows are met than the
-    hop finds, so a condition that can fail has to wait.
+    The others are tested where the target or the edge is read, which is for more rows than the hop
+    finds. So a condition whose evaluation can fail is tested afterwards.
     """
     ends = {None if step.target_is_bound else step.target, step.edge_variable} - {None}
     return [
@@ -147,7 +147,7 @@ def tested_after(step: plan.Expand) -> list[ex.Expression]:
 
 
 def _variable_of(predicate: ex.Expression) -> str | None:
-    """The one variable that a condition of a hop reads; of a search call, its target."""
+    """The one variable that a condition of a hop reads; for a search call, its target."""
     found = ex.variables_of(predicate)
     return next(iter(found)) if len(found) == 1 else None
 
@@ -173,7 +173,7 @@ class Tables:
         self.constants = Constants(dict(run.parameters), run.now)
         self.arguments = SearchArguments(run)
         self.staged: DataFrame | None = None
-        """The rows of the stage before, a column for each item by position."""
+        """The rows of the previous stage, with a column per item by position."""
         self._jobs = jobs
         self._storage_options = storage_options or None
         self._stored: dict[str, StoredTable] = {}
@@ -217,7 +217,7 @@ class Tables:
         conditions: tuple[tuple[ex.Expression, ...], ...],
         entity_id: ex.Expression | None,
     ) -> DataFrame:
-        """The nodes of one node type, as `nodes` gives them."""
+        """The nodes of one node type, as `nodes` returns them."""
         read = self._read_by(conditions, shown)
         tested = {
             part.name: self.prepared.calls[part.name]
@@ -345,18 +345,18 @@ class Tables:
         return frame.where(F.col(weight).isNotNull()), near, far, id, weight
 
     def _path_edges(self, step: plan.Expand) -> tuple[DataFrame, str, str, dict[Key, str]]:
-        """The edges that paths are made of."""
+        """The edges that paths consist of."""
         if isinstance(step.weight, ex.PropertyValue):
             needed = {step.weight.property: arrow_type(step.weight.type)}
             self.needs.columns[self._edges_of(step)] = needed
         return self.edges(replace(step, edge_variable=self._edges_of(step), predicates=()))
 
     def _edges_of(self, step: plan.Expand) -> str:
-        """A variable that no query has."""
+        """The name of a variable that occurs in no query."""
         return f"#{step.path_variable}"
 
     def _end_prefixes(self, step: plan.Expand) -> dict[str, str]:
-        """What makes a reference of an id at each end of the edges of a hop."""
+        """The prefixes that make references of the ids at each end of the edges of a hop."""
         ends = (SRC, DST) if step.direction != "in" else (DST, SRC)
         return {end: self.ids.prefix(name) for end, name in zip(ends, step.declared, strict=True)}
 
@@ -431,7 +431,8 @@ class Tables:
     def _between_visible(
         self, step: plan.Expand, frame: DataFrame, near: str, far: str
     ) -> tuple[DataFrame, bool]:
-        """The edges of a hop whose ends are visible, and whether they are all of the table's."""
+        """The edges of a hop whose ends are visible, and whether these are all edges of the
+        table."""
         reader, key = self.run.reader, TableKey.edge(step.edge_type)
         hiding = hiding_ends(reader.view, key) if isinstance(reader, ViewedReader) else []
         named = {SRC: (near, 0), DST: (far, 1)}
@@ -449,7 +450,7 @@ class Tables:
         return self._task_numbers(len(scan.table.parts)).mapInArrow(scan, _schema(scan, types))
 
     def _hinted(self, key: str, frame: DataFrame, types: Mapping[str, pa.DataType]) -> DataFrame:
-        """A frame of a table, marked to be broadcast if that is small."""
+        """A frame of a table, with a broadcast hint if it is small."""
         return F.broadcast(frame) if self._is_small(key, types) else frame
 
     def _is_small(self, key: str, types: Mapping[str, pa.DataType]) -> bool:
@@ -464,7 +465,7 @@ class Tables:
         types: Mapping[str, pa.DataType],
         entity_id: ex.Expression,
     ) -> DataFrame:
-        """The one node with an id, found by the index of this process."""
+        """The node with an id, looked up by the index in this process."""
         wanted = scalar_operand(entity_id, self.run.parameters, self.run.now).as_py()
         ids = pa.array([] if wanted is None else [wanted], pa.string())
         reader = self.run.reader
@@ -479,9 +480,9 @@ class Tables:
         return F.broadcast(self._jobs.spark.createDataFrame(pa.Table.from_batches([batch]), schema))
 
     def _task_numbers(self, count: int) -> DataFrame:
-        """A row for each task, in a partition of its own, of a size that Spark does not know.
+        """A row per task, in a partition of its own, of a size that Spark does not know.
 
-        Spark takes a range for a few bytes, whatever workers make of it, and would broadcast the
+        Spark estimates a range as a few bytes, whatever workers make of it, and would broadcast the
         largest table.
         """
         known = self._tasks.get(count)
@@ -512,7 +513,8 @@ _ID_WIDTH = 40
 
 
 def _width(type: pa.DataType) -> int:
-    """Bytes that a value may take; texts may be long, and a table too large breaks a broadcast."""
+    """Bytes that a value may take; generous for texts, because broadcasting too large a table
+    fails."""
     if pa.types.is_fixed_size_list(type):
         return 4 * int(type.list_size)
     return 200 if pa.types.is_string(type) or pa.types.is_list(type) else 8

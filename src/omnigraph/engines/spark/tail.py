@@ -33,11 +33,12 @@ ROWS_MAX = 2**31 - 1
 REFUSED = {
     "rows_beyond_an_int": "Spark counts the rows of a limit and an offset in 32 bits",
 }
-"""What Spark cannot do as the language wants it: name and reason. It is refused."""
+"""Features whose meaning in Spark differs from the language's, so that they are refused: name and
+reason."""
 
 
 def refused(name: str) -> InputError:
-    """The error for a query that the table above lists."""
+    """The error for a query that uses a refused feature."""
     return InputError(
         f"the Spark engine refuses this query ({name}): {REFUSED[name]}",
         hint="run it without `engine`, or ask for fewer rows",
@@ -47,7 +48,7 @@ def refused(name: str) -> InputError:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFrame:
-    """The rows of a query as a frame: a column for each item, by position, values carried."""
+    """The rows of a query as a frame: a column per item, by position, in carrying types."""
 
     frame: DataFrame
     columns: tuple[plan.Column, ...]
@@ -56,7 +57,7 @@ class AnswerFrame:
 def answer(
     tables: Tables, jobs: Jobs, bindings: Bindings, *, is_stage: bool = False
 ) -> AnswerFrame:
-    """The rows a query returns, or that a stage of it hands on."""
+    """The rows that a query returns, or that a stage hands to the next one."""
     tail = _Tail(tables, jobs, tables.prepared, tables.run, is_stage)
     if tables.prepared.group_by is not None:
         return tail.grouped(bindings, tables.prepared.group_by)
@@ -70,12 +71,12 @@ class _Tail:
     prepared: PreparedRead
     run: Execution
     is_stage: bool
-    """Whether the rows are handed on to another match, which may compute them several times."""
+    """Whether the rows are handed to another match, which may compute them several times."""
 
     # --- rows -------------------------------------------------------------------------------------
 
     def by_row(self, bindings: Bindings) -> AnswerFrame:
-        """The answer of a query that does not group."""
+        """The rows of a query that does not group."""
         compiled = self.prepared.compiled
         start, stop = self._cut()
         order: list[Column] = []
@@ -112,12 +113,12 @@ class _Tail:
 
     def _tie(self, entity: plan.BoundVariable, bindings: Bindings) -> list[Column]:
         if entity.kind == "path":
-            # As the local engine compares them.
+            # The same text as in the local engine.
             return [F.array_join(bindings.column(entity.name, NODES), "\0")]
         return self._identity(entity.name, bindings.column(entity.name))
 
     def _identity(self, variable: str, column: Column) -> list[Column]:
-        """What orders entities; nodes of an interface by id, then by type."""
+        """The sort keys of an entity: its id, and for an interface its type."""
         ids = self.tables.ids
         if ids.types.get(variable) not in ids.members:
             return [column]
@@ -134,7 +135,7 @@ class _Tail:
                 if isinstance(expression, ex.EntityObject):
                     column = bindings.column(expression.variable)
                     parts = self._identity(expression.variable, column)
-                    # In one text, which sorts as its parts do.
+                    # As one text, which sorts as its parts do.
                     return (
                         parts[0] if len(parts) == 1 else F.concat(parts[0], F.lit("\0"), parts[1])
                     )
@@ -173,7 +174,7 @@ class _Tail:
         start: int,
         stop: int | None,
     ) -> AnswerFrame:
-        """Each row once; of rows that a rank has ordered, the best one."""
+        """The distinct rows; of equal rows that a rank has ordered, the best one."""
         columns = self.prepared.columns
         names = {column.name: self.tables.names.new() for column in columns}
         outputs = [
@@ -229,8 +230,8 @@ class _Tail:
     ) -> tuple[Bindings, list[Column], dict[ex.Expression, Column]]:
         """The rows whose candidate has a rank, keys that ascend in its order, and the score.
 
-        Candidates are ordered by score and then by id, so the rows are as well: no candidate has
-        to be given its number. Fusion is by numbers, which it gives the candidates of each arm.
+        Candidates are sorted by score and then by id, so rows can be sorted by the same keys
+        without numbering the candidates. Only fusion needs numbers, for the candidates of each arm.
         """
         score = rank.score
         node = bindings.column(score.variable)
@@ -258,7 +259,7 @@ class _Tail:
             if isinstance(call, ex.Nearest) and depth is not None and depth <= ROWS_MAX:
                 candidates = candidates.orderBy(*keys).limit(depth)
             at, place = self.tables.names.new(), self.tables.names.new()
-            # One task numbers the candidates of an arm: a rank is their place among all of them.
+            # One task numbers the candidates of an arm: a rank counts all of them.
             numbered = F.row_number().over(Window.orderBy(*keys)).alias(place)
             arms.append((candidates.select(F.col(node).alias(at), numbered), at, place))
         (first, first_id, first_place), (second, second_id, second_place) = arms
@@ -278,7 +279,7 @@ class _Tail:
     # --- groups -----------------------------------------------------------------------------------
 
     def grouped(self, bindings: Bindings, by: plan.GroupBy) -> AnswerFrame:
-        """The answer of a query that groups."""
+        """The rows of a query that groups."""
         compiled = self.prepared.compiled
         start, stop = self._cut()
         values = match_values(bindings, self.tables.constants, self.prepared.calls, self.tables.ids)
@@ -346,7 +347,7 @@ class _Tail:
         gathered = F.collect_list(argument.cast("double"))
         if value.distinct:
             assert value.argument is not None
-            # Distinct before the conversion: two integers may be one double.
+            # Distinct before the conversion: two integers may become one double.
             several = F.collect_set(one_zero(argument, value.argument.type))
             gathered = F.transform(several, lambda item: item.cast("double"))
         work = ListAggregate(value.function, fraction)
@@ -356,7 +357,7 @@ class _Tail:
     # --- order, limit, columns --------------------------------------------------------------------
 
     def _cut(self) -> tuple[int, int | None]:
-        """The first row that is wanted, and the one after the last."""
+        """The number of the first row wanted, and that after the last."""
         run = self.run
         limit, start = run.row_count(run.plan.limit), run.row_count(run.plan.offset) or 0
         ranked_by = None if run.plan.rank is None else run.plan.rank.score
@@ -388,7 +389,7 @@ class _Tail:
                 raise refused("rows_beyond_an_int")
             start, stop = min(start, rows), None if stop is None else min(stop, rows)
         if self.is_stage and not keys and (start or stop is not None):
-            # Any rows will do, but the same ones each time.
+            # Any rows may be returned, but the same ones each time.
             keys = [F.col(name) for name in frame.columns]
         if keys:
             frame = frame.orderBy(*keys)
@@ -397,7 +398,8 @@ class _Tail:
         return frame.offset(start) if start else frame
 
     def _named(self, frame: DataFrame, column: Column) -> tuple[DataFrame, Column]:
-        """The frame with a column of computed values, which Spark can then sort and group by."""
+        """The frame with an additional column of computed values, which Spark can sort and group
+        by."""
         name = self.tables.names.new()
         return frame.withColumn(name, column), F.col(name)
 
@@ -420,12 +422,12 @@ def _takes_part(score: ex.Nearest | ex.Bm25, column: Column) -> Column:
 
 
 def _score_keys(column: Column, *, descending: bool) -> list[Column]:
-    """Ascending keys of a score; one that is not a number comes last either way."""
+    """Ascending sort keys of a score; NaN comes last in both directions."""
     return [F.isnan(column), F.lit(0.0) - column if descending else column]
 
 
 def _share(place: str, k: int) -> Column:
-    """What a rank adds to a fused score."""
+    """The contribution of a rank to a fused score."""
     return F.coalesce(F.lit(1.0) / (F.lit(float(k)) + F.col(place)), F.lit(0.0))
 
 
@@ -435,7 +437,7 @@ def _share(place: str, k: int) -> Column:
 def aggregate_column(
     value: ex.AggregateValue, argument: Column | None, times: Column | None
 ) -> Column:
-    """An aggregate over the rows of a group, each of which counts so many times."""
+    """An aggregate over the rows of a group, each of which stands for ``times`` solutions."""
     if argument is None:
         return F.count(F.lit(1)) if times is None else F.coalesce(F.sum(times), F.lit(0))
     assert value.argument is not None
@@ -451,7 +453,8 @@ def aggregate_column(
         case "sum" | "avg":
             return _sum(value, argument, times)
         case "min" if is_float:
-            # A NaN is smaller than every number: the least of all, and the greatest when alone.
+            # NaN sorts below every number: it is the minimum, and the maximum only of nothing but
+            # NaN.
             return F.when(F.max(F.isnan(argument)), F.lit(float("nan"))).otherwise(F.min(argument))
         case "max" if is_float:
             numbers = F.max(F.when(~F.isnan(argument), argument))
@@ -487,7 +490,7 @@ def _sum(value: ex.AggregateValue, argument: Column, times: Column | None) -> Co
                 total if value.function == "sum" else F.try_divide(total, _count(argument, times))
             )
         return F.sum(numbers) if value.function == "sum" else F.avg(numbers)
-    # Distinct before the conversion: two integers may be one double.
+    # Distinct before the conversion: two integers may become one double.
     several = F.collect_set(argument)
     total = F.aggregate(several, F.lit(0.0), lambda sofar, item: sofar + item.cast("double"))
     count = F.size(several)
@@ -498,7 +501,7 @@ _WIDE = "decimal(38,0)"
 
 
 def _integer_sum(argument: Column, times: Column | None, *, distinct: bool) -> Column:
-    """The exact sum of integers; workers refuse one that does not fit I64."""
+    """The exact sum of integers; raises in the worker if it does not fit I64."""
     numbers = argument.cast("decimal(20,0)")
     if distinct:
         several = F.collect_set(numbers)

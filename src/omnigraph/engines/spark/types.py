@@ -1,10 +1,10 @@
-"""The types in which values travel through Spark, and the sort order of the language.
+"""The types in which values are passed through Spark, and the sort order of the language.
 
-Spark has no unsigned integers, keeps microseconds where the model keeps milliseconds, and puts NaN
-after all numbers. Values are therefore *carried*: U32 as a long, U64 as a decimal, a DateTime as
-its milliseconds, a vector as an array of floats. Joins, groups and sorts of carried values agree
-with those of the model; where they would not, `sort_keys` and the aggregates of `tail` say how they
-are made to.
+Spark has no unsigned integers, keeps microseconds where the model keeps milliseconds, and sorts NaN
+after all numbers. Values are therefore *carried* in other types: U32 as a long, U64 as a decimal, a
+DateTime as its milliseconds, a vector as an array of floats. Joins, groups and sorts of carried
+values agree with those of the model; where they would not, `sort_keys` and the aggregates of `tail`
+correct it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def spark_type(type: pa.DataType) -> DataType:
 
 @cache
 def carried_type(type: pa.DataType) -> pa.DataType:
-    """The Arrow type in which Spark passes those values to a worker and takes them back."""
+    """The Arrow type in which Spark passes those values to and from a worker."""
     return to_arrow_type(spark_type(type), timezone="UTC")
 
 
@@ -48,12 +48,12 @@ def _carried(type: pa.DataType) -> pa.DataType:
 
 
 def to_carried(column: pa.Array) -> pa.Array:
-    """A column as Spark takes it."""
+    """A column converted to its carrying type."""
     return column.cast(carried_type(column.type))
 
 
 def from_carried(column: pa.Array, type: pa.DataType) -> pa.Array:
-    """A column as the model has it."""
+    """A column converted back to the type of the model."""
     if column.type == type:
         return column
     if pa.types.is_fixed_size_list(type):
@@ -74,7 +74,7 @@ def _vectors(column: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def literal(value: object, type: ValueType) -> Column:
-    """A constant, carried."""
+    """A constant in its carrying type."""
     wanted = arrow_type(type)
     scalar = pa.array([list(value) if isinstance(value, tuple) else value], wanted)
     carried = to_carried(scalar)[0].as_py()
@@ -88,7 +88,7 @@ def literal(value: object, type: ValueType) -> Column:
 
 
 def sort_keys(column: Column, type: ValueType, *, descending: bool = False) -> list[Column]:
-    """Spark's sort keys for a value: null is smallest, then NaN, and both zeros are equal."""
+    """Spark's sort keys for a value: null is smallest, then NaN; 0.0 and -0.0 are equal."""
     keys = [column]
     if type.is_list or type.is_vector:
         if type.is_vector or type.scalar in FLOATS:
@@ -108,7 +108,7 @@ def _number(column: Column) -> Column:
 
 
 def one_zero(column: Column, type: ValueType) -> Column:
-    """A float with one zero and one NaN, as distinct values count them."""
+    """A float normalized for distinct values: one zero and one NaN."""
     if type.is_list or type.scalar not in FLOATS:
         return column
     return F.when(F.isnan(column), F.lit(float("nan"))).otherwise(column + F.lit(0.0))

@@ -1,8 +1,8 @@
-"""What Spark's Python workers do: scan tables, evaluate expressions, count words.
+"""Code that runs in Spark's Python workers: scan tables, evaluate expressions, count words.
 
 Workers run the kernels of the local engine on Arrow columns, so a value is the same on both
-engines. Everything here is sent to them pickled: storage is named by its address, and reached with
-the driver's options.
+engines. All objects here are sent pickled: storage is given by its address, and accessed with the
+driver's options.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _FOUND = re.compile(re.escape(_MARK) + r"([A-Za-z0-9+/=]+)")
 
 
 class _WorkerFailure(Exception):
-    """An error of the product on its way through Spark, which passes on text only."""
+    """An error of this package on its way through Spark, which only passes text."""
 
     def __init__(self, error: OmnigraphError) -> None:
         super().__init__(_MARK + base64.b64encode(pickle.dumps(error)).decode())
 
 
 def worker_error(text: str) -> OmnigraphError | None:
-    """The error that a worker of this product raised, if Spark's message has one."""
+    """The error that a worker of this package raised, if Spark's message contains one."""
     found = _FOUND.search(text)
     if found is None:
         return None
@@ -86,7 +86,7 @@ class Evaluation:
         return evaluated
 
     def __call__(self, *columns: pa.Array) -> pa.Array:
-        """The values, carried."""
+        """The values in their carrying type."""
         known = {
             leaf: from_carried(column, arrow_type(leaf.type))
             for leaf, column in zip(self.leaves, columns, strict=True)
@@ -117,11 +117,11 @@ def evaluated_column(
 
 @dataclass(frozen=True, slots=True)
 class ListAggregate:
-    """An aggregate over all numbers of a group, which come as a list."""
+    """An aggregate over all numbers of a group, which are passed as a list."""
 
     name: str
     fraction: float | None
-    """Which percentile, if it is one."""
+    """The percentile, if the function is one."""
 
     def function(self) -> Callable[..., pa.Array]:
         """The function that Spark calls."""
@@ -132,7 +132,7 @@ class ListAggregate:
         return aggregated
 
     def __call__(self, lists: pa.Array) -> pa.Array:
-        """One number for each list."""
+        """One number per list."""
         group = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
         numbers = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
         if self.name == "stddev":
@@ -141,7 +141,7 @@ class ListAggregate:
 
 
 def fitting_sums(totals: pa.Array) -> pa.Array:
-    """Sums of integers as I64; one that does not fit fails with the `InputError` of `sum`."""
+    """Sums of integers as I64; raises the `InputError` of `sum` for one that does not fit."""
     try:
         return totals.cast(pa.int64())
     except pa.ArrowInvalid:
@@ -154,15 +154,15 @@ def fitting_sums(totals: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class TextMatchColumn:
-    """Whether texts match a query; without a query none does."""
+    """Whether texts match a query; none does if the query is null."""
 
     property: str
     query: Sought | None
     edits: int | None
-    """Of a fuzzy search, the edits it allows."""
+    """The edit distance of a fuzzy search."""
 
     def values(self, texts: pa.Array) -> pa.Array:
-        """For each text."""
+        """One truth value per text."""
         matches = np.zeros(len(texts), np.bool_)
         if self.query is not None:
             column = TextColumn.of(texts)
@@ -175,14 +175,14 @@ class TextMatchColumn:
 
 @dataclass(frozen=True, slots=True)
 class Bm25Column:
-    """BM25 scores of texts, by the word statistics of all texts of the property."""
+    """BM25 scores of texts, with the word statistics of all texts of the property."""
 
     property: str
     query: Sought | None
     statistics: WordStatistics
 
     def values(self, texts: pa.Array) -> pa.Array:
-        """For each text; zero where no word is shared."""
+        """One score per text; 0 where no word is shared."""
         if self.query is None:
             return pa.array(np.zeros(len(texts)))
         return pa.array(TextColumn.of(texts).scores_in(self.query, self.statistics))
@@ -190,14 +190,14 @@ class Bm25Column:
 
 @dataclass(frozen=True, slots=True)
 class HighlightColumn:
-    """The parts of texts with hits."""
+    """Fragments of texts with marked hits."""
 
     property: str
     query: Sought | None
     style: str
 
     def values(self, texts: pa.Array) -> pa.Array:
-        """For each text; null for a null one."""
+        """One list of fragments per text; null for a null text."""
         return highlights(texts, self.query, self.style)
 
 
@@ -209,7 +209,7 @@ class DistanceColumn:
     query: tuple[float, ...]
 
     def values(self, vectors: pa.Array) -> pa.Array:
-        """For each vector; null for a null one."""
+        """One distance per vector; null for a null vector."""
         column = VectorColumn.of(vectors)
         everyone = np.arange(len(vectors), dtype=np.int32)
         distances = column.distances(np.array(self.query, np.float64), everyone)
@@ -224,25 +224,25 @@ SearchColumn = TextMatchColumn | Bm25Column | HighlightColumn | DistanceColumn
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
-    """One version of a table, cut into the parts that tasks read."""
+    """One version of a table, divided into parts that tasks read."""
 
     address: str
     version: int
     options: Mapping[str, str] | None = field(repr=False)
-    """How to reach the store; credentials of the driver are among them."""
+    """Storage options, including the driver's credentials."""
     parts: tuple[tuple[int, ...], ...]
-    """Fragments that one task reads."""
+    """The fragments of each part; one task reads one part."""
     names: tuple[str, ...]
-    """The columns this version has."""
+    """The columns that this version has."""
     stored: StoredColumns
     grants: tuple[RowGrant, ...] | None = None
-    """Conditions on its rows, one of which has to hold; None for all rows."""
+    """Conditions on its rows, one of which has to be true; None for all rows."""
     ends: ShownEnds = field(default_factory=lambda: ShownEnds({}))
 
     def batches(
         self, part: int, columns: Mapping[str, pa.DataType]
     ) -> Iterator[dict[str, pa.Array]]:
-        """Columns of the rows that are visible, a batch at a time."""
+        """Columns of the visible rows, in batches."""
         if self.grants is None:
             yield from self._batches(part, columns)
             return
@@ -255,7 +255,7 @@ class StoredTable:
     def _batches(
         self, part: int, columns: Mapping[str, pa.DataType]
     ) -> Iterator[dict[str, pa.Array]]:
-        """Columns of today, a batch at a time; a column this version lacks is null."""
+        """Columns of all rows, in batches; a column that this version lacks is null."""
         found = {name: self.stored.name(name) for name in columns}
         known = {name: at for name, at in found.items() if at is not None and at in self.names}
         for batch in committed_batches(
@@ -282,26 +282,26 @@ class TableScan:
     columns: Mapping[str, pa.DataType]
     """The stored columns to read."""
     outputs: tuple[tuple[str, str], ...]
-    """A stored column or a search column, and the name it gets in the frame."""
+    """A stored column or a search column, and its name in the frame."""
     constants: Constants
     search: Mapping[str, SearchColumn] = field(default_factory=dict)
     conditions: tuple[tuple[ex.Expression, ...], ...] = ()
     """Tested one tuple after the other: rows that fail one are not evaluated by the next."""
     orientation: Literal["out", "in", "both"] | None = None
-    """Of edges: which end is called `near`; `both` gives each edge twice."""
+    """For edges: which end is called `near`; `both` yields each edge twice."""
     has_edges: bool = False
-    """Of edges: whether each edge counts, not only the pair of nodes it links."""
+    """For edges: whether each edge counts, not only the pair of nodes it links."""
     distinct: bool = False
-    """Of edges: give each pair once. Only sound for a table that one task reads."""
+    """For edges: yield each pair once. Only correct for a table that one task reads."""
     node_type: str | None = None
-    """Of nodes: the name of their type."""
+    """For nodes: the name of their type."""
     prefixes: Mapping[str, str] = field(default_factory=dict)
-    """What makes references of the ids of nodes, or of those at an end of edges."""
+    """Prefixes that make references of the ids of nodes, or of those at an end of edges."""
     end_types: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """The names of types by their numbers, at each end of edges that is an interface."""
 
     def __call__(self, tasks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the parts whose numbers come in."""
+        """The rows of the parts whose numbers arrive."""
         try:
             for numbers in tasks:
                 for part in numbers.column(0).to_pylist():
@@ -369,7 +369,7 @@ class TableScan:
         if self.orientation != "out":
             turned = {**columns, NEAR: ends[1], FAR: ends[0]}
             if self.orientation == "both" and self.has_edges:
-                # A loop is one row, although both of its ends are here.
+                # A self-loop is one row, although both of its ends are here.
                 no_loop = pc.not_equal(*ends)
                 turned = {name: column.filter(no_loop) for name, column in turned.items()}
             yield turned
@@ -378,7 +378,7 @@ class TableScan:
         return qualified(columns[name], self.prefixes.get(name, ""))
 
     def shown(self, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-        """The output columns, carried."""
+        """The output columns in their carrying types."""
         if self.prefixes.get(ID):
             columns = {**columns, ID: self._reference(ID, columns)}
         return pa.RecordBatch.from_arrays(

@@ -1,8 +1,8 @@
-"""Changes of another graph, applied in process: entities are written and deleted in one commit.
+"""Applies change-feed rows of another graph in process, as one commit.
 
-The changes are rows of a change feed, of one commit or of many. Only the last change of an entity
-counts: its image becomes the entity, or the entity is deleted if it is there. As for a `delete`,
-the edges of a deleted node go with it, those that this graph alone has, too.
+The rows may come from one commit or from many. Only the last change of each entity is applied: its
+image is written, or the entity is deleted if it exists. As for a `delete`, the edges of a deleted
+node are deleted with it, also edges that only this graph has.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.row_places import positions_of
 
 CHANGE_COLUMNS = ("sequence", "kind", "type", "id", "op", "after")
-"""The columns of a feed that say what is to be done, and in which order."""
+"""The columns of a feed that are read: the order of the changes, and what each one does."""
 
 _CHANGES = pa.schema(
     [(name, pa.int64() if name == "sequence" else pa.string()) for name in CHANGE_COLUMNS]
@@ -44,7 +44,7 @@ _NAME = "<changes>"
 
 
 class ChangesLoad(LoadExecutor):
-    """Applies the changes that lie in Arrow files, in any order."""
+    """Applies the changes in Arrow files, whose rows may be in any order."""
 
     engine = "local"
 
@@ -65,7 +65,7 @@ class ChangesLoad(LoadExecutor):
         return written + sum(map(len, self._deleted.values()))
 
     def plan(self) -> None:
-        """The files are known."""
+        """Nothing to find: the caller names the files."""
         self.request.forget_problems()
 
     def start(self) -> None:
@@ -92,7 +92,7 @@ class ChangesLoad(LoadExecutor):
         """No scratch files."""
 
     def changes(self, capture: Capture) -> LoadChanges:
-        """What of the changes is still to be done on a captured head."""
+        """The changes that a captured head does not have yet."""
         assert self._written is not None
         started = perf_counter()
         findings = self.request.findings([_NAME])
@@ -133,7 +133,7 @@ class ChangesLoad(LoadExecutor):
                         nodes = qualified(ids, self.catalog.end_prefix(edge, column, node))
                         parts.append(_existing(view, key, column, nodes))
             gone[key] = pc.unique(pa.concat_arrays(parts))
-            if key in written:  # an edge that is written has left the node
+            if key in written:  # an edge that is written has other ends now
                 is_kept = pc.is_in(gone[key], value_set=written[key].ids)
                 gone[key] = gone[key].filter(pc.invert(is_kept))
         deletions = {key: ids for key, ids in gone.items() if len(ids)}

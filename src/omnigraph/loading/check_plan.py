@@ -1,7 +1,7 @@
 """Planning the multi-row checks of a bulk load: which columns feed which constraint.
 
 Tasks read only these columns, part by part, from written and committed fragments. Ids are read once
-for two constraints: that they are unique, and that edges end at them.
+for two constraints: that they are unique, and that the nodes at the ends of edges exist.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class KeyRule:
 
     number: int
     table_key: str
-    """The type whose keys these are."""
+    """The type that has the keys."""
     constraint: KeyConstraint | None
-    """A constraint among the keys; None if the load cannot break it."""
+    """A constraint on the keys themselves; None if the load cannot break it."""
     endpoint: Endpoint | None = None
-    """Edges end at these keys only."""
+    """The constraint that edges end at these keys only."""
 
     @property
     def constraints(self) -> tuple[KeyConstraint, ...]:
-        """Those of the two that are not None."""
+        """``constraint`` and ``endpoint``, without None."""
         return tuple(each for each in (self.endpoint, self.constraint) if each is not None)
 
 
@@ -77,22 +77,22 @@ class CheckPlan:
 
     rules: tuple[KeyRule, ...]
     written: _ByType
-    """Columns of the rows that are written."""
+    """Columns of the rows that the load writes."""
     committed: _ByType
     """Columns of committed rows."""
     records: _ByType = field(default_factory=dict)
-    """Columns of records before those with the same id were folded."""
+    """Columns of the records as read, with several of the same id."""
 
 
 @dataclass(slots=True)
 class ChecksPlanner:
-    """Plans the rules that rows of the types ``written`` can break."""
+    """Plans the checks of all constraints that rows of the types ``written`` can break."""
 
     catalog: Catalog
     mode: LoadMode
     written: Set[str]
     replaced: Set[str]
-    """Types that lose their committed rows."""
+    """Types whose committed rows are all replaced."""
     is_empty: Callable[[str], bool]
     """Whether a type has no committed rows."""
     named: Set[str]
@@ -100,9 +100,9 @@ class ChecksPlanner:
     folded: Set[str] = frozenset()
     """Types of an upsert with several records of the same id or key."""
     matched_by_key: Set[str] = frozenset()
-    """Edge types of an upsert whose rows were matched by their key: none is there twice."""
+    """Edge types of an upsert whose rows were matched by their key, which is unique therefore."""
     losing: Set[str] = frozenset()
-    """Types that lose some of their committed rows for good, as in a merge of branches."""
+    """Types some of whose committed rows are deleted, as in a merge of branches."""
     _rules: list[KeyRule] = field(default_factory=list)
     _written: dict[str, list[RuleColumns]] = field(default_factory=dict)
     _committed: dict[str, list[RuleColumns]] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class ChecksPlanner:
                 self._feed(edge, rule, "endpoint", (column,), committed=True, prefix=prefix)
 
     def _unsettled(self, edge: EdgeType) -> None:
-        """References to interfaces that name no node, or several: each is an error."""
+        """Edge ends at an interface whose id belongs to no node or to several: each is an error."""
         for column in edge.end_types:
             endpoint = unsettled_ends(edge, column)
             rule = KeyRule(len(self._rules), endpoint.table_key, None, endpoint)
@@ -169,7 +169,7 @@ class ChecksPlanner:
             self._feed(edge, rule, "endpoint", (column,), prefix=UNRESOLVED)
 
     def _may_dangle(self, edge: EdgeType, node_key: str) -> bool:
-        """Whether edges of a type may miss a node: they are written, or their nodes go."""
+        """Whether edges may end at a missing node: edges are written, or nodes deleted."""
         if edge.table_key in self.written or node_key in self.losing:
             return True
         return node_key in self.replaced and edge.table_key not in self.replaced
@@ -194,7 +194,7 @@ class ChecksPlanner:
             self._feed(edge, rule, "written", (SRC,))
         self._feed_committed(edge, rule, (SRC,))
         if self.mode == "merge":
-            # The source of a replaced edge may be left with too few.
+            # The source of a replaced edge may then have too few edges.
             self._feed_committed(edge, rule, (SRC,), role="replaced")
 
     def _rule(
@@ -238,9 +238,9 @@ class WrittenPart:
     place: TablePlace
     fragment: str
     holds_records: bool = False
-    """Whether these are scratch rows: records as read, with their places."""
+    """Whether these are scratch rows, which hold the place of each record."""
     buffered: pa.Table | None = field(default=None, repr=False, compare=False)
-    """The rows, if they are in memory."""
+    """The rows, if they are kept in memory."""
 
     rows: int = field(init=False)
 
@@ -267,20 +267,20 @@ class CommittedPart:
     fragment_ids: tuple[int, ...]
     rows: int
     gone: Deletions = field(default_factory=dict)
-    """Rows that the write replaces or deletes."""
+    """Rows of these fragments that the write replaces or deletes."""
 
 
 class UnwrittenPart(Protocol):
-    """Rows that a write brings and that are not written yet; a worker reads them where they lie."""
+    """Rows to write that a worker reads from their source, since they are not written yet."""
 
     @property
     def table_key(self) -> str:
-        """Their type."""
+        """The type of the rows."""
         ...
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """How many rows there are."""
         ...
 
     def batches(
@@ -310,7 +310,7 @@ class CheckJob:
     records: tuple[WrittenPart, ...] = ()
     """All scratch rows of an upsert, to find the places of entities."""
     matched_by: Mapping[str, Match] = field(default_factory=dict)
-    """By type key, how such rows are told to belong to an entity, if not by its id."""
+    """By type key: the columns that identify the entity of such a row, if not its id."""
 
 
 def columns_of(plan: CheckPlan, part: Part) -> tuple[RuleColumns, ...]:
@@ -322,7 +322,7 @@ def columns_of(plan: CheckPlan, part: Part) -> tuple[RuleColumns, ...]:
 
 
 def keys_by_rule(job: CheckJob) -> list[int]:
-    """The number of keys of each rule to hold in memory: all but the ends of edges."""
+    """By rule: how many keys to hold in memory; ends of edges are only looked up."""
     counts = [0] * len(job.plan.rules)
     for part in job.parts:
         for fed in columns_of(job.plan, part):
@@ -344,7 +344,7 @@ def rule_keys(
 
 
 class PartRows:
-    """The rows of a part, with the columns that some rules need."""
+    """The rows of a part, with the columns of some rules."""
 
     def __init__(
         self, job: CheckJob, part: Part, several: Sequence[RuleColumns], *more: str
@@ -377,7 +377,7 @@ class PartRows:
             self._gone = pc.is_in(self.all[ROW_ADDRESS], value_set=pa.array(addresses))
 
     def of(self, fed: RuleColumns) -> pa.Table:
-        """The rows in the role of these columns: those that stay, or those that are replaced."""
+        """The rows that have these columns: the replaced ones in that role, else the others."""
         if fed.of.role == "replaced":
             return self.all.slice(0, 0) if self._gone is None else self.all.filter(self._gone)
         return self.all if self._gone is None else self.all.filter(pc.invert(self._gone))

@@ -49,7 +49,7 @@ PROCESS_KEYS_MAX = 64_000_000
 """The same for this process."""
 
 ENDS_AT_ONCE = 8_000_000
-"""Ends of edges that are looked up together, at about 30 bytes each."""
+"""Ends of edges that one lookup takes, at about 30 bytes each."""
 
 COUNTS = pa.schema(
     [("rule", pa.int32()), ("key", pa.string()), *((role, pa.int64()) for role in ROLES)]
@@ -59,15 +59,15 @@ COUNTS = pa.schema(
 _START = 300_000
 _PER_KEY_HELD = 1.0
 _PER_KEY_COUNTED = 1.0
-"""The cost of starting a share, of holding a key and of counting a key, where looking up one end of
-an edge costs 1."""
+"""Costs of starting a share, holding a key and counting a key, relative to looking up one end of an
+edge."""
 
 
 # --- broken keys ----------------------------------------------------------------------------------
 
 
 def count_broken(runner: TaskRunner, job: CheckJob) -> int:
-    """How many keys break a rule."""
+    """The number of keys that break a rule."""
     if runner.uses_threads:
         if (keys := keys_max(job)) > PROCESS_KEYS_MAX:
             raise InputError(
@@ -231,7 +231,7 @@ class _WorkerTasks:
         self.rules.add(task.rule)
 
     def share(self) -> Share:
-        """Its tasks, with the ends of each rule combined."""
+        """The tasks, with one lookup of all ends for each rule."""
         share: list[KeyTask] = []
         for rule in sorted(self.rules):
             of_rule = [task for task in self.tasks if task.rule == rule]
@@ -271,7 +271,7 @@ def count_in_shares(job: CheckJob, shares: Sequence[Share]) -> Callable[[int], i
 
 _COUNTED: tuple[Role, ...] = ("written", "record", "replaced", "committed")
 _THERE: tuple[Role, ...] = ("written", "committed")
-"""The roles of nodes that an edge may end at."""
+"""The roles of nodes that exist after the load, so that an edge may end at them."""
 
 
 def _broken(job: CheckJob, share: Share) -> Iterator[pa.RecordBatch]:

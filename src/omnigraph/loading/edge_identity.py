@@ -1,8 +1,8 @@
-"""Which edge a record of a merge load means: the one with its id, or with the key of its type.
+"""Which committed edge a record of a merge load updates: the one with its id, or with its key.
 
-Edges of a type with `@key(src, dst, …)` are matched by that key if their records have no ids; the
-edge that is there keeps its id. A type without a key has nothing but ids: without them every
-repetition of a load would add parallel edges, so it is refused.
+Edges of a type with `@key(src, dst, …)` are matched by that key if their records have no ids; a
+committed edge keeps its id. For a type without a key, a merge needs ids: without them every
+repetition of the load would add parallel edges, so it is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def match_columns(type: TableType, *, has_ids: bool) -> tuple[str, ...]:
 
 
 def check_edge_ids(type: TableType, *, has_ids: bool, lacks_ids: bool) -> None:
-    """Raise `InputError` if a merge cannot tell which edges the records mean.
+    """Raise `InputError` if a merge cannot match records with committed edges.
 
     ``has_ids`` and ``lacks_ids``: whether there are records of the type with, and without an id.
     """
@@ -61,6 +61,6 @@ def match_texts(
         members.append(spell_column(column, value_type))
     if len(members) == 1:
         return members[0]
-    # With the lengths in front, no two lists of members have the same text.
+    # Lengths first, so that different members cannot join to the same text.
     lengths = [pc.binary_length(member).cast(pa.string()) for member in members[:-1]]
     return pc.binary_join_element_wise(*lengths, *members, ",")

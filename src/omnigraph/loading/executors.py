@@ -43,12 +43,12 @@ def task_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
 
 
 def task_batch(number: int) -> Iterator[pa.RecordBatch]:
-    """A task number as a batch, as Spark passes it."""
+    """A task number as a batch, for calling an `ArrowFunction` without Spark."""
     return iter([pa.record_batch([pa.array([number], pa.int64())], names=["id"])])
 
 
 def mapped(frame: DataFrame, function: ArrowFunction, schema: pa.Schema) -> DataFrame:
-    """The rows of a function over those of a frame, which Spark evaluates when they are used."""
+    """The rows of a function over those of a frame; Spark evaluates it lazily."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return frame.mapInArrow(function, from_arrow_schema(schema))
@@ -90,7 +90,7 @@ class StageProgress:
     tasks: int
     seconds: float
     rows: int | None = None
-    """Known when the stage is over; while threads read, also during the stage."""
+    """Known at the end of the stage; while threads read, also during it."""
     finished: bool = False
     files: int | None = None
     """The number of files found, for the plan stage only."""
@@ -99,7 +99,7 @@ class StageProgress:
 
     @property
     def is_session(self) -> bool:
-        """Whether it is about the start of Spark, which has no rows and tasks."""
+        """Whether this is the start of Spark, which has no rows and tasks."""
         return self.stage == SESSION
 
     @property
@@ -147,13 +147,13 @@ class TaskRunner:
     ) -> None:
         self._session = session
         self._work = work
-        """What errors call the operation."""
+        """The name of the operation in errors."""
         self._operation_id = operation_id
         self._watch = watch
         self._tasks: dict[str, int] = {}
         """Number of tasks by stage."""
         self.tally: list[int] = []
-        """Rows processed by threads in the current stage; to append is atomic, unlike `+=`."""
+        """Rows processed by threads in the current stage: appending is atomic, unlike `+=`."""
         self.stopped = threading.Event()
         """Set after a failure in a thread or Ctrl-C."""
 
@@ -216,7 +216,7 @@ class TaskRunner:
 
     @contextmanager
     def named(self, stage: str, label: str) -> Iterator[None]:
-        """Name the jobs that are started within a block, and cancel them with it."""
+        """Name the jobs that are started within a block, and cancel them if it fails."""
         context = self.spark.sparkContext
         context.setJobGroup(self._group(stage), _description(stage, label), interruptOnCancel=True)
         try:
@@ -231,9 +231,9 @@ class TaskRunner:
                 context.setLocalProperty(name, None)  # type: ignore[arg-type]
 
     def begin(self) -> bool:
-        """Start Spark if it runs the tasks and does not run yet; whether it was started.
+        """Start Spark if it runs the tasks and is not running yet; True if this call started it.
 
-        Reports that it starts, and the URL of its UI if that is enabled.
+        Reports the start, and the URL of its UI if that is enabled.
         """
         if self._session is None:
             return False

@@ -132,9 +132,9 @@ class Files:
         return files.open_output_stream(inner)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file in an existing folder; it is there whole or not at all."""
+        """Write a file in an existing folder atomically: readers never see a part of it."""
         if path.startswith(S3):
-            # An upload is visible when it is complete.
+            # On S3 an object becomes visible when its upload is complete.
             with self.create(path) as out:
                 out.write(data)
             return
@@ -148,7 +148,7 @@ class Files:
         return files.open_input_stream(inner, COMPRESSED.get(Path(path).suffix.lower()))
 
     def _at(self, path: str) -> tuple[Any, str]:
-        """The file system of a path, and the path there."""
+        """The file system of a path, and the path within it."""
         if not path.startswith(S3):
             return fs.LocalFileSystem(), path
         options = self.s3

@@ -1,19 +1,19 @@
 """A load in this process: rows stay in memory, and committed rows are looked up.
 
 Values, ids and endpoints in older spellings are checked while records are read, without committed
-rows. So a load whose branch moves before the commit is planned again from the records in memory,
-with the ids minted before.
+rows. If the branch moves before the commit, the load is planned again from the records in memory,
+with the same minted ids.
 
 =========  =======================================================================================
 append     every record is a new entity; an id that exists is a conflict
-merge      a record updates the entity of its id, or adds it; what it lacks, the entity keeps
+merge      a record updates the entity of its id, or adds it; properties it lacks are kept
 overwrite  the records of a type replace its rows; types without records stay as they are
 =========  =======================================================================================
 
-An actor whose rules are limited to types loads into the part of the graph that it sees. Its records
-are read with the names that it may use, met with the rows that it sees, of which an overwrite
-replaces those alone, and what results is held against its rules (`commit.mutate.WriterRights`).
-Its tables are read here as well, which tasks read for other actors.
+An actor whose rules are limited to types loads into the part of the graph that it sees: its records
+may name only visible types and properties, they are matched with visible rows, an overwrite
+replaces visible rows only, and the resulting rows are checked by its rules
+(`commit.mutate.WriterRights`). Tables of such an actor are read here too, not by tasks.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from omnigraph.storage.reader import SnapshotReader
 
 
 class InProcessLoad(LoadExecutor):
-    """Loads graph records from files, and from bytes or blocks of them; for actors whose rules are
+    """Loads graph records from files, and from bytes or blocks of bytes; for actors whose rules are
     limited to types, also tables."""
 
     engine = "local"
@@ -89,7 +89,7 @@ class InProcessLoad(LoadExecutor):
         limits: WriteLimits,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """``data`` are records that come after those of the files."""
+        """``data`` are records that are read after those of the files."""
         super().__init__(kernel, request)
         self._files = files
         self._data = data
@@ -100,7 +100,7 @@ class InProcessLoad(LoadExecutor):
         self._input: ReadRecords | None = None
         rights = request.rights(self.catalog)
         self._named = self.catalog if rights is None else rights.catalog(self.catalog)
-        self._told = self.catalog if rights is None else rights.told(self.catalog)
+        self._nameable = self.catalog if rights is None else rights.told(self.catalog)
         """The types and properties that the input may name."""
 
     @property
@@ -153,9 +153,9 @@ class InProcessLoad(LoadExecutor):
             tables=self._table_rows(),
         )
         if self._named is not self.catalog:
-            self._input = self._input.of_whole(self._told)
+            self._input = self._input.of_whole(self._nameable)
         if self._input.problems and self.kernel.store.exists(LAST_STAGED_OBJECT):
-            # An interrupted schema apply may declare what is missing: the caller completes it.
+            # An interrupted schema apply may declare unknown names: the caller completes it.
             self._findings().raise_if_any()
         self.note("read", perf_counter() - started)
 
@@ -181,7 +181,7 @@ class InProcessLoad(LoadExecutor):
 
     @property
     def _reading(self) -> Reading:
-        """How tables are read."""
+        """How rows of tables become typed rows."""
         request, files = self.request, [each.path for each in self._files]
         return Reading(
             self.accepted.contract,
@@ -205,7 +205,7 @@ class InProcessLoad(LoadExecutor):
     def _without_bad(
         self, loaded: ReadRecords, view: SnapshotReader, findings: Findings
     ) -> LoadPlan:
-        """The change set of the records that `loading.skipping` does not find bad."""
+        """The change set of the records that remain after `loading.skipping`."""
         if self._tables.files:
             raise InputError(
                 "an actor whose rules are limited to types loads tables as a whole: their bad rows "
@@ -234,7 +234,7 @@ class InProcessLoad(LoadExecutor):
         return replace(plan, counts=left.counts, skipped=left.skipped, problems=left.problems)
 
     def _inputs(self, wanted: Mapping[int, Collection[int]]) -> dict[Record, object]:
-        """Some records of the sources, which are read again."""
+        """The wanted records as the sources have them; reads the sources again."""
         return {
             (piece, number): value
             for piece, numbers in wanted.items()
@@ -269,16 +269,16 @@ def _watched(source: RecordSource, progress: Callable[[int], None]) -> RecordSou
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan(LoadChanges):
-    """What a load writes, and what the validator needs to know of its input."""
+    """The changes of a load, and facts about its input for the validator."""
 
     given: Mapping[str, InputRows] = field(default_factory=dict)
-    """By type key."""
+    """By type key: the input as read, for constraints that concern it."""
     missing: Sequence[tuple[str, Problem]] = ()
-    """Of records that would be new and lack a required property, with the keys of their types."""
+    """Type key and problem of each new record that lacks a required property."""
     incomplete: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By type key, their ids."""
+    """By type key: the ids of the records in ``missing``."""
     ids: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
-    """Of a merge, by type key: the ids of `InputTable.rows`."""
+    """By type key, of a merge: the ids of `InputTable.rows`."""
 
 
 def plan_load(
@@ -292,8 +292,8 @@ def plan_load(
     """The change set of a load against the committed rows of ``view``.
 
     ``replace_types`` are type keys that an overwrite empties if it has no records of them.
-    ``skips``: edges may not end at refused records. Raises `LimitExceeded` if blobs that are kept
-    exceed ``limits``.
+    With ``skips``, an edge that ends at a refused record is an error too. Raises `LimitExceeded` if
+    blobs that are kept exceed ``limits``.
     """
     plans = {
         key: _plan_table(key, table, loaded, view, limits) for key, table in loaded.tables.items()
@@ -336,7 +336,7 @@ def plan_load(
 
 @dataclass(frozen=True, slots=True)
 class _PlannedType:
-    """What becomes of one type."""
+    """The plan of a load for one type."""
 
     change: TableChange | None
     count: LoadedType
@@ -371,7 +371,7 @@ def _plan_table(
 
 
 def _overwritten(key: str, rows: pa.Table, view: SnapshotReader) -> TableChange | None:
-    """The change that puts rows in the place of all that the writer sees of a type, if any."""
+    """The change that replaces all rows of a type that the writer sees; None if nothing changes."""
     if not view.hides_rows_of(key):
         return TableChange(key, "replace", rows)
     if view.is_empty(key) or not len((found := view.places(key))[0]):
@@ -422,7 +422,7 @@ def checked_plan(
         if table is None or holder.is_kept:
             return None
         row = holder.record[1] if own else pc.index(table.raw_rows[ID], holder.entity_id).as_py()
-        if row < 0 and table_key in plan.ids:  # an edge that was found by its key
+        if row < 0 and table_key in plan.ids:  # an edge that was matched by its key
             row = pc.index(plan.ids[table_key], holder.entity_id).as_py()
             return table.place_of_row(row) if row >= 0 else None
         return table.place_of(row) if row >= 0 else None
@@ -477,8 +477,8 @@ def bad_records(
 
 # The rows a merge in process writes: new ones, and those that differ from the committed ones.
 #
-# What a record lacks (`records.absence`) is the stored value of its entity, so every row is checked
-# and written as it will be stored.
+# A property that a record lacks (`records.absence`) keeps its stored value, so every row is checked
+# and written complete.
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,15 +487,15 @@ class MergedRecords:
 
     rows: pa.Table
     ids: pa.ChunkedArray
-    """The id of each record; an edge that was found by its key has an id of its own."""
+    """The id of each record; an edge that was matched by its key has its committed id."""
     inserted: int
     updated: int
     unchanged: int
     kept: int
     missing: tuple[tuple[int, str], ...]
-    """Records that would be new and lack a required property: the position, and its name."""
+    """Position of each new record that lacks a required property, and the name of the property."""
     refused_ids: pa.ChunkedArray
-    """Their ids."""
+    """The ids of the records in ``missing``."""
 
 
 class Merging:
@@ -568,7 +568,7 @@ class Merging:
         if view.is_empty(self._key):
             return
         ends = [pc.unique(self._rows[name]) for name in (SRC, DST)]
-        at = 0 if len(ends[0]) >= len(ends[1]) else 1  # the more there are, the fewer edges each
+        at = 0 if len(ends[0]) >= len(ends[1]) else 1  # more distinct nodes: fewer edges of each
         columns = list(dict.fromkeys((ID, *self._matched_by)))
         found = view.rows_where_in(self._key, (SRC, DST)[at], ends[at], columns)
         texts = match_texts(self._type, self._matched_by, found)
@@ -584,7 +584,7 @@ class Merging:
         return view.rows_where_in(self._key, ID, self._given_ids, columns)
 
     def _completed(self, existing: pa.Table, at: npt.NDArray[np.int64]) -> pa.Table:
-        """The records with the stored values of what they lack, blobs excepted."""
+        """The records, with stored values for properties they lack, blobs excepted."""
         rows = self._rows
         if not existing.num_rows:
             return rows

@@ -1,4 +1,4 @@
-"""Graph records in memory: read from all sources of a load in process, and put together by type."""
+"""The records of a load in process: read from all sources, and collected by type."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class InputTable:
     given_ids: pa.StringArray
     """Ids of ``rows`` that were not minted: committed entities may have them too."""
     parts: tuple[TypedRows, ...]
-    """``raw_rows`` as they were read."""
+    """The chunks that ``raw_rows`` were read in."""
     unit: Unit
     absent: pa.ChunkedArray
-    """What the records of ``rows`` lack, as in `records.absence`."""
+    """The properties that each record of ``rows`` lacks, encoded as in `records.absence`."""
     matched_by: tuple[str, ...] = (ID,)
-    """The columns that tell which committed row a record means."""
+    """The columns by which records are matched with committed rows."""
     positions: pa.Array | None = None
     """The positions of ``rows`` in ``raw_rows``; None if they are the same."""
     unnamed: frozenset[str] = frozenset()
@@ -52,15 +52,15 @@ class InputTable:
 
     @property
     def records_read(self) -> int:
-        """How many records there were of this type."""
+        """The number of records of this type."""
         return int(self.raw_rows.num_rows)
 
     def place_of_row(self, row: int) -> RecordPlace:
-        """Where ``rows[row]`` was read."""
+        """The place of the record of ``rows[row]``."""
         return self.place_of(row if self.positions is None else self.positions[row].as_py())
 
     def place_of(self, row: int) -> RecordPlace:
-        """Where ``raw_rows[row]`` was read."""
+        """The place of the record of ``raw_rows[row]``."""
         for part in self.parts:
             if row < len(part.numbers):
                 return RecordPlace(part.source, part.numbers[row].as_py(), self.unit)
@@ -77,11 +77,11 @@ class ReadRecords:
     tables: Mapping[str, InputTable]
     """By type key."""
     refused_ids: Mapping[str, pa.Array] = field(default_factory=dict)
-    """By type key, ids of records that were refused and are not in ``tables``."""
+    """By type key: ids of records that were refused, so that ``tables`` lack them."""
     problems: Sequence[Problem] = ()
-    """Of single records, in input order."""
+    """The problems of single records, in input order."""
     bad: Counter[str] = field(default_factory=Counter)
-    """By type key, how many records these are; only where they are skipped."""
+    """By type key: how many records have problems; only if bad records are skipped."""
     grammar: Grammar = "strict"
 
     @classmethod
@@ -92,7 +92,7 @@ class ReadRecords:
         mode: LoadMode,
         grammar: Grammar,
     ) -> ReadRecords:
-        """The records of ``parts``, which are by type key."""
+        """Collect chunks of rows, given by type key."""
         tables = {
             key: _input_table(several, mode, grammar) for key, several in sorted(parts.items())
         }
@@ -103,10 +103,10 @@ class ReadRecords:
         return cls(mode, catalog, tables, refused, grammar=grammar)
 
     def with_ends(self, view: SnapshotReader, replaced: Collection[str] = ()) -> ReadRecords:
-        """The records with the types of nodes that edges refer to by their ids alone.
+        """The records, with node types for the edge ends that are given as ids only.
 
-        Nodes are those of the input, refused ones included, and the committed ones of ``view``,
-        but for types that are ``replaced``.
+        Looks ids up among the nodes of the input, refused ones included, and among the committed
+        nodes of ``view``, except those of ``replaced`` types.
         """
         kept = ResultNodes(
             {
@@ -133,7 +133,7 @@ class ReadRecords:
         return replace(self, tables=found.tables, refused_ids=self.refused_ids)
 
     def of_whole(self, catalog: Catalog) -> ReadRecords:
-        """The records with all properties of their types, of which a writer can name some."""
+        """The records with all properties of their types; the writer may name only some of them."""
         parts = {
             key: [part.of_whole(type_of(key, catalog)) for part in table.parts]
             for key, table in self.tables.items()
@@ -142,7 +142,7 @@ class ReadRecords:
         return replace(self, catalog=catalog, tables=found.tables)
 
     def without(self, records: Mapping[str | None, pa.Int64Array]) -> ReadRecords:
-        """The others; ``records`` are numbers by the name of the source."""
+        """The records except those given: record numbers by the name of the source."""
         none = pa.array([], pa.int64())
         parts = {
             key: [part.without(records.get(part.source, none)) for part in table.parts]
@@ -152,7 +152,7 @@ class ReadRecords:
 
 
 def _with_rows(parts: Mapping[str, Sequence[TypedRows]]) -> dict[str, Sequence[TypedRows]]:
-    """Only types with rows: an overwrite must not empty one whose records are all left out."""
+    """Only types with rows: an overwrite must not empty a type whose records are all skipped."""
     return {
         key: several
         for key, several in parts.items()
@@ -177,10 +177,10 @@ def read_input(
 ) -> ReadRecords:
     """Read all records of ``sources``, in order; ``mappings`` of their data are by table key.
 
-    ``tables`` are rows that were read from tables of one type each, which come behind them.
+    ``tables`` are rows read from tables of one type each; they come after the records.
 
     ``keeps_absent``: properties that records lack keep their stored values. ``skips``: records with
-    problems are left out. Raises `LimitExceeded` once a table exceeds ``limits``.
+    problems are skipped. Raises `LimitExceeded` once a table exceeds ``limits``.
     """
     external = external or ExternalBlobs()
     reader = _InputReader(
@@ -212,7 +212,7 @@ class _InputReader:
     _budgets: dict[str, Budget] = field(default_factory=dict)
 
     def read(self, chunks: Iterable[Chunk], name: str | None) -> None:
-        """Take the records of one source."""
+        """Add the records of one source."""
         for several, problems in typed_chunks(
             chunks,
             name,
@@ -225,7 +225,7 @@ class _InputReader:
             self.take(several, problems)
 
     def take(self, several: Iterable[TypedRows], problems: Sequence[Problem]) -> None:
-        """Take rows, and the problems of their records and of those that became no rows."""
+        """Add rows, and the problems of all records of the chunk."""
         for rows in several:
             self._parts.setdefault(rows.type.table_key, []).append(rows)
             self._charge(rows.type.table_key, rows.rows)
@@ -237,7 +237,7 @@ class _InputReader:
         return type_key_of(problem, self.catalog)
 
     def finish(self) -> ReadRecords:
-        """Apply renames and put the records of each type together."""
+        """Apply renames and collect the records of each type."""
         parts = [part for parts in self._parts.values() for part in parts]
         renamed = [Renamed(each.type.name, each.source, each.renamed) for each in parts]
         if any(each.ids for each in renamed):
@@ -272,7 +272,7 @@ class _InputReader:
     def _builder(self, type: TableType) -> RowBuilder:
         builder = self._builders.get(type.table_key)
         if builder is None:
-            # A replaced table keeps references to external objects; other writes copy the bytes.
+            # An overwrite stores references to external objects; other loads copy the bytes.
             copy_external = self.mode != "overwrite"
             builder = self._builders[type.table_key] = RowBuilder(
                 type,

@@ -45,7 +45,7 @@ SIGNED = {
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
 }
-"""By unsigned type, the Spark type that holds all of its values: Spark has no unsigned ones."""
+"""By unsigned type: the signed type that holds its values, since Spark has no unsigned types."""
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def file_sources(
     nodes: Mapping[str, Paths] | None,
     edges: Mapping[str, Paths] | None,
 ) -> list[FileSource]:
-    """The files a caller names: graph records, exports, and tables by type."""
+    """The files that a caller names: graph records, exports, and tables by type."""
     sources: list[FileSource] = []
     for path in paths:
         if not isinstance(path, str | os.PathLike):
@@ -87,7 +87,7 @@ def _of_path(path: str) -> list[FileSource]:
 
 
 def types_of_exports(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """The keys of all types that exports among ``paths`` have: an overwrite replaces them."""
+    """The type keys of all exports among ``paths``: an overwrite replaces these types."""
     exports = (read_export(os.fspath(path)) for path in paths)
     return [key for export in exports if export is not None for key in exported_types(export)]
 
@@ -118,7 +118,7 @@ def table_mappings(
     *,
     has_records: bool,
 ) -> Mappings:
-    """The mappings of all tables; raises `InputError` for one of a table that is not loaded."""
+    """The mappings of all tables; raises `InputError` if one is for a table that is not loaded."""
     tables = [(each.table_key, each.path) for each in files if each.table_key is not None]
     named = [(type_key(name, catalog), None) for name in _by_type("frames", frames, "frame")]
     return Mappings(given, [*tables, *named], catalog, has_records=has_records)
@@ -128,7 +128,7 @@ def table_mappings(
 
 
 def replaced_types(given: Iterable[str], mode: LoadMode, catalog: Catalog) -> tuple[str, ...]:
-    """The keys of types that an overwrite is to empty if it has no rows of them."""
+    """The keys of the types that an overwrite empties if the input has no rows of them."""
     if isinstance(given, str):
         raise InputError(
             "`replace_types` takes a list of types, not a text",
@@ -265,7 +265,7 @@ def checked_max_errors(given: object) -> int:
 def checked_errors_out(
     given: str | os.PathLike[str] | None, sources: Sequence[FileSource], graph_uri: str
 ) -> Path | None:
-    """The file for every problem; raises `InputError` if writing it would destroy something."""
+    """The file for every problem; raises `InputError` if it lies in an input or in the graph."""
     if given is None:
         return None
     path = Path(given).expanduser()
@@ -306,13 +306,13 @@ THRESHOLD_BYTES = 64 << 20
 
 BY_ARROW: tuple[Format, ...] = ("parquet", "orc", "arrow", "lance", "csv")
 BY_ARROW_SHARE = 4
-"""Divisor for the size of formats that Arrow reads: it does so without the GIL, so threads of one
-process load them about as fast as Spark workers."""
+"""Divisor for the size of formats that Arrow reads: it releases the GIL, so threads of one process
+load them about as fast as Spark workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """The engine of a load, and the reason in words."""
+    """The engine of a load, and the reason as text."""
 
     engine: Engine
     reason: str
@@ -415,7 +415,7 @@ def read_export(path: str) -> ExportReceipt | None:
 
 
 def export_sources(path: str, found: ExportReceipt) -> list[FileSource]:
-    """The files of an export, each with its type; graph records name theirs."""
+    """The files of an export, each with its type; graph records name their types themselves."""
     place = path.rstrip("/")
     return [
         FileSource(

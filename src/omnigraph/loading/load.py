@@ -1,4 +1,4 @@
-"""The stages of every load; an executor per engine does the work.
+"""The stages of every load; each engine has an executor.
 
 =======  ==========================================================================================
 stage    what happens
@@ -6,15 +6,15 @@ stage    what happens
 plan     files are found; a bulk load cuts them into tasks and checks headers and footers
 session  Spark is started, if it runs the tasks and does not run yet
 read     records are read and converted to typed rows, and single values are checked
-match    of a bulk upsert: tasks find the rows that are replaced, and write those that differ
-check    the constraints that concern several rows (`commit.validation.constraints`)
+match    bulk upserts only: tasks find the rows to replace, and write those that differ
+check    constraints on several rows are checked (`commit.validation.constraints`)
 commit   the write path of every write: lease, sidecar, one transaction per table, one publish
 =======  ==========================================================================================
 
-`in_process` holds the records of a small input in memory and looks up the committed rows they meet.
-`task_load` has threads of this process or Spark workers write rows beside the tables, and compares
-keys with all committed ones. Before the last stage nothing is visible. If the branch moves
-meanwhile, rows are checked again on its new head; the input is not read again.
+`in_process` holds the records of a small input in memory and looks up committed rows by key. In
+`task_load`, threads of this process or Spark workers write uncommitted rows, and compare their keys
+with all committed ones. Nothing is visible before the last stage. If the branch moves meanwhile,
+the rows are checked again on its new head; the input is not read again.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadChanges:
-    """What a load writes, and the counts for its receipt."""
+    """The change set of a load, and the counts for its receipt."""
 
     changes: ChangeSet
     counts: Mapping[str, LoadedType]
     """By type key."""
     skipped: int = 0
-    """Records that are left out, those of no known type included."""
+    """How many records were skipped, those of no known type included."""
     problems: Sequence[Mapping[str, Any]] = ()
-    """The first reasons for that."""
+    """The first problems of skipped records."""
 
     @property
     def nodes(self) -> tuple[LoadedType, ...]:
@@ -86,7 +86,7 @@ class LoadExecutor(ABC):
 
     @property
     def catalog(self) -> Catalog:
-        """The types that records are read as."""
+        """The schema that records are read by."""
         return self.accepted.catalog
 
     @property
@@ -100,11 +100,11 @@ class LoadExecutor(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Do the work that can fail before the target branch is created."""
+        """Do the work that needs no target branch, so that its failures create none."""
 
     @abstractmethod
     def changes(self, capture: Capture) -> LoadChanges:
-        """What to commit on a captured head; raises `InputError` with every problem found."""
+        """The changes to commit on a captured head; raises `InputError` with all problems."""
 
     @abstractmethod
     def close(self) -> None:
@@ -158,7 +158,7 @@ def _written(path: WritePath, executor: LoadExecutor) -> WriteOutcome[LoadChange
 
     def prepare(capture: Capture, catalog: Catalog) -> Prepared[LoadChanges]:
         if catalog is not executor.catalog:
-            # The records were converted by the former schema and cannot be read again.
+            # The records were converted by the previous schema and cannot be read again.
             known = executor.accepted.schema_hash
             raise ReadSetChanged("schema_hash", known, catalog.schema_hash)
         found = executor.changes(capture)
@@ -175,13 +175,13 @@ def _written(path: WritePath, executor: LoadExecutor) -> WriteOutcome[LoadChange
         operation_id=request.operation_id,
         actor_id=request.actor_id,
     )
-    # Stages that ran inside `prepare` are counted on their own.
+    # The stages that ran inside `prepare` have been noted already.
     executor.note("commit", perf_counter() - started - (executor.seconds - before))
     return written
 
 
 def _is_additive(found: LoadChanges, catalog: Catalog) -> bool:
-    """Whether all that was read is new, and would be so on any state without the same ids."""
+    """Whether the load only inserts, on any head that lacks its ids."""
     depends = (
         each.updated or each.unchanged or each.kept or each.skipped
         for each in found.counts.values()
@@ -222,8 +222,8 @@ def load_with_engine(
 ) -> LoadReceipt:
     """Load files, records and frames with the executor of the chosen engine.
 
-    A load with limited rights is held against them in this process, whichever engine was chosen;
-    it has no frames of Spark.
+    A load with limited rights runs in this process, whichever engine was chosen, and takes no
+    Spark frames.
 
     A Spark session is found or started on first use. ``limits`` and ``progress`` (bytes of each
     block read) apply to loads in process; ``watch`` receives the stages of a bulk load.

@@ -1,6 +1,6 @@
-"""Locating violations of a bulk load: the records with broken keys, and the report.
+"""Locating violations of a bulk load: finds the records with broken keys, and reports them.
 
-Only a load that fails runs this. It reads its input again, unless there are scratch rows.
+Runs only if a check failed. Reads the input again, unless there are scratch rows.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordPlaces:
-    """The places of records by file and number, independent of how the input was cut."""
+    """Maps records of pieces to files and record numbers, independent of how the input was cut."""
 
     plan: InputPlan
     grammar: Grammar
@@ -81,7 +81,7 @@ class RecordPlaces:
 
     @classmethod
     def of(cls, plan: InputPlan, grammar: Grammar, records: Mapping[int, int]) -> RecordPlaces:
-        """The places of a plan; ``records`` is the number of records of each piece."""
+        """The places in a planned input; ``records`` is the number of records of each piece."""
         firsts: dict[int, int] = {}
         so_far: dict[str, int] = {}
         for task in plan.tasks:
@@ -96,7 +96,7 @@ class RecordPlaces:
 
     @cached_property
     def _pieces(self) -> dict[int, tuple[str, Unit]]:
-        """The name and the unit of every piece, partitions of frames included, in input order."""
+        """File name and unit of every piece, partitions of frames included, in input order."""
         pieces: dict[int, tuple[str, Unit]] = {
             number: (piece.file.shown, piece.unit(self.grammar))
             for number, piece in sorted(self.plan.pieces.items())
@@ -186,7 +186,7 @@ class LoadProblems:
                 self.findings.list(renumbered(problem, self.places.first(piece)))
 
     def add_violations(self, job: CheckJob) -> None:
-        """Report records that break rules together or with committed rows."""
+        """Report records that break constraints on several rows, committed ones included."""
         if self.runner.uses_threads:
             self._add(locate_by_threads(self.runner, job, self.reading, self.plan), job)
             return
@@ -205,7 +205,7 @@ class LoadProblems:
         missing: Mapping[str, tuple[int, list[MissingValue]]],
         ambiguous: Sequence[tuple[int, Problem]],
     ) -> Iterator[BadRecord]:
-        """Every record that breaks a constraint, is new and lacks a property, or is ambiguous."""
+        """Every record that breaks a constraint, lacks a required value or has an ambiguous id."""
         catalog = self.reading.catalog
         for piece, problem in ambiguous:
             assert problem.place is not None
@@ -243,7 +243,7 @@ def explain(
 ) -> Iterator[Violation]:
     """The violations of rows with broken keys, which are sorted by rule and key.
 
-    ``by_record``: one for each record that has a part in it, as in `KeyConstraint`.
+    ``by_record``: one violation for each record involved, as in `KeyConstraint`.
     """
     for number, of_rule in groupby(rows, key=lambda row: row["rule"]):
         keyed = (
@@ -295,12 +295,12 @@ HOLDERS = pa.schema(
         "table": pa.string(),
     }
 )
-"""``entity`` is what an upsert matches rows by: the id, or the key of an edge type."""
+"""Keys and places of rows; ``entity`` is the value an upsert matches them by: id or edge key."""
 PLACES = pa.schema(
     {"table": pa.string(), "entity": pa.string(), "piece": pa.int32(), "number": pa.int64()}
 )
 NO_PIECE = -1
-"""The piece of rows that are not records."""
+"""The piece of rows that were not read from the input."""
 
 _ORDER = ("rule", "key", "piece", "number", "id", "member")
 _ROWS_AT_ONCE = 10_000
@@ -411,7 +411,7 @@ def _holders(spark: SparkSession, job: CheckJob, reading: Reading, plan: InputPl
 
 
 def _upsert_holders(spark: SparkSession, job: CheckJob, *, last: bool) -> DataFrame:
-    """All keys of the rows that an upsert read and wrote, and of committed rows that stay."""
+    """All keys of the rows that an upsert read and wrote, and of committed rows that remain."""
     from pyspark.sql import functions as F  # noqa: N812
 
     rows = mapped_tasks(spark, len(job.parts), locate_parts(job), HOLDERS)
@@ -529,7 +529,7 @@ def _entity_columns(job: CheckJob, table_key: str) -> tuple[str, ...]:
 
 
 def _entities(job: CheckJob, table_key: str, rows: pa.RecordBatch) -> pa.StringArray:
-    """What rows are matched by."""
+    """The text that each row is matched by."""
     if table_key not in job.matched_by:
         return rows[ID]
     return match_texts(*job.matched_by[table_key], rows)
@@ -549,7 +549,7 @@ def located(
     table_key: str,
     entities: pa.StringArray | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The keys of some rows, as rows of `HOLDERS`; their ids are the entities, if not given."""
+    """The keys of some rows, as rows of `HOLDERS`; ``entities`` are their ids by default."""
     for fed in several:
         keys, at = rule_keys(fed, rows, minted_prefix)
         columns = [pieces, numbers, rows[ID], rows[ID] if entities is None else entities]

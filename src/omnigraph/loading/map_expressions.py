@@ -1,9 +1,9 @@
 """Expressions of a mapping: a column of the input, or functions of columns and constants.
 
-The left side of `column=property` is the name of a column, as it is or in backticks or quotes; its
+The left side of `column=property` is the name of a column, plain or in backticks or quotes; its
 position from 1 (`#2`); or a call of one of `FUNCTIONS`. Within a call, words and names in backticks
 are columns, and texts in quotes, numbers, `true`, `false` and `null` are constants, as in `.gq`.
-Functions that `.gq` has too give the same values; null gives null, except in `coalesce`.
+Functions that `.gq` has too return the same values; null gives null, except in `coalesce`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FUNCTIONS: Mapping[str, tuple[int, int, str]] = {
     "from_millis": (1, 1, "from_millis(number)"),
     "const": (1, 1, 'const("text")'),
 }
-"""By name: the least and the greatest number of arguments, and how it is written."""
+"""By name: the least and the greatest number of arguments, and the signature for messages."""
 
 _CONSTANT_ARGUMENTS = {
     "replace": (1, 2),
@@ -50,10 +50,10 @@ _CONSTANT_ARGUMENTS = {
     "datetime": (1,),
     "const": (0,),
 }
-"""Positions of the arguments that are constants; texts, but for `const`."""
+"""By function: positions of arguments that must be constants, which are texts except in `const`."""
 _DEPTH_MAX = 20
 _DIRECTIVES = "YmdyHMSIpbBaAjz%"
-"""What may follow `%` in a format: directives with one meaning in Arrow and in Python."""
+"""Directives allowed after `%` in a format: those that mean the same in Arrow and in Python."""
 _TEXT = ValueType(Scalar.STRING, nullable=True)
 
 
@@ -119,11 +119,11 @@ def parse_expression(text: str) -> Expression:
     """The left side of a mapping; raises `InputError` naming what is wrong with it.
 
     >>> parse_expression("IMDB Rating")
-    Column(name='IMDB Rating', position=None)
+    ColumnRef(name='IMDB Rating', position=None)
     >>> parse_expression("#2")
-    Column(name='#2', position=2)
+    ColumnRef(name='#2', position=2)
     >>> parse_expression("lower(trim(`e mail`))").arguments[0].arguments
-    (Column(name='e mail', position=None),)
+    (ColumnRef(name='e mail', position=None),)
     """
     text = text.strip()
     if found := _POSITION.fullmatch(text):
@@ -337,7 +337,7 @@ class MapEvaluation:
         parsed = pc.strptime(texts, format=format, unit="ms", error_is_null=True)
         parsed = parsed.cast(pa.timestamp("ms")) if parsed.type.tz is None else parsed
         failed = pc.and_(pc.is_null(parsed), pc.is_valid(texts))
-        # Arrow reads 31 February as 2 March. Only the first days of a month can be such dates.
+        # Arrow reads 31 February as 2 March: results in the first days of a month are suspect.
         early = pc.less_equal(pc.day(parsed.view(pa.int64()).cast(pa.timestamp("ms"))), 3)
         suspects = pc.unique(texts.filter(early.fill_null(False))).to_pylist()
         wrong = [text for text in suspects if not _is_moment(text, format)]

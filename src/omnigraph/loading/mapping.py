@@ -1,9 +1,9 @@
-"""Mapping the columns of an input to properties, before they are matched by name.
+"""Renaming, computing and filtering the columns of an input before they are matched by name.
 
 A `TableMapping` belongs to one file or frame: which columns or expressions give which properties,
-which rows count, and how CSV cells are separated (`mapping_arguments` finds it). A renamed
-column is no longer there under its own name. A column that only an expression or a condition reads
-stays, if it is a property of its own.
+which rows are loaded, and how CSV cells are separated (`mapping_arguments` builds it). A renamed
+column is no longer available under its own name. A column that only an expression or a condition
+reads still gives the property of its own name, if the type has one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MappedColumn:
     """One `column=property`."""
 
     text: str
-    """The left side, as it was written."""
+    """The left side, as the user wrote it."""
     expression: Expression
     target: str | None
     """A property, `id`, `from` or `to`; None leaves out the column."""
@@ -54,17 +54,17 @@ class MappedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One `column=value`: only rows with this value count; with `column!=value`, only others."""
+    """One `column=value`: only rows with this value are loaded; `column!=value`: only others."""
 
     column: ColumnRef
     value: str | None
-    """As the text of a cell; None for null."""
+    """The text of the cell; None for null."""
     is_negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MappedRows:
-    """Rows whose columns carry the names of properties."""
+    """Rows whose columns are named by properties."""
 
     batch: pa.RecordBatch
     numbers: Sequence[int]
@@ -88,10 +88,10 @@ class TableMapping:
         return not self.columns and not self.where and self.list_separator is None
 
     def checked(self, type: TableType, source: str, *, of_records: bool = False) -> TableMapping:
-        """The mapping with targets by their names in the table.
+        """The mapping, with targets by their column names in the table.
 
-        Raises `InputError` for a target that ``type`` does not have, or has twice. Graph records
-        name their ends outside of what is mapped.
+        Raises `InputError` for a target that ``type`` does not have, or that is mapped twice, and
+        for an endpoint of graph records, which is outside of the mapped `data`.
         """
         is_edge = isinstance(type, EdgeType)
         seen: dict[str, str] = {}
@@ -139,7 +139,7 @@ class TableMapping:
         *,
         are_texts: bool,
     ) -> MappedRows:
-        """The rows that count, with mapped columns; ``are_texts`` of a CSV file.
+        """The rows that meet the conditions, with mapped columns; ``are_texts`` for a CSV file.
 
         Raises `InputError` naming a column that is absent, repeated or of a wrong type, also if
         there are no rows.
@@ -179,7 +179,7 @@ class TableMapping:
         columns: _Columns,
         refused: list[RefusedValue],
     ) -> pa.Array:
-        """The values of an expression; those that it cannot take are added to ``refused``."""
+        """The values of an expression; adds cells that it cannot convert to ``refused``."""
         member = _member(each.target or "", columns.type)
 
         def refuse(row: int, message: str, hint: str) -> None:
@@ -272,9 +272,9 @@ class TableMapping:
     def objects(
         self, objects: Sequence[Any], numbers: Sequence[int], type: TableType, source: str
     ) -> tuple[list[Any], Sequence[int], list[RefusedValue]]:
-        """The same for JSON objects; one that lacks the mapped members lacks the property, too.
+        """`rows` for JSON objects; one without the mapped members lacks the property.
 
-        Values that are no objects stay as they are.
+        Values that are not objects are returned unchanged.
         """
         renames: dict[str, list[str]] = {}
         for each in self.columns:
@@ -348,7 +348,7 @@ def _computed(
     type: TableType,
     refused: list[RefusedValue],
 ) -> dict[int, Any]:
-    """By position, the values of an expression for objects with a member that it reads."""
+    """By position: the value of an expression, for objects with a member that it reads."""
     assert each.target is not None
     member = _member(each.target, type)
     names = [column.name for column in columns_of(each.expression)]
@@ -380,7 +380,7 @@ def _computed(
 
 
 def _member_column(cells: Sequence[Any]) -> pa.Array:
-    """Integers if there is nothing else, or else texts of the values."""
+    """A column of integers if all cells are integers, else of texts."""
     given = [cell for cell in cells if cell is not None]
     if given and all(type(cell) is int and -(2**63) <= cell < 2**63 for cell in given):
         return pa.array(cells, pa.int64())
@@ -397,19 +397,19 @@ def cell_text(value: Any) -> str | None:
 
 
 def _own_name(column: str, type: TableType) -> str:
-    """The name in the table of an unmapped column."""
+    """The column of the table that an unmapped column belongs to."""
     return target_of(column, type) or column
 
 
 def _is_end(name: str, type: TableType) -> bool:
-    """Whether a column of the table is an end of an edge, or the type at one."""
+    """Whether a column of the table holds an edge end or the node type of one."""
     if not isinstance(type, EdgeType):
         return False
     return name in _MEMBERS or name in (END_TYPES[end] for end in type.end_types)
 
 
 def _member(name: str, type: TableType) -> str:
-    """What records and messages call a column of the table."""
+    """The name that records and messages use for a column of the table."""
     return _MEMBERS.get(name, name) if isinstance(type, EdgeType) else name
 
 

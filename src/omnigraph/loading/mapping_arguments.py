@@ -1,6 +1,6 @@
 """The arguments `map`, `where` and `csv` of a load: the `TableMapping` of each of its tables.
 
-Each says something about a type or a file, before a colon: `Person:Full Name=name`.
+Each entry may begin with its scope, a type or a file, and a colon: `Person:Full Name=name`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from omnigraph.schema.catalog import Catalog, TableType
 
 @dataclass(slots=True)
 class _Parts:
-    """What was said about one scope."""
+    """The entries of one scope: a type, a file, or all tables."""
 
     columns: list[MappedColumn] = field(default_factory=list)
     where: list[Condition] = field(default_factory=list)
@@ -32,7 +32,7 @@ class _Parts:
 class Mappings:
     """The mapping of each source: that of its file, else that of its type.
 
-    What is said without a type or file concerns the only table of the load; of the CSV options, all
+    Entries without a scope apply to the only table of the load; CSV options without one, to all
     tables.
     """
 
@@ -93,13 +93,13 @@ class Mappings:
         )
 
     def applied(self, source: FileSource) -> FileSource:
-        """A file with its mapping; graph records have none of their own."""
+        """The file with its mapping; files of graph records get none."""
         if source.table_key is None:
             return source
         return replace(source, mapping=self.of(source.table_key, source.path))
 
     def of_records(self) -> dict[str, TableMapping]:
-        """By table key, how the data of graph records is mapped: types that no table is of."""
+        """By table key: the mapping of `data` of graph records, for types that no table has."""
         found: dict[str, TableMapping] = {}
         for scope, type in self._record_types.items():
             if scope in self._parts and scope not in self._scopes:
@@ -162,7 +162,7 @@ class Mappings:
             yield scope, text
 
     def _split_scope(self, text: str) -> tuple[str | None, str]:
-        """`Person:Full Name=name` as `Person` and the rest; the longest scope that is known."""
+        """`Person:Full Name=name` as `Person` and the rest; the longest known scope wins."""
         known = [
             each for each in (*self._scopes, *self._record_types) if text.startswith(f"{each}:")
         ]

@@ -49,20 +49,21 @@ class Piece:
     """A part of one file that can be read independently."""
 
     index: int
-    """Number within the load; part of the ids minted for its records."""
+    """The number within the load; part of the ids minted for its records."""
     file: FoundFile
     start: int = 0
-    """First byte of a text; a line belongs to the piece it starts in. Of Lance: the version."""
+    """The first byte of a text, where a line belongs to the piece it starts in; for Lance, the
+    version."""
     end: int | None = None
-    """None: the whole file, which may be compressed."""
+    """The byte after the last; None for the whole file, which may be compressed."""
     parts: tuple[int, ...] = ()
     """Row groups of Parquet, fragments of Lance; none for all."""
     first: int = 0
-    """Records of the file before this piece, if the plan knows (Parquet, Lance)."""
+    """Records of the file before this piece, if planning counts them (Parquet, Lance)."""
 
     @classmethod
     def of_partition(cls, frame: FoundFile, first: int) -> Piece:
-        """The partition of a frame that this task of Spark reads; ``first`` is that of number 0."""
+        """The partition that this Spark task reads; ``first`` is the piece of partition 0."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -71,7 +72,7 @@ class Piece:
         return cls(first + number, replace(frame, path=f"{frame.path}[{number}]"))
 
     def unit(self, grammar: Grammar) -> Unit:
-        """What the numbers of its records count; ``grammar`` is that of graph records."""
+        """The unit in which its records are numbered; ``grammar`` is that of graph records."""
         if self.file.format == "records":
             return unit_of(grammar)
         return "line" if self.file.format == "json" and not self.file.is_array else "record"
@@ -94,7 +95,7 @@ class InputPlan:
     tasks: tuple[Task, ...]
     frames: tuple[Frame, ...] = ()
     first_frame: int = 0
-    """The number of the first frame's piece; its partitions follow."""
+    """The piece of the first frame's partition 0."""
 
     @property
     def bytes(self) -> int:
@@ -103,7 +104,7 @@ class InputPlan:
 
     @property
     def pieces(self) -> dict[int, Piece]:
-        """Every piece by its number."""
+        """All pieces by their numbers."""
         return {piece.index: piece for task in self.tasks for piece in task}
 
 
@@ -186,7 +187,7 @@ def _csv_ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
     step = min(aim, 1 << 20)
     with (
         Files.of_environment([whole.file.path]).open(whole.file.path) as stream,
-        # The reader of the last range reports the row, with its number.
+        # The reader of the last range reports the row that is too long, with its number.
         suppress(RowTooLong),
     ):
         blocks = iter(lambda: stream.read(step), b"")
@@ -263,7 +264,7 @@ def _tasks(cut: Iterable[tuple[FoundFile, list[Piece]]], aim: int) -> Iterator[T
 def require_unchanged(piece: Piece, files: Files) -> None:
     """Raise `SourceChanged` or `NotFound` if the file differs from the planned one."""
     if piece.file.format == "lance":
-        return  # its version is pinned
+        return  # a Lance dataset is read at a pinned version
     found = files.stat(piece.file.path)
     if found is None:
         raise NotFound(
@@ -278,7 +279,7 @@ def require_unchanged(piece: Piece, files: Files) -> None:
 
 
 def blocks_of(piece: Piece, files: Files) -> Iterator[bytes]:
-    """The bytes of a text piece; of a range, the lines that start in it; of an array, its items."""
+    """The bytes of a text: of a range, the lines that start in it; of an array, items as lines."""
     blocks = _blocks(piece, files)
     return items_on_lines(blocks, piece.file.shown) if piece.file.is_array else blocks
 

@@ -1,4 +1,4 @@
-"""Reading pieces in workers: from bytes and columns to typed rows.
+"""Reading pieces in tasks: from bytes and columns to typed rows.
 
 `loading.records` converts and checks values, as for a load in process; `loading.formats` decodes
 the formats.
@@ -19,7 +19,7 @@ from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.loading.check_plan import CommittedPart, Part
 from omnigraph.loading.files import Files
 from omnigraph.loading.formats.csv_rows import csv_header, csv_rows
-from omnigraph.loading.formats.json_rows import typed_records, with_way_out
+from omnigraph.loading.formats.json_rows import typed_records, with_type_hint
 from omnigraph.loading.formats.table_batches import (
     BATCH_ROWS,
     arrow_reader,
@@ -63,7 +63,7 @@ from omnigraph.storage.written import (
 )
 
 _Rows = tuple[list[TypedRows], list[Problem]]
-"""Rows by type, and the problems of these and of records that could not become rows."""
+"""Rows by type, and the problems of all records, also of those that gave no row."""
 
 if TYPE_CHECKING:
     from omnigraph.loading.staging import BufferedRows
@@ -78,24 +78,24 @@ class Reading:
     mode: LoadMode
     minting: Minting
     keeps_absent: bool = False
-    """Whether rows say what their records lack: `LoadSpec.keeps_absent`."""
+    """Whether rows record which properties are absent: `LoadSpec.keeps_absent`."""
     ignore_unknown: bool = False
     files: Files = field(default_factory=Files)
     """Access to the input files."""
     renames: Renames = field(default_factory=dict)
     mappings: Mapping[str, TableMapping] = field(default_factory=dict)
-    """By table key, how the data of graph records is mapped."""
+    """By table key: the mapping of `data` of graph records."""
     external: ExternalBlobs = NOT_ON_SPARK
-    """Which objects blobs may refer to."""
+    """The external objects that blobs may refer to."""
     nodes: LoadedNodeIds | None = None
-    """Where to look up the types of nodes that edges refer to by their ids alone; None while not
-    all nodes have been read."""
+    """For finding the types of nodes that edges refer to by id alone; None until all nodes have
+    been read."""
     skips: bool = False
-    """Whether records with problems are left out, and the problems come with their records."""
+    """Whether records with problems are skipped, and problems carry their records."""
     skipped: Mapping[int, pa.Int64Array] = field(default_factory=dict)
-    """By piece, the numbers of other records that are left out."""
+    """By piece: the numbers of further records to skip, found by checks."""
     named: Catalog | None = None
-    """What the input may name of the types of the graph, if that is not everything."""
+    """The types and properties that the input may name, if not all of the graph."""
 
     @property
     def catalog(self) -> Catalog:
@@ -190,7 +190,7 @@ class PieceReader:
     def _chunks(self, piece: Piece, grammar: Grammar) -> Iterator[Chunk]:
         source = RecordSource(piece.file.shown, lambda: blocks_of(piece, self.reading.files))
         if grammar == "strict":
-            # The items of an array are counted as records.
+            # The items of an array are numbered as records, not lines.
             unit = piece.unit(grammar)
             source = RecordSource(piece.file.shown, lambda: self._counting_lines(piece), unit)
         is_part = grammar == "compatible" and piece.is_range
@@ -246,7 +246,7 @@ class PieceReader:
             ignore_unknown=self.reading.ignore_unknown,
         )
         rows, found = self._builder(piece, type).build(records, piece.file.shown, refused)
-        problems = [*known, *problems, *map(with_way_out, found), *value_problems(rows, unit)]
+        problems = [*known, *problems, *map(with_type_hint, found), *value_problems(rows, unit)]
         return self._kept([rows], problems, piece, given.get)
 
     # --- rows of one type ---
@@ -308,7 +308,7 @@ class PieceReader:
     # --- records as they are ---
 
     def inputs(self, piece: Piece) -> dict[int, object]:
-        """The records of a piece that are skipped, as the input has them, by number."""
+        """By number: the skipped records of a piece, as the input has them."""
         self.records = 0
         wanted = set(self.reading.skipped[piece.index].to_pylist())
         found: dict[int, object] = {}
@@ -363,7 +363,7 @@ class PieceReader:
 
 
 def _row_of(batch: pa.RecordBatch, numbers: Sequence[int], number: int) -> object:
-    """The row of a record, by the names of its columns; None if it is not among them."""
+    """The row of record ``number`` as a dictionary; None if the batch does not have it."""
     if number not in numbers:
         return None
     (row,) = batch.slice(numbers.index(number), 1).to_pylist()
@@ -371,7 +371,7 @@ def _row_of(batch: pa.RecordBatch, numbers: Sequence[int], number: int) -> objec
 
 
 def check_headers(plan: InputPlan, reading: Reading) -> None:
-    """Raise `InputError` for the first unknown or missing column."""
+    """Raise `InputError` for the first unknown or missing column of the planned files."""
     catalog, files, ignore_unknown = reading.catalog, reading.files, reading.ignore_unknown
     keeps_absent = reading.keeps_absent
     for found in plan.files:
@@ -418,7 +418,7 @@ def check_columns(
 
 
 def _check_folders(found: FoundFile, type: TableType, *, ignore_unknown: bool) -> None:
-    """Refuse a folder whose name is no property of its rows, or no value of it."""
+    """Refuse a partition folder that names no property, or a value that does not fit it."""
     for name, text in found.folder_values:
         prop = type.properties.get(name)
         if prop is None and ignore_unknown:
@@ -465,7 +465,7 @@ def _schema(found: FoundFile, files: Files) -> pa.Schema | None:
 
                 options = dict(files.s3) or None
                 dataset = lance.dataset(found.path, storage_options=options)
-                # As `table_batches` reads it: blobs as bytes.
+                # `table_batches` reads blobs as bytes, too.
                 return dataset.scanner(blob_handling="all_binary").projected_schema
             case _:
                 return None
@@ -477,24 +477,24 @@ def _schema(found: FoundFile, files: Files) -> pa.Schema | None:
 
 # --- ends of edges --------------------------------------------------------------------------------
 #
-# Edges that refer to nodes by their ids alone get the types of these. Only edge types with an end
-# that is an interface need it. Their rows were written before all nodes were read, so tasks read
-# them again, look up ids among written and committed nodes, and write them anew, in the same order.
+# Edges at an interface that refer to nodes by id alone need the types of these nodes. Their rows
+# were written before all nodes were read, so tasks read the rows again, look up the ids among
+# written and committed nodes, and write the rows anew, in the same order.
 
 
 @dataclass(slots=True)
 class LoadedNodeIds:
-    """The ids of the nodes that a bulk load results in, refused ones included, read on demand."""
+    """The ids of all nodes after a bulk load, those of refused records included; read on demand."""
 
     parts: Mapping[str, tuple[Part, ...]]
-    """By type key, the rows of node types."""
+    """By type key: the rows of node types."""
     refused: Mapping[str, tuple[str, ...]]
-    """By type key, ids of records that are not written because of problems of their own."""
+    """By type key: ids of records that were refused for problems of their own."""
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     _known: dict[str, pa.ChunkedArray] = field(default_factory=dict, repr=False)
 
     def existing(self, node: NodeType, ids: pa.Array) -> pa.ChunkedArray:
-        """All ids of a type, which are read once; ``ids`` are those that are looked for."""
+        """All ids of a type, read on first use; ``ids``, the wanted ones, are not used."""
         key = node.table_key
         known = self._known.get(key)
         if known is None:
@@ -515,13 +515,13 @@ class LoadedNodeIds:
 
 @dataclass(frozen=True, slots=True)
 class EndsJob:
-    """The arguments of the tasks of this pass."""
+    """The arguments of the tasks that resolve ends."""
 
     reading: Reading
     places: Mapping[str, TablePlace]
-    """Where edges are written, by type key."""
+    """By type key: where edges are written."""
     tasks: tuple[tuple[tuple[str, str], ...], ...]
-    """By task, the type keys and fragments of edges."""
+    """By task: the type keys and fragments of edges."""
     nodes: LoadedNodeIds
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     buffer: BufferedRows | None = None
@@ -529,7 +529,7 @@ class EndsJob:
 
 
 def resolve_ends(job: EndsJob) -> Callable[[int], list[list[str]]]:
-    """The function that writes the edges of one task anew: by fragment, those in its place."""
+    """The function that rewrites the edges of one task: the new fragments, by old fragment."""
 
     def run(number: int) -> list[list[str]]:
         return [_written_anew(job, *each) for each in job.tasks[number]]

@@ -1,7 +1,7 @@
 """The task of an upsert that writes rows: new ones, and those that differ from the committed ones.
 
-What a record lacks (`records.absence`) is the stored value of its entity: only what it has is
-compared, and only rows that are written are completed.
+A property that a record lacks (`records.absence`) keeps its stored value: only properties that the
+record has are compared, and stored values are read only for rows that are written.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from omnigraph.storage.written import (
 )
 
 _WINDOW_ROWS = 65_536
-"""Rows that are compared at a time."""
+"""Rows compared at a time."""
 _BLOB_WINDOW_ROWS = 1_024
-"""The same if their stored blobs are read."""
+"""Rows compared at a time if their stored blobs are read."""
 
 MissingValue = tuple[int, int, str]
 """The piece and number of a record, and the required property it lacks."""
@@ -53,18 +53,18 @@ MissingValue = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The rows that were written for some records of one type."""
+    """The result of one task: the rows written for some records of one type."""
 
     table_key: str
     fragments: list[str]
     deletions: Stretches
-    """By fragment of the table: the rows that are replaced."""
+    """By fragment of the table: the committed rows that are replaced."""
     counts: dict[str, int]
     """`records`, `inserted`, `updated`, `unchanged`, `kept` and `missing`."""
     missing: list[MissingValue]
-    """What records of new entities lack: the first of them, as the job says."""
+    """The first missing values of records for new entities, up to ``missing_max`` of the job."""
     refused: list[str]
-    """The ids of these entities, which are not written."""
+    """The ids of all such entities, which are not written."""
 
 
 def replace_rows(
@@ -92,7 +92,7 @@ class _Replacing:
         self._addresses = np.full(self._rows.num_rows, NEW, np.int64)
         self._row_ids[rows], self._addresses[rows] = row_ids, addresses
         self._keeps_ids = job.matched_by[self._key] != (ID,)
-        """Whether edges were matched by their key: they keep their ids and have the same ends."""
+        """Whether edges were matched by their key: they keep their ids and their ends."""
         self._updated: list[Numbers] = []
         self._unchanged = 0
 
@@ -112,7 +112,7 @@ class _Replacing:
         """Write the rows."""
         new = np.flatnonzero(self._addresses == NEW)
         known = np.flatnonzero(self._addresses >= 0)
-        # In the order of the table: reads are sequential, and runs of row ids encode compactly.
+        # Sort by row id: reads are sequential, and runs of row ids encode compactly.
         known = known[np.argsort(self._row_ids[known], kind="stable")]  # often in order already
         missing = self._missing(new)
         refused = np.unique(np.concatenate([np.zeros(0, np.int64), *missing.values()]))
@@ -141,7 +141,7 @@ class _Replacing:
     # --- required values that new entities lack ---
 
     def _missing(self, new: Numbers) -> dict[str, Numbers]:
-        """The new rows that lack a required property, by its name."""
+        """By required property: the new rows that lack it."""
         return {
             name: new[self._absent.lacking(name)[new]]
             for name in self._absent.names
@@ -165,7 +165,7 @@ class _Replacing:
 
     @cached_property
     def _dataset(self) -> LanceDataset:
-        """The committed rows."""
+        """The table at the matched version."""
         address, version = self._job.versions[self._key]
         return open_version(address, version, self._job.options)
 
@@ -174,12 +174,12 @@ class _Replacing:
             yield from _rows_at(self._rows, at[start : start + _WINDOW_ROWS]).to_batches()
 
     def _changed(self, known: Numbers) -> Iterator[pa.RecordBatch]:
-        """The records that differ from their committed rows; also collected in ``_updated``."""
+        """The records that differ from their committed rows; adds positions to ``_updated``."""
         # Blobs are not read for a comparison: a record that has one is always written.
         maybe = np.ones(len(known), np.bool_)
         for name in self._blobs:
             maybe &= self._absent.lacking(name)[known]
-        # Primitive columns first: where one differs, the other columns need not be fetched.
+        # Primitive columns first: rows that differ there need no read of other columns.
         same = self._same(known, maybe, are_numbers=True)
         keeps_blobs = not self._blobs.isdisjoint(self._absent.names)
         step = _BLOB_WINDOW_ROWS if keeps_blobs else _WINDOW_ROWS
@@ -193,7 +193,7 @@ class _Replacing:
             yield from self._completed(at).to_batches()
 
     def _same(self, at: Numbers, maybe: Mask, *, are_numbers: bool) -> Mask:
-        """``maybe``, without rows that differ in primitive columns or in the other columns."""
+        """``maybe`` without rows that differ; compares primitive columns or all others."""
         places = np.flatnonzero(maybe)
         of = at[places]
         lacking = {name: self._absent.lacking(name)[of] for name in self._absent.names}
@@ -218,7 +218,7 @@ class _Replacing:
         return found
 
     def _completed(self, at: Numbers) -> pa.Table:
-        """The records at some positions, with the stored values of what they lack."""
+        """The records at some positions, with stored values for properties they lack."""
         rows = _rows_at(self._rows, at)
         lacking = {name: self._absent.lacking(name)[at] for name in self._absent.names}
         if self._keeps_ids:

@@ -36,21 +36,21 @@ Counts = Sequence[LoadedType]
 
 @dataclass(frozen=True, slots=True)
 class LoadBranch:
-    """The target branch of a load: existing, or created for it and dropped again if it fails."""
+    """The target branch of a load: an existing one, or one created now and deleted on failure."""
 
     ensure: Callable[[], str | None]
-    """Creates the branch if it is missing; returns its first commit then, else None."""
+    """Creates the branch if it is missing and returns its first commit; None if it exists."""
     drop: Callable[[str], None]
-    """Deletes the branch, unless it has moved on from that commit."""
+    """Deletes the branch, unless its head is no longer that commit."""
 
     @contextmanager
     def made(self) -> Iterator[bool]:
-        """Yields whether the branch is new."""
+        """Create the branch for a block, and drop it on failure; yields whether it is new."""
         start = self.ensure()
         try:
             yield start is not None
         except RecoveryRequired:
-            raise  # the pending write on the branch has to be recovered first
+            raise  # keep the branch: its pending write has to be recovered first
         except BaseException:
             if start is not None:
                 with suppress(OmnigraphError):
@@ -59,7 +59,7 @@ class LoadBranch:
 
 
 EXISTING_BRANCH = LoadBranch(ensure=lambda: None, drop=lambda _: None)
-"""For writes whose branch has to exist."""
+"""The target of writes that create no branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,35 +70,35 @@ class LoadSpec:
     mode: LoadMode
     grammar: Grammar = "strict"
     starts_from: str | None = None
-    """The branch that ``branch`` will be created from; None if it exists."""
+    """The branch to create ``branch`` from; None if ``branch`` exists."""
     replace_types: tuple[str, ...] = ()
-    """Type keys that an overwrite empties if it has no records of them."""
+    """Type keys that an overwrite empties if the input has no records of them."""
     base_branch: str | None = None
     actor_id: str | None = None
     expected_head: str | None = None
     operation_id: str | None = None
-    """The idempotency key: a second load with it returns the receipt of the first."""
+    """The idempotency key: a repeated load with the same key returns the first receipt."""
     input_digest: str | None = None
-    """Tells two inputs under one key apart; None for a stream, which can be read only once."""
+    """Detects another input under the same key; None for a stream, which can be read only once."""
     message: str | None = None
     """Kept with the commit."""
     metadata: Mapping[str, Any] | None = None
     """Kept with the commit; says where the input comes from."""
     dry_run: bool = False
     max_errors: int = MAX_ERRORS
-    """Problems that are shown; all are counted."""
+    """How many problems are shown; all are counted."""
     errors_out: Path | None = None
     on_error: OnError = "fail"
     max_error_share: float | None = None
     ignore_unknown: bool = False
     external: ExternalBlobs = NOT_ON_SPARK
     record_mappings: Mapping[str, TableMapping] = field(default_factory=dict)
-    """By table key, how the data of graph records is mapped."""
+    """By table key: the mapping of `data` of graph records."""
     rights: Callable[[Catalog], WriterRights | None] = everything
-    """What the actor may write and see, if its rules are limited to types. Such a load runs in this
+    """What the actor may write and see, if its rules are limited to types; such a load runs in this
     process."""
     absent: AbsentMeaning = "keep"
-    """What a merge makes of properties that records lack; no option of the other modes."""
+    """Whether a merge keeps the stored values of absent properties; other modes ignore it."""
 
     def __post_init__(self) -> None:
         check_absent(self.absent, self.mode)
@@ -118,7 +118,7 @@ class LoadSpec:
         return Findings(self.max_errors, self.errors_out, sources, self.skips)
 
     def forget_problems(self) -> None:
-        """Empty the error file, which may hold problems of an earlier load."""
+        """Truncate the error file, which may hold problems of an earlier load."""
         if self.errors_out is not None:
             self.errors_out.write_bytes(b"")
 
@@ -138,7 +138,7 @@ class LoadSpec:
     def repeated(self, earlier: AlreadyWritten) -> LoadReceipt:
         """The receipt of the first load under this key; for a dry run, a receipt without changes.
 
-        Raises `Conflict` naming what differs if it was another load.
+        Raises `Conflict` naming the differences if the first load was another one.
         """
         assert self.operation_id is not None
         row = earlier.commit
@@ -150,7 +150,7 @@ class LoadSpec:
         return self.receipt((), (), first.engine, commit=row)
 
     def _differences(self, row: CommitRow) -> Iterator[str]:
-        """Options in which the first load differs; commits of older versions lack some of them."""
+        """The options in which the first load differs; older commits do not record all of them."""
         first = row.receipt or {}
         if (branch := row.branch or MAIN) != self.branch:
             yield f"into branch {branch}, not {self.branch}"
@@ -170,7 +170,7 @@ class LoadSpec:
             yield "of another input"
 
     def _identity(self) -> dict[str, Any]:
-        """What identifies a load under a key, beside its branch and its mode."""
+        """The options that must be equal for a repetition, besides branch and mode."""
         if self.operation_id is None:
             return {}
         identity: dict[str, Any] = {
@@ -186,7 +186,7 @@ class LoadSpec:
     # --- intent and receipt ---
 
     def intent(self, nodes: Counts, edges: Counts, engine: str, skipped: int = 0) -> Intent:
-        """What is stored with the commit."""
+        """The intent to store with the commit."""
         receipt = {
             "base_branch": self.base_branch,
             "mode": self.mode,
@@ -220,7 +220,7 @@ class LoadSpec:
         skipped: int = 0,
         problems: Sequence[Mapping[str, Any]] = (),
     ) -> LoadReceipt:
-        """What the caller gets."""
+        """The receipt for the caller."""
         return LoadReceipt(
             self.branch,
             self.base_branch,
@@ -239,7 +239,7 @@ class LoadSpec:
 
 
 def load_receipt(row: CommitRow) -> LoadReceipt:
-    """The receipt of a load, from its commit."""
+    """The receipt of a load, restored from its commit."""
     stored = row.receipt or {}
     return LoadReceipt(
         row.branch or MAIN,

@@ -1,19 +1,20 @@
-"""Skipping bad records: which ones a load with `on_error="skip"` leaves out, and why.
+"""Skipping bad records: which records a load with `on_error="skip"` skips, and why.
 
-A record is left out if it has a problem of its own (no JSON, an unknown type, a value that does not
-fit), or if it has a part in a broken constraint. The rest is then checked again, until nothing is
-wrong with it, so that the load writes exactly what the input without the skipped records would
-write. The rules are the same for every engine:
+A record is skipped if it has a problem of its own (invalid JSON, an unknown type, a value that does
+not fit), or if it is involved in a broken constraint. The remaining records are checked again until
+no check fails, so the load writes exactly what the input without the skipped records would write.
+The rules are the same for every engine:
 
-- Of records that break a constraint together, such as several with one key, all are left out. Rows
-  that are committed already stay.
-- Of the constraints that are broken, only the first in `_RANKS` counts in each round, so that a
-  record that is left out makes no other record look bad: an edge is left out because its node was,
-  but never a node because of its edges.
-- Where a merge takes the last of several records with one id, that one is left out, and the one
-  before it is taken.
-- A problem that no record causes, such as an edge in the graph whose node an overwrite removes, and
-  a text whose records cannot be told apart any more, cannot be skipped: the load fails.
+- If several records break a constraint together, such as by having the same key, all are skipped.
+  Committed rows stay.
+- Each round skips records for the first broken constraint in `_RANKS` only, so that a skipped
+  record does not make others look bad: an edge is skipped because its node was, but never a node
+  because of its edges.
+- Where a merge would take the last of several records with the same id and that one is skipped, it
+  takes the one before.
+- Two problems cannot be skipped, and the load fails: one that no record causes, such as a committed
+  edge whose node an overwrite removes, and a syntax error after which the following records cannot
+  be found.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import Catalog
 
 SKIPPED_MAX = 1_000_000
-"""The most records that a load skips because of others: they are held in memory with the reasons.
-Records that are bad by themselves are not counted."""
+"""The most records that a load skips for broken constraints: they are held in memory with the
+reasons. Records with problems of their own are not counted."""
 
 UNTYPED = ""
 """The type key of records of no known type."""
 
 UNREADABLE = ", behind which records cannot be told apart, so that skipping does not mend them"
-"""Why a load fails on a text that ends the reading of a file."""
+"""The reason why a load fails on a syntax error after which a file cannot be read."""
 
 Record = tuple[int, int]
-"""A record: the number of its piece or source, and its own within that."""
+"""A record: the number of its piece or source, and its number within that."""
 
 _RANKS: tuple[tuple[ProblemKind, ...], ...] = (
     ("bad_value", "bad_id", "repeated_key", "repeated_id", "existing_id"),
@@ -56,25 +57,25 @@ _RANKS: tuple[tuple[ProblemKind, ...], ...] = (
     ("cardinality",),
 )
 _EDGE_UNIQUE = 3
-"""The rank of `unique` for edges, which come behind the nodes they end at."""
+"""The rank of `unique` for edges, which is after those of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that breaks a constraint, alone or together with others."""
+    """A record that breaks a constraint, by itself or together with others."""
 
     record: Record | None
     """None if no record of the input is the cause."""
     table_key: str
     problem: Problem
     missing: tuple[tuple[str, ...], str] | None = None
-    """Of an edge without its node: the keys of the types that it may be of, and its id."""
+    """For an edge whose node is missing: the type keys that the node may have, and its id."""
 
     @classmethod
     def of(
         cls, record: Record | None, violation: Violation, problem: Problem, catalog: Catalog
     ) -> BadRecord:
-        """The culprit of a violation."""
+        """The record that a violation blames."""
         key = violation.table_key
         if violation.culprit is not None:
             problem = replace(problem, entity_id=violation.culprit.entity_id)
@@ -88,7 +89,7 @@ class BadRecord:
 
     @property
     def rank(self) -> int:
-        """The place of its problem in `_RANKS`."""
+        """The index of its problem in `_RANKS`."""
         kind = self.problem.kind
         if kind == "unique" and TableKey(self.table_key).kind == "edge":
             return _EDGE_UNIQUE
@@ -97,24 +98,24 @@ class BadRecord:
 
 @dataclass(slots=True)
 class Skipping:
-    """The records that one attempt of a load has left out so far, and why."""
+    """The records that one attempt at a load has skipped so far, and the reasons."""
 
     request: LoadSpec
     catalog: Catalog
     refused: Counter[str] = field(default_factory=Counter)
-    """By type key, how many records were bad by themselves."""
+    """By type key: how many records had problems of their own."""
     refused_ids: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """By type key, the ids of these as far as they are known."""
+    """By type key: the known ids of these records."""
     records: dict[int, set[int]] = field(default_factory=dict)
-    """By piece, the other records that are left out."""
+    """By piece: the records skipped for broken constraints."""
     _broken: list[BadRecord] = field(default_factory=list)
-    """Why they are."""
+    """The reasons for ``records``."""
     _ids: dict[str, set[str]] = field(default_factory=dict)
 
     def take(
         self, found: Iterable[BadRecord], incomplete: Mapping[str, Iterable[str]] | None = None
     ) -> bool:
-        """Leave out the records of the first kind of problems; whether there are any.
+        """Skip the records with the problems of lowest rank; False if nothing was found.
 
         ``incomplete`` are the ids of new nodes that lack a required property, by type key. A
         problem without a record makes the load fail: `is_stuck`.
@@ -150,7 +151,7 @@ class Skipping:
         return True
 
     def _with_cause(self, bad: BadRecord) -> BadRecord:
-        """Say of an edge that its node was skipped."""
+        """The problem; for an edge whose node was skipped, with a message that says so."""
         if bad.missing is None:
             return bad
         keys, missing_id = bad.missing
@@ -161,7 +162,7 @@ class Skipping:
         hint = "mend the record of the node, and load both again"
         return replace(bad, problem=replace(bad.problem, message=message, hint=hint))
 
-    # --- the account ---
+    # --- reports ---
 
     @property
     def is_stuck(self) -> bool:
@@ -170,17 +171,17 @@ class Skipping:
 
     @property
     def counts(self) -> Counter[str]:
-        """By type key, how many records are left out."""
+        """By type key: how many records are skipped."""
         by_record = {each.record: each.table_key for each in self._broken if each.record}
         return self.refused + Counter(by_record.values())
 
     def is_over(self, read: int) -> bool:
-        """Whether more of ``read`` records are left out than the request allows."""
+        """Whether more of ``read`` records are skipped than the request allows."""
         share = self.request.max_error_share
         return share is not None and self.counts.total() > share * read
 
     def wanted(self) -> dict[int, set[int]]:
-        """By piece, the records to report with their problems: all, or those that are shown."""
+        """By piece: the records to report with their problems: all, or only those shown."""
         shown = sorted({each.record for each in self._broken if each.record})
         if self.request.errors_out is None:
             shown = shown[: self.request.max_errors]
@@ -190,13 +191,13 @@ class Skipping:
         return wanted
 
     def report(self, findings: Findings, inputs: Mapping[Record, object]) -> None:
-        """Report why records are left out; ``inputs`` are those `wanted`, as they were read."""
+        """Report why records are skipped; ``inputs`` are the `wanted` records as they were read."""
         for each in self._broken:
             found = None if each.record is None else plain(inputs.get(each.record))
             findings.note(replace(each.problem, input=found))
 
     def reason(self, read: int) -> str:
-        """Why the problems cannot be skipped, for `Findings.raise_if_any`; empty if they can."""
+        """Why the load fails, for `Findings.raise_if_any`; empty if all problems can be skipped."""
         if self.is_stuck:
             return ", some of which no single record causes, so that skipping does not mend them"
         if self.is_over(read):
@@ -205,7 +206,7 @@ class Skipping:
         return ""
 
     def completed(self, changes: LoadChanges, findings: Findings) -> LoadChanges:
-        """What a load writes, with the account of what it leaves out; ends the error file."""
+        """The changes with counts and problems of skipped records; closes the error file."""
         findings.close()
         return LoadChanges(
             changes.changes,
@@ -226,7 +227,7 @@ class Skipping:
 
 
 def type_key_of(problem: Problem, catalog: Catalog) -> str:
-    """The key of the type of a bad record, `UNTYPED` if it is not known."""
+    """The type key of a bad record; `UNTYPED` if its type is unknown."""
     name = problem.type_name
     if name is None:
         return UNTYPED
@@ -239,11 +240,11 @@ def type_key_of(problem: Problem, catalog: Catalog) -> str:
 
 
 def count_bad(problems: Iterable[Problem], key_of: Callable[[Problem], str]) -> Counter[str]:
-    """By type key, how many records some problems of one source are about."""
+    """By type key: how many distinct records of one source have problems."""
     by_record = {each.place.number: key_of(each) for each in problems if each.place is not None}
     return Counter(by_record.values())
 
 
 def numbers_of(records: Mapping[int, Iterable[int]]) -> dict[int, pa.Int64Array]:
-    """Numbers of records by piece, as workers get them."""
+    """Record numbers by piece, as sorted arrays for workers."""
     return {piece: pa.array(sorted(numbers), pa.int64()) for piece, numbers in records.items()}

@@ -1,6 +1,6 @@
 """Finding the input files of a load: paths, directories, patterns, formats, partition folders.
 
-`pieces` cuts the files that are found here into tasks.
+`pieces` cuts these files into tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from omnigraph.schema.catalog import Catalog, TableType
 from omnigraph.storage.failures import sentence_of
 
 Format = Literal["records", "json", "csv", "parquet", "orc", "avro", "lance", "arrow"]
-"""`records` are graph records of any type; all others hold rows of one type."""
+"""`records` are graph records of any types; the other formats hold rows of one type."""
 
 _SUFFIXES: dict[str, Format] = {
     ".jsonl": "records",
@@ -55,17 +55,17 @@ class FileSource:
     path: str
     """A file, a directory or a pattern."""
     table_key: str | None = None
-    """The type of every row; None for graph records, which name theirs."""
+    """The type of every row; None for graph records, which name their types."""
     format: Format | None = None
-    """None: by the name of each file."""
+    """None: the format follows from the name of each file."""
     name: str | None = None
-    """What messages call it, if not by its path."""
+    """Its name in messages, if not the path."""
     mapping: TableMapping = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Rows of one type from the caller's process."""
+    """A table or data frame of the caller, with rows of one type."""
 
     table_key: str
     rows: Any
@@ -74,7 +74,7 @@ class Frame:
 
     @property
     def is_of_spark(self) -> bool:
-        """Whether only Spark can read it."""
+        """Whether it is a Spark DataFrame, which only Spark can read."""
         return not isinstance(self.rows, pa.Table)
 
     @property
@@ -84,7 +84,7 @@ class Frame:
 
     @property
     def found(self) -> FoundFile:
-        """Its description for tasks, which get the rows from Spark."""
+        """Its description for tasks, which receive the rows from Spark."""
         return FoundFile(self.name, "arrow", self.table_key, 0, (0, 0), mapping=self.mapping)
 
 
@@ -113,7 +113,7 @@ class FoundFile:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether its name says so."""
+        """Whether its suffix is that of a compressed file."""
         return self.path.lower().endswith(tuple(COMPRESSED))
 
     @property
@@ -124,7 +124,7 @@ class FoundFile:
 
 
 def type_of(table_key: str, catalog: Catalog) -> TableType:
-    """The type behind a table key; raises `InputError` if there is none."""
+    """The type of a table key; raises `InputError` if there is none."""
     key = TableKey(table_key)
     found: TableType | None = (
         catalog.nodes.get(key.type_name)
@@ -144,7 +144,7 @@ def type_of(table_key: str, catalog: Catalog) -> TableType:
 
 
 def find_all(sources: Iterable[FileSource]) -> list[FoundFile]:
-    """The files of several sources; raises `InputError` for one that is among them twice."""
+    """The files of several sources; raises `InputError` for a file that is named twice."""
     seen: dict[object, FoundFile] = {}
     for source in sources:
         for found in find_files(source):
@@ -177,7 +177,7 @@ def _with_array(found: FoundFile) -> FoundFile:
 
 
 def find_files(source: FileSource, files: Files | None = None) -> list[FoundFile]:
-    """The files a path, a directory or a pattern names, once each, in the order of their names."""
+    """The files that a path, directory or pattern names, each once, sorted by name."""
     files = files or Files.of_environment([source.path])
     path = source.path
     if not path.startswith(S3):
@@ -201,7 +201,7 @@ def find_files(source: FileSource, files: Files | None = None) -> list[FoundFile
 
 
 def _named(path: str, files: Files) -> Iterator[tuple[str, str]]:
-    """The paths that a path or a pattern stands for, and the part of each below the pattern."""
+    """The paths that a path or pattern matches, and the part of each below the pattern's base."""
     if not files.is_pattern(path):
         yield path, ""
         return
@@ -223,7 +223,7 @@ def _is_hidden(below: str) -> bool:
 
 
 def _once(found: list[FoundFile]) -> list[FoundFile]:
-    """Each file once, by its shortest path where links give it several."""
+    """Each file once, by its shortest path if links give it several."""
     chosen: dict[object, FoundFile] = {}
     for each in sorted(found, key=_detour):
         chosen.setdefault((each.identity, each.folder_values), each)
@@ -270,8 +270,8 @@ def _directory(path: str, below: str, source: FileSource, files: Files) -> Itera
             unknown.append(entry.below)
         else:
             yield _file(entry.path, format, f"{below}/{entry.below}", source, files)
-    # Graph records may lie beside schemas and queries; in the directory of a table, an unknown file
-    # may hold rows that would be missed.
+    # A directory of graph records may contain schemas and queries, so unknown files are ignored
+    # there; in the directory of a table, an unknown file may hold rows that would be missed.
     if unknown and source.table_key is not None:
         several = len(unknown) > 1
         more = ", …" if len(unknown) > _LISTED_MAX else ""
@@ -305,13 +305,13 @@ def format_of(name: str, table_key: str | None) -> Format | None:
     return "json" if format == "records" and table_key is not None else format
 
 
-def _beside(path: str) -> str | None:
-    """A question about a file beside a missing one, or where it was looked for."""
+def _missing_file_hint(path: str) -> str | None:
+    """A hint for a missing file: a similar name in its directory, or the absolute path."""
     folder = Path(path).parent
     if path.startswith(S3) or not folder.is_dir():
         return None
-    here = None if folder.is_absolute() else f"it was looked for in {Path.cwd()}"
-    return close_name(Path(path).name, (each.name for each in folder.iterdir())) or here
+    place = None if folder.is_absolute() else f"it was looked for in {Path.cwd()}"
+    return close_name(Path(path).name, (each.name for each in folder.iterdir())) or place
 
 
 def _file(path: str, format: Format, below: str, source: FileSource, files: Files) -> FoundFile:
@@ -328,14 +328,16 @@ def _file(path: str, format: Format, below: str, source: FileSource, files: File
         )
     stamp = _dataset_stamp(path, files) if format == "lance" else files.stat(path)
     if stamp is None:
-        raise NotFound(f"no such file: {path}", hint=_beside(path), details={"file": path})
+        raise NotFound(
+            f"no such file: {path}", hint=_missing_file_hint(path), details={"file": path}
+        )
     # Workers may have another current directory; messages show the path as given.
     absolute = path if path.startswith(S3) else str(Path(path).absolute())
     found = FoundFile(
         absolute, format, table_key, stamp[0], stamp, source.name or path, mapping=source.mapping
     )
     if not found.size and (found.is_compressed or format not in _TEXTS):
-        # An interrupted writer leaves such files.
+        # An interrupted writer leaves empty files.
         raise corrupt(path, ValueError("it has no bytes at all"))
     if table_key is None:
         return found
@@ -344,7 +346,7 @@ def _file(path: str, format: Format, below: str, source: FileSource, files: File
 
 
 def _dataset_stamp(path: str, files: Files) -> Stamp | None:
-    """The size of a dataset and no time: its version is pinned by number instead."""
+    """The size of a dataset, without an mtime: its version is pinned by number instead."""
     if not files.is_directory(path):
         if files.stat(path) is not None:
             raise corrupt(path, ValueError("it is no dataset, which is a directory"))
@@ -354,7 +356,7 @@ def _dataset_stamp(path: str, files: Files) -> Stamp | None:
 
 
 def input_digest(inputs: Sequence[FoundFile], mappings: Mapping[str, TableMapping]) -> str:
-    """A digest of the content of some files and its mapping, independent of their names.
+    """A digest of the contents of some files and their mappings, independent of file names.
 
     ``mappings`` are those of graph records.
     """
@@ -381,7 +383,7 @@ def input_digest(inputs: Sequence[FoundFile], mappings: Mapping[str, TableMappin
 
 
 def delimiter_of(found: FoundFile) -> str:
-    """The delimiter of a CSV file: as it was given, or by the suffix of the file."""
+    """The delimiter of a CSV file: the given one, else that of the suffix."""
     is_tabs = ".tsv" in map(str.lower, PurePosixPath(found.path).suffixes)
     return found.mapping.delimiter or ("\t" if is_tabs else ",")
 
@@ -403,7 +405,7 @@ def record_source(found: FoundFile) -> RecordSource:
 
 
 def corrupt(path: str, error: Exception) -> InputError:
-    """The error for a file that may not be read, or is not what its name says."""
+    """The error for a file that cannot be read, or that does not have the format of its suffix."""
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM):
         return InputError(
             f"{path} cannot be read: permission denied",
@@ -418,7 +420,7 @@ def corrupt(path: str, error: Exception) -> InputError:
 
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""The name of a partition folder for null, as Hive and Spark write it."""
+"""The folder value by which Hive and Spark write null."""
 
 FolderValues = tuple[tuple[str, str | None], ...]
 """Partition columns of a file: names, and values as text."""

@@ -1,4 +1,4 @@
-"""The first pass of a load, in workers: read, convert, check values, write rows beside the tables.
+"""The first pass of a load, in tasks: read, convert, check values, write uncommitted rows.
 
 A task reads its pieces once and feeds one writer per type. It returns descriptions only: the
 fragments it wrote, the number of records of each piece, and problems. Spark keeps the results of
@@ -36,7 +36,7 @@ from omnigraph.loading.sources import FoundFile, type_of
 from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, fragment_rows, write_rows
 
 PART_ROWS_MAX = 1 << 19
-"""Rows per scratch fragment, which a worker of an upsert holds in memory."""
+"""Rows per scratch fragment; an upsert task holds one in memory."""
 
 _QUEUE_BATCHES = 4
 _POLL_SECONDS = 0.5
@@ -52,16 +52,16 @@ class StageJob:
     """Where the rows of each type are written, by type key."""
     tasks: tuple[Task, ...]
     problems_max: int
-    """Problems each task reports in full; all are counted."""
+    """How many problems each task reports in full; all are counted."""
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     with_places: bool = False
-    """Whether rows are written with the piece and number of their record."""
+    """Whether rows are written with the piece and the number of their record."""
     buffer: BufferedRows | None = None
-    """Keeps rows in memory while there is room; only within one process."""
+    """Keeps rows in memory while there is room; only for tasks in this process."""
     tally: list[int] | None = None
-    """Counts the rows that were read; only within one process."""
+    """Receives the numbers of rows read; only for tasks in this process."""
     stopped: threading.Event | None = None
-    """Set when the load was cancelled; only within one process."""
+    """Set when the load is cancelled; only for tasks in this process."""
 
 
 def stage_frame(job: StageJob, found: FoundFile, first_piece: int) -> ArrowFunction:
@@ -95,7 +95,7 @@ def list_problems(reading: Reading, tasks: Sequence[Task]) -> ArrowFunction:
 
 
 def list_frame_problems(reading: Reading, found: FoundFile, first_piece: int) -> ArrowFunction:
-    """The same for the rows of a frame."""
+    """`list_problems` for the rows of a frame."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         piece = Piece.of_partition(found, first_piece)
@@ -109,7 +109,7 @@ def list_frame_problems(reading: Reading, found: FoundFile, first_piece: int) ->
 
 
 def read_inputs(reading: Reading, tasks: Sequence[Task]) -> Callable[[int], dict[Record, object]]:
-    """The function that reads the records of one task that are skipped, as the input has them."""
+    """The function that reads the skipped records of one task, as the input has them."""
 
     def run(number: int) -> dict[Record, object]:
         reader = PieceReader(reading)
@@ -138,7 +138,7 @@ def write_frame(folder: str) -> ArrowFunction:
 
 
 class ScratchFile:
-    """The rows of one attempt of a task, in a file that is made with the first of them."""
+    """The rows of one attempt of a task, in a file that is created with the first row."""
 
     def __init__(self, folder: str, files: Files) -> None:
         """``files`` has the credentials of the driver: workers may have none."""
@@ -147,7 +147,7 @@ class ScratchFile:
         self._opened = ExitStack()
         self._writer: pa.RecordBatchFileWriter | None = None
         self.path = ""
-        """Empty as long as there are no rows."""
+        """Empty until the first row is written."""
         self.partition = 0
 
     def __enter__(self) -> ScratchFile:
@@ -232,7 +232,7 @@ class Staging:
             self.result.skipped += count_bad(several, partial(self._key_of, piece))
 
     def _key_of(self, piece: Piece, problem: Problem) -> str:
-        """The key of the type of a bad record."""
+        """The type key of a bad record."""
         if piece.file.table_key is None:
             return type_key_of(problem, self._job.reading.catalog)
         return type_of(piece.file.table_key, self._job.reading.catalog).table_key
@@ -278,8 +278,8 @@ NUMBER = "__number"
 def with_place(rows: TypedRows, piece: Piece) -> pa.RecordBatch:
     """Rows with the columns `PIECE` and `NUMBER` of their records, and `ABSENT` if they have it.
 
-    Required properties that records lack are null, and blobs are plain structs: without the
-    metadata by which Lance recognizes them.
+    All columns are nullable, since records may lack required properties. Blobs become plain
+    structs, without the metadata by which Lance recognizes them.
     """
     batch = rows.rows
     fields = [column.remove_metadata().with_nullable(True) for column in batch.schema]
@@ -318,7 +318,7 @@ class TableWriter:
         return self._fragments.result()
 
     def abandon(self) -> None:
-        """Stop; files written so far stay, and no commit refers to them."""
+        """Stop the thread; files written so far remain, and no commit refers to them."""
         self._is_abandoned = True
         wait([self._fragments], _ABANDON_SECONDS)
 
@@ -336,7 +336,7 @@ class TableWriter:
 
 
 class BufferedWriter:
-    """Keeps the rows of one type in memory while there is room, and writes the others."""
+    """Keeps the rows of one type in memory while there is room, and writes further rows."""
 
     def __init__(self, buffer: BufferedRows, start: Callable[[], TableWriter]) -> None:
         self._buffer = buffer
@@ -345,7 +345,7 @@ class BufferedWriter:
         self._overflow: TableWriter | None = None
 
     def put(self, rows: pa.RecordBatch) -> None:
-        """Keep or queue rows."""
+        """Keep rows in memory, or queue them for the writer."""
         if self._overflow is None and not self._buffer.has_room(rows):
             self._overflow = self._start()
         if self._overflow is None:
@@ -354,7 +354,7 @@ class BufferedWriter:
             self._overflow.put(rows)
 
     def finish(self) -> list[str]:
-        """The names of buffered rows and the fragments of written ones."""
+        """The names of buffered tables and the fragments of written rows."""
         kept = [self._buffer.keep(self._kept)] if self._kept else []
         return [*kept, *(self._overflow.finish() if self._overflow is not None else ())]
 
@@ -365,13 +365,13 @@ class BufferedWriter:
 
 
 def renumbered(problem: Problem, first: int) -> Problem:
-    """A problem of a piece with its record counted from the beginning of the file."""
+    """A problem of a piece, with its record numbered from the beginning of the file."""
     place, message = problem.place, problem.message
     if place is None or not first:
         return problem
     number = first + place.number
     for unit in ("line", "record"):
-        # The message of invalid JSON names its record, too.
+        # The message about invalid JSON contains the number, too.
         words = f"at {unit} {place.number}"
         if f"JSON {words}" in message:
             message = message.replace(words, f"at {unit} {number}", 1)
@@ -418,29 +418,29 @@ class Staged:
     """The results of the first pass."""
 
     fragments: dict[str, list[str]] = field(default_factory=dict)
-    """By type key, in the order of the input."""
+    """By type key: the fragments written, in the order of the input."""
     records: dict[int, int] = field(default_factory=dict)
-    """How many records each piece has."""
+    """By piece: how many records it has."""
     problems: list[tuple[int, Problem]] = field(default_factory=list)
-    """The first ones of each task, with their pieces."""
+    """The first problems of each task, with their pieces."""
     counts: Counter[ProblemKind] = field(default_factory=Counter)
     refused: dict[str, list[str]] = field(default_factory=dict)
-    """By type key, ids of refused records."""
+    """By type key: ids of refused records."""
     renamed: list[Renamed] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
     """Keys of types with at least one record that has an id or a key."""
     unnamed: set[str] = field(default_factory=set)
     """Keys of types with at least one record whose id was minted."""
     skipped: Counter[str] = field(default_factory=Counter)
-    """By type key, how many records were left out for problems of their own."""
+    """By type key: how many records were skipped for problems of their own."""
     ends_reading: bool = False
-    """Whether one of the problems is of a text behind which records are not known."""
+    """Whether after one of the problems the rest of a file could not be read."""
     has_ends: bool = False
-    """Whether the types of nodes that edges refer to have been looked up."""
+    """Whether missing node types of edge ends have been looked up."""
     not_on_lines: str | None = None
-    """The file that does not have one record per line."""
+    """A file that does not have one record per line, so its ranges cannot be used."""
     failure: InputError | NotFound | None = None
-    """Why a piece could not be read."""
+    """The error because of which a piece could not be read."""
 
     def add(self, other: Staged) -> None:
         """Add the results of a task; raises its failure."""

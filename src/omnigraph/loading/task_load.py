@@ -1,4 +1,4 @@
-"""A bulk load: tasks read, write, match and check rows, so no process holds all of them.
+"""A bulk load: tasks read, write, match and check rows, so no process holds all rows.
 
 Threads of this process or Spark workers run the tasks (`executors`). The driver keeps descriptions
 of the files they wrote, which stay valid if the branch moves before the commit.
@@ -80,15 +80,15 @@ class TaskLoad(LoadExecutor):
         )
         self._plan = InputPlan((), ())
         self._frame_types: set[str] = set()
-        """The types of frames that were written to files."""
+        """The type keys of the Spark frames that `_write_frames` has written to files."""
         self._places: dict[str, TablePlace] = {}
         self._capture: Capture
         self._staged: Staged | None = None
         self._of_tasks: list[Staged] = []
-        """The parts of ``_staged``, by task."""
+        """The results that ``_staged`` combines, by task."""
         self._of_frames: list[Staged] = []
         self._ambiguous: list[tuple[int, Problem]] = []
-        """Records with ids that mean two nodes, with their pieces."""
+        """Problems of records whose id denotes two nodes, with their pieces."""
         self._buffered = BufferedRows()
         self._records = RecordPlaces.of(self._plan, request.grammar, {})
         self._upsert: Upsert | None = None
@@ -122,7 +122,7 @@ class TaskLoad(LoadExecutor):
         )
 
     def _write_frames(self) -> None:
-        """Write frames of Spark to files: read again, their rows may have another order."""
+        """Write Spark frames to files: a second evaluation may give the rows in another order."""
         self._frame_types = {frame.table_key for frame in self._plan.frames}
         for number, frame in enumerate(self._plan.frames):
             folder = self.kernel.root.join(self._scratch, "frames", str(number))
@@ -155,7 +155,7 @@ class TaskLoad(LoadExecutor):
     # --- preparing, once per attempt ---
 
     def changes(self, capture: Capture) -> LoadChanges:
-        """What tasks wrote; the input is read on the first attempt only."""
+        """The rows that tasks wrote; only the first attempt reads the input."""
         try:
             if self.request.skips:
                 return self._without_bad(capture)
@@ -168,7 +168,7 @@ class TaskLoad(LoadExecutor):
             raise
 
     def _job(self, capture: Capture, staged: Staged) -> CheckJob | None:
-        """The check of what tasks wrote. An upsert is matched first, to check changed rows only."""
+        """The check of written rows; an upsert is matched first, to check changed rows only."""
         if self.request.mode != "merge":
             return self._check_job(capture, staged)
         started = perf_counter()
@@ -212,9 +212,9 @@ class TaskLoad(LoadExecutor):
     # --- skipping bad records ---
 
     def _without_bad(self, capture: Capture) -> LoadChanges:
-        """What tasks wrote of the records that `loading.skipping` does not find bad."""
+        """The rows that tasks wrote for the records that `loading.skipping` does not skip."""
         account = Skipping(self.request, self.catalog)
-        self._leave_out(account.records)  # what met an earlier head may be good on this one
+        self._leave_out(account.records)  # records skipped on an earlier head may be good now
         staged = self._stage(capture)
         read = self.rows + staged.skipped.total()
         while True:
@@ -245,7 +245,7 @@ class TaskLoad(LoadExecutor):
         return account.completed(self._changes(staged), report.findings)
 
     def _leave_out(self, records: Mapping[int, Set[int]]) -> None:
-        """Read the tasks again whose records are left out now, or no longer."""
+        """Read the tasks again whose set of skipped records has changed."""
         numbers, known = numbers_of(records), self._reading.skipped
         pieces = {each for each in {*numbers, *known} if numbers.get(each) != known.get(each)}
         if not pieces:
@@ -272,7 +272,7 @@ class TaskLoad(LoadExecutor):
         self.note("read", perf_counter() - started)
 
     def _inputs(self, wanted: Mapping[int, Set[int]]) -> dict[Record, object]:
-        """Some records as the input has them; it is read again for them."""
+        """Reads some records again, as the input has them."""
         reading = replace(self._reading, skipped=numbers_of(wanted))
         tasks = tuple(
             task for task in self._plan.tasks if any(each.index in wanted for each in task)
@@ -306,7 +306,7 @@ class TaskLoad(LoadExecutor):
         renamed = [each for part in self._of_tasks for each in part.renamed]
         self._ambiguous = []
         if renamed:
-            # Edges may name nodes by their older ids, and may have been read before the nodes.
+            # Edges may refer to nodes by older ids, and may have been read before the nodes.
             renames, self._ambiguous = renames_of(renamed, unit_of(self.request.grammar))
             self._reading = replace(self._reading, renames=renames)
             self._read()
@@ -315,7 +315,7 @@ class TaskLoad(LoadExecutor):
         return staged
 
     def _accepted(self) -> Staged:
-        """The results of all tasks; raises `InputError` for edges that a merge cannot tell."""
+        """The results of all tasks; raises `InputError` for edges that a merge cannot match."""
         self._resolve_ends()
         staged = Staged()
         for part in (*self._of_tasks, *self._of_frames):
@@ -328,7 +328,7 @@ class TaskLoad(LoadExecutor):
         return staged
 
     def _resolve_ends(self) -> None:
-        """Give edges the types of nodes that they refer to by their ids alone."""
+        """Add node types to edge ends that are given as ids only."""
         edges = {edge.table_key for edge in self.catalog.edges.values() if edge.end_types}
         parts = [
             part
@@ -373,7 +373,7 @@ class TaskLoad(LoadExecutor):
                 part.has_ends = True
 
     def _nodes_of(self, key: str) -> tuple[Part, ...]:
-        """The rows of a node type that this load results in."""
+        """All rows of a node type after this load: written ones, and remaining committed ones."""
         parts: list[Part] = [
             WrittenPart(key, self._places[key], each, buffered=self._buffered.get(each))
             for part in (*self._of_tasks, *self._of_frames)
@@ -394,7 +394,7 @@ class TaskLoad(LoadExecutor):
         return {key: tuple(ids) for key, ids in found.items()}
 
     def _sought_parts(self, capture: Capture) -> Iterator[CommittedPart]:
-        """The committed rows of keyed node types: their records surely have ids to match."""
+        """The committed rows of keyed node types: their records always have ids to match."""
         for key in sorted(self._named_types):
             type = type_of(key, self.catalog)
             if isinstance(type, NodeType) and type.key and not capture.reader.is_empty(key):
@@ -414,19 +414,19 @@ class TaskLoad(LoadExecutor):
 
     @property
     def _named_types(self) -> set[str]:
-        """The types that files and frames were named for."""
+        """The types for which files or frames were given."""
         keys = {found.table_key for found in self._plan.files if found.table_key is not None}
         keys |= {frame.table_key for frame in self._plan.frames} | self._frame_types
         return {type_of(key, self.catalog).table_key for key in keys}
 
     @property
     def _replaced_by_name(self) -> set[str]:
-        """The types that an overwrite replaces even if it has no rows of them."""
+        """The types that an overwrite replaces even if the input has no rows of them."""
         named = self._named_types if self.request.mode == "overwrite" else set()
         return {*self.request.replace_types, *named}
 
     def _final_place(self, capture: Capture, key: str) -> TablePlace:
-        """Where rows to commit are written; of a dry run, a scratch place."""
+        """The place for rows to commit; in a dry run, a scratch place."""
         if self.request.dry_run:
             return self._scratch_place("written", capture, key)
         entry = capture.snapshot.table(key)
@@ -445,7 +445,7 @@ class TaskLoad(LoadExecutor):
 
     @property
     def _uses_scratch(self) -> bool:
-        """Whether tasks write to scratch places: in dry runs and upserts."""
+        """Whether tasks write to scratch places, as in dry runs and upserts."""
         return self.request.dry_run or self.request.mode == "merge"
 
     def _stage_job(self, tasks: tuple[Task, ...]) -> StageJob:
@@ -470,7 +470,7 @@ class TaskLoad(LoadExecutor):
         return self._runner.map_tasks("read", label, len(job.tasks), stage_files(job))
 
     def _joined(self, results: Sequence[Staged], job: StageJob) -> list[Staged]:
-        """The results; texts without one record per line are read again as whole files."""
+        """The results; files without one record per line are read again as a whole."""
         not_on_lines = {each.not_on_lines for each in results}
         kept: list[Task] = []
         whole: dict[str, Task] = {}
@@ -502,7 +502,7 @@ class TaskLoad(LoadExecutor):
 
     @property
     def rows(self) -> int:
-        """How many rows tasks wrote."""
+        """The number of rows that tasks wrote."""
         staged = self._staged
         return 0 if staged is None else sum(map(staged.rows, staged.fragments))
 
@@ -538,7 +538,7 @@ class TaskLoad(LoadExecutor):
         for file in data_files(place, fragments):
             name = file.removeprefix(root)
             self.kernel.store.delete(name)
-            # Blobs too large for the file lie in a directory of its name.
+            # Large blobs are stored in a directory with the name of the data file.
             self.kernel.store.delete_prefix(name.removesuffix(".lance"))
 
     def _check_job(self, capture: Capture, staged: Staged) -> CheckJob | None:

@@ -1,7 +1,7 @@
 """The driver's side of an upsert, and its state between attempts.
 
-If the branch moves, only the tables that changed are matched again, from the scratch rows: the
-source is not read again.
+If the branch moves, only the tables that changed are matched again, with the scratch rows: the
+input is not read again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Replaced:
 
 @dataclass(slots=True)
 class Upsert:
-    """The rows of one load, and what was written of them for the latest captured head."""
+    """The scratch rows of a load, and the rows written for the latest captured head."""
 
     jobs: TaskRunner
     reading: Reading
@@ -89,22 +89,22 @@ class Upsert:
     sources: Mapping[str, TablePlace]
     """The scratch place of each type, by type key."""
     place_of: Callable[[Capture, str], TablePlace]
-    """Where rows of a type are to be written."""
+    """The place to write rows of a type to."""
     discard: Callable[[TablePlace, Sequence[str]], None]
     """Deletes written rows that will not be committed."""
     id_prefetch: IdPrefetch
-    """Ids of committed rows, for threads of this process."""
+    """Ids of committed rows, read ahead for threads of this process."""
     scratch: str
     storage_options: dict[str, str]
     missing_max: int | None
-    """Records without a required value that each task names; None for all of them."""
+    """How many missing required values each task lists; None for all."""
     _replaced: dict[str, _Replaced] = field(default_factory=dict)
     _folded: set[str] = field(default_factory=set)
 
     # --- match and replace ---
 
     def meet(self, capture: Capture) -> None:
-        """Write the records that are new or differ from the captured head."""
+        """Write the rows that are new or differ from those of the captured head."""
         known = {key: each.version for key, each in self._replaced.items()}
         keys = sorted(self.staged.fragments)
         moved = [key for key in keys if known.get(key) != self._version(capture, key)]
@@ -127,13 +127,13 @@ class Upsert:
             _extend(replaced.deletions, written.deletions)
 
     def forget(self, key: str) -> None:
-        """Remove what was written for a type."""
+        """Delete the rows written for a type."""
         known = self._replaced.pop(key, None)
         if known is not None:
             self.discard(known.place, known.fragments)
 
     def forget_all(self) -> None:
-        """Remove everything that was written."""
+        """Delete all rows written."""
         for key in list(self._replaced):
             self.forget(key)
 
@@ -192,7 +192,7 @@ class Upsert:
 
                 def meet(part: CommittedPart, records: Future[Matching] = records) -> None:
                     by_id = job.matched_by[part.table_key] == (ID,)
-                    # Meanwhile `Matching.of` runs.
+                    # `Matching.of` runs in parallel to this read.
                     texts = self.id_prefetch.take(part) if by_id else committed_texts(part, job)
                     records.result().meet(texts)
 
@@ -295,7 +295,7 @@ class Upsert:
         }
 
     def changes(self) -> ChangeSet:
-        """The change of each table that has one, with replaced rows marked as deleted."""
+        """The change of each table that changes, with replaced rows marked as deleted."""
         tasks = self._delete_tasks()
         left: dict[str, list[Deleted]] = {}
         label = f"delete rows of {len({task.table_key for task in tasks})} types"
@@ -318,7 +318,7 @@ class Upsert:
         return ChangeSet(changes)
 
     def _is_forked(self, known: _Replaced) -> bool:
-        """Whether the branch owns a copy of the table, so that workers can mark deletions in it."""
+        """Whether the table is forked to the branch, so that workers can mark deletions in it."""
         return known.place.mode == "overwrite"
 
     def _delete_tasks(self) -> list[DeleteTask]:
@@ -344,25 +344,25 @@ _Key = tuple[str, int, tuple[int, ...]]
 
 
 class IdPrefetch:
-    """Reads ids of committed rows in the background; parts beyond its room are read on `take`."""
+    """Reads ids of committed rows ahead, up to a limit; `take` reads the other parts on demand."""
 
     def __init__(self, storage_options: dict[str, str] | None) -> None:
         self._options = storage_options
         self._started: dict[_Key, Future[list[CommittedIds]]] = {}
 
     def start(self, parts: Iterable[CommittedPart]) -> None:
-        """Begin to read, up to `PREFETCH_ROWS`."""
+        """Begin to read parts, up to `PREFETCH_ROWS` rows."""
         room = PREFETCH_ROWS
-        beside = ThreadPoolExecutor(1)
+        executor = ThreadPoolExecutor(1)
         for part in parts:
             if part.rows > room:
                 break
             room -= part.rows
-            self._started[_key(part)] = beside.submit(committed_ids, part, self._options)
-        beside.shutdown(wait=False)
+            self._started[_key(part)] = executor.submit(committed_ids, part, self._options)
+        executor.shutdown(wait=False)
 
     def take(self, part: CommittedPart) -> Iterable[CommittedIds]:
-        """The ids of a part; releases them."""
+        """The ids of a part, which are then forgotten."""
         started = self._started.pop(_key(part), None)
         return committed_ids(part, self._options) if started is None else started.result()
 

@@ -1,14 +1,14 @@
 """The tasks of an upsert.
 
 =======  ==========================================================================================
-match    joins the ids of records with those of committed rows; of records with the same id, the
-         last one wins
-replace  each task writes the new and changed rows among some records, with the stored values of
-         what they lack, and lists the committed rows they replace
+match    joins the ids of records with those of committed rows; of several records with the same
+         id, the last one wins
+replace  each task writes the new and changed rows among some records, with stored values for
+         absent properties, and lists the committed rows that they replace
 delete   each task marks the replaced rows of some fragments as deleted
 =======  ==========================================================================================
 
-Only ids and numbers pass through Spark. Replacing rows keep the row ids of the replaced ones, whose
+Only ids and numbers pass through Spark. New rows keep the row ids of the rows they replace, whose
 fragments get a deletion file. Nothing is visible before the commit, so every task can be repeated.
 """
 
@@ -44,12 +44,12 @@ from omnigraph.storage.written import (
 )
 
 NEW = -1
-"""The address of a record whose id no committed row has."""
+"""Instead of an address: no committed row has the id of this record."""
 FOLDED = -2
-"""The address of a record that a later one with the same id replaces."""
+"""Instead of an address: a later record with the same id replaces this one."""
 
 _ABSENT = -1
-"""In `IDS` and row ids: not a record, or no committed row."""
+"""In `IDS` and row ids, for columns that do not apply: not a record, or no committed row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +67,20 @@ class UpsertJob:
     versions: Mapping[str, tuple[str, int]]
     """Address and version of each table with committed rows."""
     matched_by: Mapping[str, tuple[str, ...]]
-    """The columns by which rows are matched, by type key: the id, or the key of an edge type."""
+    """By type key: the columns by which rows are matched, which are the id or an edge's key."""
     scratch: str | None
-    """Where workers exchange arrays of numbers; None within one process."""
+    """Where workers exchange arrays of numbers; None for tasks in this process."""
     missing_max: int | None = None
     """Records without a required value that each task names; None for all of them."""
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def options(self) -> dict[str, str] | None:
-        """Storage options as storage takes them."""
+        """The storage options; None if there are none."""
         return self.storage_options or None
 
     def texts(self, table_key: str, rows: pa.RecordBatch) -> pa.StringArray:
-        """What rows of a type are matched by."""
+        """The text that each row of a type is matched by."""
         columns = self.matched_by[table_key]
         if columns == (ID,):
             return rows[ID]
@@ -98,10 +98,10 @@ _SLOT_BITS_MAX = 26
 
 
 class WantedTexts:
-    """A set of texts to look for in columns of many others; safe to share between threads.
+    """A set of texts to find in large columns; safe to share between threads.
 
-    Most texts are not in the set. Fingerprints exclude them a whole column at a time, without a
-    hash table; only texts with equal fingerprints are compared.
+    Most texts of a column are not in the set. Fingerprints exclude them a whole column at a time,
+    without a hash table; only texts with equal fingerprints are compared.
     """
 
     def __init__(self, texts: pa.StringArray) -> None:
@@ -139,7 +139,7 @@ class WantedTexts:
 
 
 def list_ids(job: UpsertJob) -> ArrowFunction:
-    """The function Spark runs over numbers of parts (records first): rows of `IDS`."""
+    """The function Spark runs over numbers of parts, records first, then committed rows: `IDS`."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in task_numbers(batches):
@@ -188,7 +188,7 @@ def _record_ids(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
         texts = job.texts(key, batch)
         columns = [texts, parts, rows, batch[PIECE], batch[NUMBER]]
         own = pa.RecordBatch.from_arrays(columns, schema=_RECORDS_SCHEMA)
-        # Ids minted for this load cannot match committed rows, nor can a key that is not complete.
+        # Ids minted for this load match no committed rows, nor do keys with a null member.
         prefix = job.reading.minting.prefix
         is_new = pc.starts_with(texts, prefix) if by_id else texts.is_null()
         yield own.filter(pc.invert(is_new)) if pc.any(is_new).as_py() else own
@@ -295,7 +295,7 @@ def committed_ids(
 
 
 def committed_texts(part: CommittedPart, job: UpsertJob) -> list[CommittedIds]:
-    """The same for what rows are matched by: their ids or their keys."""
+    """`committed_ids` for rows that are matched by id or by key."""
     return [
         CommittedIds.of(job.texts(part.table_key, batch), batch[ROW_ID], batch[ROW_ADDRESS])
         for batch in _committed_batches(part, job)
@@ -303,9 +303,10 @@ def committed_texts(part: CommittedPart, job: UpsertJob) -> list[CommittedIds]:
 
 
 def match_parts(job: UpsertJob) -> tuple[int, Callable[[int], Matches]]:
-    """The number of tasks and their function, if all records of a type fit into one worker.
+    """The number of tasks and their function, if each worker can hold all records of a type.
 
-    A task matches them with a part of the committed rows, or with none if the type has none.
+    A task matches all records of a type with one part of its committed rows. A type without
+    committed rows gets one task, too.
     """
     bare = sorted(set(job.tables) - {part.table_key for part in job.committed})
 
@@ -325,17 +326,17 @@ Stretches = dict[int, list[Stretch]]
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The committed rows that records of one type meet."""
+    """The committed rows that match the records of one type."""
 
     table_key: str
     stretches: Stretches
-    """By part of the records: where rows, row ids and addresses are stored."""
+    """By part of the records: where positions, row ids and addresses are stored."""
     has_folded: bool
     """Whether several records have the same id."""
 
 
 class Matching:
-    """Records of one type, and the committed rows with their ids."""
+    """Matches the records of one type with committed rows of the same ids."""
 
     def __init__(self, job: UpsertJob, table_key: str, records: pa.Table) -> None:
         self._job = job
@@ -366,9 +367,9 @@ class Matching:
         return cls(job, table_key, pa.Table.from_batches(listed, _RECORDS_SCHEMA))
 
     def meet(self, committed: Iterable[CommittedIds]) -> None:
-        """Match the records with committed rows, whose ids are distinct.
+        """Match the records with some committed rows, whose ids are distinct.
 
-        Several threads may call this, each with other rows.
+        Several threads may call this, each with other committed rows.
         """
         for each in committed:
             at, codes = self._wanted.among(each.ids, each.prints)
@@ -376,7 +377,7 @@ class Matching:
             self._addresses[codes] = each.addresses[at]
 
     def result(self) -> Matches:
-        """Store the matches of each part."""
+        """The matches of each part; stores their arrays."""
         addresses = np.where(self._is_last, self._addresses[self._codes], FOLDED)
         chosen = np.flatnonzero(addresses != NEW)
         chosen = chosen[np.argsort(self._parts[chosen], kind="stable")]

@@ -1,11 +1,11 @@
-"""Where the rows of a CSV text end: at line breaks outside of quoted cells.
+"""Finding the ends of rows in a CSV text: line breaks outside of quoted cells.
 
 A quote opens a quoted cell only at the beginning of a cell; elsewhere it is a plain character.
-Within quotes, a doubled quote stands for one. Arrow's parser has the same rules, so it agrees with
-the cuts made here.
+Within quotes, a doubled quote stands for one. Arrow's parser has the same rules, so it finds the
+same rows.
 
-In nearly all texts quotes open and close cells in turn, which is checked for all quotes at once.
-Other texts are parsed quote by quote.
+In nearly all texts quotes alternately open and close cells, which is checked for all quotes at
+once. Other texts are parsed quote by quote.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Quotes:
     """The quotes of a text that starts at the beginning of a row."""
 
     pairs: Positions
-    """Quotes that open and close cells in turn; a doubled one closes a cell and opens it again."""
+    """Quotes that alternately open and close cells; a doubled one closes a cell and reopens it."""
     stray: Positions
     """Closing quotes that are not followed by the end of the cell."""
 
@@ -61,7 +61,7 @@ class RowBlock:
 
     raw: bytes
     quotes: Quotes
-    """Ends with an open quote only at the end of the text."""
+    """Only the last block of a text can end within a quoted cell."""
 
 
 def row_blocks(blocks: Iterable[bytes], delimiter: str, block_bytes: int) -> Iterator[RowBlock]:
@@ -110,7 +110,7 @@ def quotes_of(raw: bytes, delimiter: str) -> Quotes:
 
 
 def _followed(raw: bytes, at: Positions, delimiter: str) -> Quotes:
-    """`quotes_of`, quote by quote."""
+    """`quotes_of` for a text in which quotes do not alternate: one quote after another."""
     borders = {ord(delimiter), *_BREAKS}
     pairs: list[int] = []
     stray: list[int] = []

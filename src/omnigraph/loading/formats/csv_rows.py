@@ -41,27 +41,27 @@ _NOT_CLOSED = "close it with a quote; a quote within quotes is written twice"
 
 
 class _Reason(NamedTuple):
-    """Why a row did not become cells."""
+    """Why a row could not be parsed."""
 
     message: str
     hint: str
     row: str | None = None
     ends_reading: bool = False
-    """Whether it may hold the rows behind it."""
+    """Whether the rest of the file cannot be read: the row may contain the rows after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CsvRows:
-    """Some rows of a file."""
+    """Parsed rows of a file."""
 
     cells: pa.RecordBatch
     """Texts; null for an empty cell without quotes."""
     numbers: Sequence[int]
-    """The record of each row, from 1 within its piece."""
+    """The record number of each row, from 1 within its piece."""
     records: int
     """The number of records so far, problems included."""
     problems: Sequence[Problem]
-    """Of the records that did not become rows."""
+    """Problems of the records that could not be parsed."""
 
 
 # --- headers --------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class _CsvReader:
         )
 
     def _sorted(self, block: RowBlock) -> tuple[pa.RecordBatch, dict[int, _Reason]]:
-        """`_parsed`, for a block with rows that are kept from Arrow."""
+        """`_parsed`, for a block with rows that Arrow must not see."""
         bad: dict[int, _Reason] = {}
         good: dict[int, bytes] = {}
         for at, (start, row) in enumerate(rows_of(block)):
@@ -204,7 +204,7 @@ class _CsvReader:
         return cells, dict(sorted(bad.items()))
 
     def _parsed(self, raw: bytes) -> tuple[pa.RecordBatch, dict[int, _Reason]]:
-        """The rows of a text, and problems of the others by their index."""
+        """The rows of a text, and by index the reasons why other rows could not be parsed."""
         bad: dict[int, _Reason] = {}
 
         def skip(row: pac.InvalidRow) -> str:
@@ -217,7 +217,7 @@ class _CsvReader:
             return "skip"
 
         if raw.startswith(BOM):
-            # Keeps Arrow from dropping it as a byte order mark.
+            # Otherwise Arrow drops these bytes as a byte order mark.
             raw = b"\n" + raw
         table = pac.read_csv(
             pa.BufferReader(raw),

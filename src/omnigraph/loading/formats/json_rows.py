@@ -1,4 +1,4 @@
-"""Rows of JSON files: objects with the properties of one type, which is given for the whole file.
+"""Rows of JSON files: objects with the properties of one type, which is the same for a whole file.
 
 An edge has its ends among its properties, as `from` and `to` or `src` and `dst`. All other members
 are treated as the `data` of a graph record.
@@ -43,7 +43,7 @@ def typed_records(
     batch = RecordProblems(type, source, unit, numbers)
     objects = [_as_object(i, each, batch) for i, each in enumerate(objects)]
     for each in objects:
-        # As in a column of ids, null means no id.
+        # Null means no id, as in a column of ids.
         if each.get(ID, _ABSENT) is None:
             del each[ID]
     ends: list[list[str]] = [[], []]
@@ -78,8 +78,8 @@ def typed_records(
     return records, batch.problems
 
 
-def with_way_out(problem: Problem) -> Problem:
-    """A problem of a record, with the hint for a file of one type."""
+def with_type_hint(problem: Problem) -> Problem:
+    """The problem, with the hint for a JSON file of one type instead of graph records."""
     if problem.kind == "reserved_field" and problem.property_name in (SRC, DST):
         return replace(problem, hint="name each end once: 'from' is 'src', and 'to' is 'dst'")
     if problem.kind != "unknown_field":
@@ -104,7 +104,7 @@ def _ends(
     wanted: ValueType,
     batch: RecordProblems,
 ) -> list[str]:
-    """One end of every edge, taken out of its object, as the id of a node."""
+    """The node id at one end of every edge; removes the member from its object."""
     member = "from" if name == SRC else "to"
     given = [_taken(each, member, name) for each in objects]
     others = [i for i, value in enumerate(given) if not isinstance(value, str)]
@@ -132,7 +132,7 @@ def _taken(record: dict[str, Any], member: str, name: str) -> Any:
 
 
 def _spelled(values: Sequence[object], wanted: ValueType) -> list[str | None]:
-    """Values of a node's key as ids; None for values that do not fit."""
+    """Key values as node ids; None for values that do not fit the key's type."""
     try:
         column = column_from_json(values, wanted, name="", strict=True)
     except ValueConversionError:

@@ -21,13 +21,13 @@ from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import Catalog, EdgeType, TableType
 
 ENDS = {"from": SRC, "to": DST, SRC: SRC, DST: DST}
-"""What columns of endpoints may be called."""
+"""Names that columns of endpoints may have."""
 _END_TYPE_COLUMNS = {
     name: (shown, end)
     for end, shown in END_TYPES.items()
     for name in (shown, RECORD_END_TYPES[end])
 }
-"""What columns may be called that name the type at an end, where that is an interface."""
+"""Names of columns that give the node type at an end that is an interface."""
 UNKNOWN_LEFT_OUT = (
     "or leave out what is unknown with --ignore-unknown (ErrorOptions(ignore_unknown=True))"
 )
@@ -116,7 +116,7 @@ def _column_names(type: TableType) -> list[str]:
 
 
 def _unknown_hint(columns: Sequence[str], type: TableType) -> str:
-    """What the columns may have been meant for, with the flags that say so."""
+    """Properties that unknown columns may stand for, with the arguments that map them."""
     nearest = {name: closest(name, _column_names(type)) for name in columns}
     flags = " ".join(
         word
@@ -129,13 +129,13 @@ def _unknown_hint(columns: Sequence[str], type: TableType) -> str:
 
 
 _PLAIN_NAME = re.compile(r"[\w ]+")
-"""Other names of columns are written in backticks where they are mapped."""
+"""Column names that a mapping takes without backticks."""
 
 
 def missing_properties(
     type: TableType, given: Collection[str], *, keeps_absent: bool
 ) -> Iterator[str]:
-    """The properties that rows must have, and a table with the columns ``given`` lacks."""
+    """Required properties for which a table with the columns ``given`` has no column."""
     for name, prop in type.properties.items():
         may_lack = keeps_absent and name in lackable(type)
         if name not in given and not may_lack and is_needed(prop):
@@ -143,7 +143,7 @@ def missing_properties(
 
 
 def check_type(column: pa.Field, name: str, type: TableType, catalog: Catalog, source: str) -> None:
-    """Raise `InputError` if a column cannot hold the values of what ``name`` is in a type."""
+    """Raise `InputError` if a column cannot hold values of the property or endpoint ``name``."""
     given = declared_type(column)
     if name in type.properties:
         wanted: ValueType = type.properties[name].type
@@ -184,7 +184,7 @@ def refused_column(
 def end_type(type: TableType, name: str, catalog: Catalog) -> ValueType:
     """The type of an endpoint: that of its node's key if it is one property, else text.
 
-    So for the node types of an interface, if their keys are of one type.
+    For an interface, the type that the keys of all its node types share, else text.
     """
     assert isinstance(type, EdgeType)
     nodes = catalog.node_types(type.source if name == SRC else type.target)

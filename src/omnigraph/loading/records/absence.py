@@ -1,12 +1,12 @@
 """Which properties each record of a merge load lacks: such a property keeps its stored value.
 
-From the reader to the upsert, absence is one column beside the rows: `ABSENT`, a bitmap per row
-over `lackable` properties, null if the record lacks none. The rows themselves hold what an insert
-stores: the default, or null, also for a required property without a default, which only a row
-that exists may lack. An explicit null is a value like any other.
+From the reader to the upsert, absence is one extra column of the rows: `ABSENT`, a bitmap per row
+over `lackable` properties, null if the record lacks none. The rows themselves hold the values that
+an insert stores: the default, or null. Null also stands for a required property without a default,
+which only the record of an existing entity may lack. An explicit null is a value like any other.
 
-A property of a table is absent if its column is, whatever the cells hold; a property of a JSON or
-Avro record if the record has no such member.
+In a table, a property is absent if the table has no such column, so empty cells are not absent. In
+JSON and Avro, it is absent if the record has no such member.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ def is_needed(prop: Property) -> bool:
 
 
 def absent_in_table(type: TableType, present: Collection[str], rows: int) -> pa.BinaryArray:
-    """The column `ABSENT` of rows of a table that has the columns ``present``."""
+    """The column `ABSENT` for ``rows`` rows of a table with columns for ``present``."""
     return pa.repeat(pa.scalar(_bitmap(lackable(type), present), pa.binary()), rows)
 
 
 def absent_in_records(
     type: TableType, data: Sequence[dict[str, Any]], present: Collection[str] = ()
 ) -> pa.BinaryArray:
-    """The column `ABSENT` of records; ``present`` are properties that none of them lacks."""
+    """The column `ABSENT` of records; ``present`` are properties that all of them have."""
     names = lackable(type)
-    bitmaps: dict[tuple[str, ...], bytes | None] = {}  # records have few sets of members
+    bitmaps: dict[tuple[str, ...], bytes | None] = {}  # few distinct sets of members occur
     column: list[bytes | None] = []
     for record in data:
         members = tuple(record)
@@ -66,7 +66,7 @@ def _bitmap(names: Sequence[str], present: Collection[str]) -> bytes | None:
 
 
 def absent_of_whole(shown: TableType, whole: TableType, column: pa.BinaryArray) -> pa.BinaryArray:
-    """The column `ABSENT` of rows of a type, from that of the part of it that a writer can name."""
+    """The column `ABSENT` over all properties, from one over those that the writer can name."""
     hidden = set(whole.properties) - set(shown.properties)
     names, bitmaps = lackable(shown), {}
     for bits in column.unique().to_pylist():
@@ -85,7 +85,7 @@ def value_needed(type: TableType) -> str:
 
 
 def missing_value(type: TableType, name: str, place: RecordPlace | None) -> Problem:
-    """The problem of a record that would be new and lacks a required property."""
+    """The problem of a record for a new entity that lacks a required property."""
     try:
         property_value(None, type.properties[name].type, name, strict=True)
     except ValueConversionError as error:
@@ -95,7 +95,7 @@ def missing_value(type: TableType, name: str, place: RecordPlace | None) -> Prob
 
 
 class Absent:
-    """The decoded column: which rows lack which properties."""
+    """The decoded column `ABSENT`."""
 
     def __init__(self, type: TableType, column: pa.Array | pa.ChunkedArray) -> None:
         if isinstance(column, pa.ChunkedArray):
@@ -125,7 +125,7 @@ class Absent:
 
 
 def completed(own: pa.ChunkedArray, stored: pa.ChunkedArray, is_stored: Mask) -> pa.ChunkedArray:
-    """A column with the values of ``stored``, in order, in the rows that are marked."""
+    """``own`` with the values of ``stored``, in order, in the rows that ``is_stored`` marks."""
     if is_stored.all():
         return stored
     position = np.arange(len(own))

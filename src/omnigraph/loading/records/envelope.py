@@ -1,4 +1,4 @@
-"""From JSON values to records of known types: the envelope around a record's data.
+"""From JSON values to records of known types: parses the envelope around a record's `data`.
 
 A node is `{"type": N, "data": {…}}`, an edge `{"edge": E, "from": id, "to": id, "data": {…}}`,
 with `from_type` and `to_type` for the types at ends that are interfaces. The strict grammar takes
@@ -33,7 +33,7 @@ _END_TYPES = {"from_type": SRC, "to_type": DST}
 
 @dataclass(slots=True)
 class TypeRecords:
-    """Records of one type in input order; the lists run in parallel."""
+    """Records of one type in input order; all lists have one item per record."""
 
     type: TableType
     numbers: list[int] = field(default_factory=list)
@@ -42,7 +42,7 @@ class TypeRecords:
     """`from` of edges; empty for nodes."""
     targets: list[str] = field(default_factory=list)
     end_types: dict[str, dict[int, object]] = field(default_factory=dict)
-    """By column and position, the type at an end, where the record names it."""
+    """By column and position: the node type at an end, if the record names it."""
 
 
 @dataclass(eq=False)
@@ -138,7 +138,7 @@ class EnvelopeReader:
         self._add_edge(number, name, data, record)
 
     def _end_members(self, record: dict[str, Any]) -> set[str]:
-        """The members that may name the types at the ends of an edge: those at interfaces."""
+        """Members by which this record may name node types: one for each end at an interface."""
         name = record["edge"]
         edge = self._catalog.edge_named(name) if isinstance(name, str) else None
         if edge is None or not edge.end_types:

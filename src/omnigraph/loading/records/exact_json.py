@@ -1,8 +1,8 @@
-"""JSON without losses: every integer exact, every repeated member seen.
+"""Lossless JSON decoding: integers are exact, and repeated members are detected.
 
 The fast decoder (orjson) turns integers beyond 64 bits into floats and keeps only the last of two
-members with the same name. A scan of the raw bytes finds the texts where that may have happened;
-only these, and texts that orjson refuses, go to the slow decoder (`json`), which defines validity:
+members with the same name. A scan of the raw bytes detects buffers where that may have happened.
+These, and texts that orjson refuses, go to the slow decoder (`json`), which defines validity:
 
 - RFC 8259, UTF-8 without a byte order mark, no `NaN` or `Infinity`, no comments;
 - no lone surrogates, which no Arrow column could hold;
@@ -27,10 +27,10 @@ class Refusal:
 
     reason: str
     line: int = 1
-    """Within the text, like ``column``."""
+    """The line within the text, from 1."""
     column: int | None = None
     duplicate: str | None = None
-    """The repeated member, if the text is otherwise valid."""
+    """The name of a repeated member, if the text is otherwise valid."""
     at_end: bool = False
     """Whether the text ended too early."""
 
@@ -59,15 +59,15 @@ def decode_all(
 def decode_plain(
     raw: bytes, texts: Sequence[bytes], *, unique_members: bool
 ) -> list[object | Refusal] | None:
-    """`decode_all`, or None as soon as the fast decoder refuses one of the texts."""
+    """`decode_all` by the fast decoder; None if it refuses one of the texts."""
     values: list[object | Refusal]
     try:
         values = list(map(orjson.loads, texts))
     except orjson.JSONDecodeError:
         return None
-    if _suspicious(raw, values, unique_members=unique_members):
+    if _may_be_lossy(raw, values, unique_members=unique_members):
         for i, text in enumerate(texts):
-            if _suspicious(text, values[i : i + 1], unique_members=unique_members):
+            if _may_be_lossy(text, values[i : i + 1], unique_members=unique_members):
                 values[i] = decode_exact(text, unique_members=unique_members)
     return values
 
@@ -77,12 +77,12 @@ def _decode(text: bytes, *, unique_members: bool) -> object | Refusal:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return decode_exact(text, unique_members=unique_members)
-    if _suspicious(text, [value], unique_members=unique_members):
+    if _may_be_lossy(text, [value], unique_members=unique_members):
         return decode_exact(text, unique_members=unique_members)
     return value  # type: ignore[no-any-return]
 
 
-# --- suspicion ------------------------------------------------------------------------------------
+# --- detecting losses -----------------------------------------------------------------------------
 
 _BEFORE_NUMBER = b"-:,[ \t\n\r"
 _NUMBER_SHAPE = bytes.maketrans(b"123456789" + _BEFORE_NUMBER, b"0" * 9 + b"," * 8)
@@ -94,24 +94,25 @@ _BEFORE_COLON = bytes.maketrans(b" \t\n\r", b'""""')
 """Maps white space to a quote, which precedes the colon of a member."""
 
 
-def _suspicious(raw: bytes, values: Sequence[object], *, unique_members: bool) -> bool:
-    """Whether ``values`` may differ from ``raw``; False is certain."""
+def _may_be_lossy(raw: bytes, values: Sequence[object], *, unique_members: bool) -> bool:
+    """Whether decoding may have lost something; False means that it has not."""
     shape = raw.translate(_NUMBER_SHAPE)
     if b"," + _WIDE_NUMBER in shape or shape.startswith(_WIDE_NUMBER):
         return True
-    # Each member has a colon after a quote or white space. Colons inside texts only raise that
-    # count, lost and nested members only lower the other one: if both are equal, none was lost.
+    # Every member has a colon after a quote or white space. Colons inside texts only raise the
+    # count of colons; lost and nested members only lower the count of members. Equal counts mean
+    # that no member was lost.
     return unique_members and raw.translate(_BEFORE_COLON).count(b'":') != _outer_members(values)
 
 
 def _outer_members(values: Sequence[object]) -> int:
-    """Members of records and of their `data`, where nearly all members are."""
+    """The number of members of the records and of their `data`; deeper ones are not counted."""
     records = [value for value in values if isinstance(value, dict)]
     data = [record.get("data") for record in records]
     return sum(map(len, records)) + sum([len(each) for each in data if isinstance(each, dict)])
 
 
-# --- the decoder that decides ---------------------------------------------------------------------
+# --- the slow decoder -----------------------------------------------------------------------------
 
 
 def decode_exact(text: bytes, *, unique_members: bool) -> object | Refusal:
@@ -135,7 +136,7 @@ def decode_exact(text: bytes, *, unique_members: bool) -> object | Refusal:
     except RecursionError:
         return Refusal("it is nested too deeply")
     except ValueError:
-        # Python's own bound on the digits of an integer.
+        # Python limits the digits of an integer.
         return Refusal("a number has thousands of digits")
     return value
 

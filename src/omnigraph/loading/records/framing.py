@@ -1,4 +1,4 @@
-"""From blocks of bytes to numbered JSON values, by the two grammars.
+"""From blocks of bytes to numbered JSON values, for both grammars.
 
 Strict input has one record per line: reading goes on after a bad line. Compatible input is a stream
 of JSON values separated by white space, which may span lines: reading stops at a bad value, because
@@ -28,10 +28,10 @@ class RecordSource:
     """One named input that can be read as blocks of bytes, of any size."""
 
     name: str | None
-    """What messages call it."""
+    """Its name in messages."""
     blocks: Callable[[], Iterable[bytes]]
     unit: Unit | None = None
-    """What its records are counted in, if not by the grammar."""
+    """The unit that numbers its records, if not that of the grammar."""
 
     @classmethod
     def of(cls, data: bytes | str, name: str | None = None) -> RecordSource:
@@ -69,7 +69,7 @@ def line_blocks(source: RecordSource, chunk_bytes: int = CHUNK_BYTES) -> Iterato
 
 
 def _sized(blocks: Iterable[bytes], chunk_bytes: int) -> Iterator[bytes]:
-    """``blocks``, with large ones cut; small ones are gathered by the caller."""
+    """``blocks``, with large ones cut; the caller joins small ones."""
     for block in blocks:
         if len(block) <= chunk_bytes:
             if block:
@@ -100,7 +100,7 @@ class Chunk:
     numbers: Sequence[int]
     values: Sequence[object]
     problems: Sequence[Problem]
-    """Of texts that are not JSON; they are not in ``values``."""
+    """Problems of texts that are not JSON; ``values`` lack these texts."""
 
 
 def read_chunks(
@@ -119,7 +119,7 @@ class NotOnLines(Exception):
 def read_line_chunks(source: RecordSource, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
     """The values of a part of a compatible input with one value per line.
 
-    Raises `NotOnLines` if it has not; then `read_chunks` has to read the input from its beginning.
+    Raises `NotOnLines` otherwise; the caller then reads the whole input with `read_chunks`.
     """
     first = 1
     for block in line_blocks(source, chunk_bytes):
@@ -186,7 +186,7 @@ def _compatible(source: RecordSource, chunk_bytes: int) -> Iterator[Chunk]:
 
 
 def _line_values(block: bytes) -> list[object | Refusal] | None:
-    """The values of a block with one value per line, the usual case; None if it has not."""
+    """The values of a block with one value per line, the usual case; None for other blocks."""
     lines = [line for line in block.split(b"\n") if line.strip(_WHITE_SPACE)]
     return decode_plain(block, lines, unique_members=False)
 
@@ -199,13 +199,13 @@ def _stream_chunk(source: RecordSource, first: int, decoded: list[object | Refus
 
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}\[\]]', re.DOTALL)
-"""Whole texts, and brackets outside of them; a single quote starts an unterminated text."""
+"""Strings, and brackets outside of strings; a lone quote starts an unterminated string."""
 _VALUE = re.compile(rb"[^ \t\r\n]")
 _WORD_END = re.compile(rb"[ \t\r\n{\[]")
 
 
 def _split(raw: bytes) -> tuple[list[bytes], int]:
-    """The complete values in ``raw``, and where an incomplete one starts.
+    """The complete values in ``raw``, and the position where an incomplete one starts.
 
     Only counts brackets; the decoder checks the syntax.
     """
@@ -221,9 +221,9 @@ def _split(raw: bytes) -> tuple[list[bytes], int]:
 
 
 def _value_end(raw: bytes, start: int) -> int | None:
-    """Where the value that starts at ``start`` ends, or None if it goes on beyond ``raw``."""
+    """The end of the value that starts at ``start``; None if it continues after ``raw``."""
     if raw[start : start + 1] not in (b"{", b"["):
-        # Not a record: cut a short text for the message.
+        # Not a record: take one word for the message.
         end = _WORD_END.search(raw, start + 1)
         return len(raw) if end is None else end.start()
     depth = 0
@@ -249,9 +249,9 @@ _SCALAR_END = re.compile(rb"[,\]]")
 def items_on_lines(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
     """The items of a text that is one JSON array, each on a line of its own.
 
-    Holds one item and one block at a time. Whatever is wrong with the array itself becomes a line
-    that is no JSON, so that it is reported with the number of the item. Raises `LimitExceeded`
-    naming the text as ``name`` for an item over `RECORD_BYTES_MAX`.
+    Holds one item and one block at a time. A syntax error between items becomes a line that is not
+    JSON, so that it is reported with the number of the item. Raises `LimitExceeded` naming the text
+    as ``name`` for an item over `RECORD_BYTES_MAX`.
     """
     pending, bytes_needed = bytearray(), 0
     array = _Array()
@@ -283,7 +283,7 @@ class _Array:
         self._is_first = True
 
     def lines(self, raw: bytes) -> tuple[list[bytes], int]:
-        """The lines of all complete items, and how many bytes they took."""
+        """All complete items as lines, and the number of bytes consumed."""
         lines: list[bytes] = []
         at = 0
         if not self._is_open:
@@ -319,7 +319,7 @@ class _Array:
 
 
 def _item_end(raw: bytes, start: int) -> int | None:
-    """Where an item of an array ends, or None if it may go on beyond ``raw``."""
+    """The end of an item of an array; None if it may continue after ``raw``."""
     if raw[start : start + 1] in (b"{", b"["):
         return _value_end(raw, start)
     if raw[start : start + 1] == b'"':
@@ -330,7 +330,7 @@ def _item_end(raw: bytes, start: int) -> int | None:
 
 
 def _line(item: bytes) -> bytes:
-    # A line break within a text stays an error: a carriage return is not allowed there either.
+    # A line break in a string stays an error: JSON forbids a carriage return there, too.
     return item.strip(_WHITE_SPACE).replace(b"\n", b"\r") + b"\n"
 
 
@@ -372,7 +372,7 @@ def _json_problem(
         place,
         hint=_hint(refusal, strict),
         input=line,
-        # Only lines are told apart without understanding them; items of an array are not.
+        # After an invalid line the next one can still be found; after an invalid item it cannot.
         ends_reading=unit != "line",
     )
 
@@ -380,7 +380,7 @@ def _json_problem(
 def _at(refusal: Refusal) -> str:
     if refusal.column is None:
         return ""
-    # The place already names the line of a record on one line.
+    # For a record on one line, its place already names the line.
     line = f"line {refusal.line} " if refusal.line > 1 else ""
     return f" at {line}column {refusal.column}"
 

@@ -1,12 +1,12 @@
-"""Ids in an input: derived from keys, taken as given, or minted.
+"""Ids of records: derived from keys, given, or minted.
 
 A failed task is run again, so bulk loads compute minted ids from the operation, the piece of the
-input and the number of the record within it. They are ULIDs with the operation's time; all ids of
-one operation share a prefix that no earlier id can have.
+input and the number of the record within it: a retry mints the same ids. They are ULIDs with the
+operation's time; all ids of one operation share a prefix that no earlier id has.
 
-Older exports name keyed nodes by other texts than today's canonical ids: a date instead of its
-epoch day, or one member of a composite key. The compatible grammar accepts such an id if, parsed as
-the key's type, it equals the key of the node.
+Older exports use other ids of keyed nodes than today's canonical ones: a date instead of its epoch
+day, or one member of a composite key. The compatible grammar accepts such an id if, parsed as the
+key's type, it equals the key of the node.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 MintIds = Callable[[str | None, pa.Int64Array], Sequence[str] | pa.StringArray]
 """New ids for the records of a source with these numbers.
 
-Tasks derive them from the arguments, so that a second attempt mints the same ids; elsewhere they
+In tasks they are computed from the arguments, so that a retry mints the same ids; elsewhere they
 are random.
 """
 
 
 def minted_by(new_id: Callable[[], str]) -> MintIds:
-    """Ids from ``new_id``, one call each."""
+    """A minter that calls ``new_id`` for each id."""
     return lambda _source, numbers: [new_id() for _ in numbers]
 
 
@@ -51,7 +51,7 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 
 def names_key(text: str, members: Sequence[str], types: Sequence[ValueType]) -> bool:
-    """Whether an id means the key with these canonical ``members``, or one member of it.
+    """Whether an id denotes the key with these canonical ``members``, or one member of it.
 
     >>> from omnigraph.model.types import Scalar
     >>> day, text = ValueType(Scalar.DATE), ValueType(Scalar.STRING)
@@ -84,7 +84,7 @@ def _spelling(value: object, type: ValueType) -> str | None:
 
 
 def _meanings(value: object, type: ValueType) -> list[object]:
-    """The JSON values that a text may represent, the likeliest first."""
+    """The JSON values that a text may stand for, the likeliest first."""
     if not isinstance(value, str):
         return [value]
     scalar = type.scalar
@@ -115,18 +115,18 @@ class Minting:
 
     @property
     def prefix(self) -> str:
-        """The common prefix of the ids of this operation, which no other id has."""
+        """The prefix of the ids of this operation; no other id has it."""
         return self.operation_id[:_PREFIX_CHARACTERS]
 
     def ids(self, piece: int, numbers: Sequence[int] | pa.Int64Array) -> pa.StringArray:
-        """The ids of some records of one piece of the input."""
+        """The ids of records of one piece of the input, by their numbers."""
         given = np.asarray(numbers, np.int64)
         if piece >= PIECES_MAX or (len(given) and int(given.max()) >= NUMBERS_MAX):
             raise OverflowError(f"record {given.max()} of piece {piece} has no room in an id")
         start = np.frombuffer(self.prefix.encode(), np.uint8)
         letters = np.empty((len(given), _CHARACTERS), np.uint8)
         letters[:, : len(start)] = start
-        # Both numbers in base 32, the most significant digit first.
+        # Append both numbers in base 32, the most significant digit first.
         at = len(start)
         for value, digits in ((np.int64(piece), _PIECE_CHARACTERS), (given, _NUMBER_CHARACTERS)):
             for place in range(digits):
@@ -145,18 +145,18 @@ Renames = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """The ids in older spellings of some records of a node type."""
+    """Ids in older spellings, from one part of the records of a node type."""
 
     type_name: str
     source: str | None
     ids: Mapping[str, tuple[str, int]]
     """As in `TypedRows.renamed`."""
     piece: int = 0
-    """The piece of the input that has the records."""
+    """The piece of the input that has these records."""
 
 
 def renames_of(parts: Iterable[Renamed], unit: Unit) -> tuple[Renames, list[tuple[int, Problem]]]:
-    """The renames of a whole input; ids that mean two nodes are problems, with their pieces."""
+    """All renames of an input; ids that denote two nodes become problems, with their pieces."""
     renames: dict[str, dict[str, str]] = {}
     problems: list[tuple[int, Problem]] = []
     for part in parts:
@@ -183,7 +183,7 @@ def with_renames(rows: TypedRows, renames: Renames, unit: Unit) -> tuple[TypedRo
     taken = pc.is_in(rows.rows[ID], value_set=pa.array(list(canonical), pa.string()))
     problems = []
     for i in pc.indices_nonzero(taken).to_pylist():
-        # An older spelling of one node can be the canonical id of another.
+        # The id of one node in an older spelling may be the canonical id of another node.
         old, place = (
             rows.rows[ID][i].as_py(),
             RecordPlace(rows.source, rows.numbers[i].as_py(), unit),
@@ -193,7 +193,7 @@ def with_renames(rows: TypedRows, renames: Renames, unit: Unit) -> tuple[TypedRo
 
 
 def _renamed_references(prefixes: Mapping[str, str], renames: Renames) -> dict[str, str]:
-    """The renames of nodes at an end that is an interface, whether their types are given or not."""
+    """Renames for references at an interface, with and without the prefix of their node type."""
     found: dict[str, str] = {}
     for type_name, prefix in prefixes.items():
         for old, new in renames.get(type_name, {}).items():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from omnigraph.schema.catalog import TableType
 
 Grammar = Literal["strict", "compatible"]
-"""How an input is split into records, and how lenient values are converted."""
+"""Rules for splitting an input into records, and for how leniently values are converted."""
 
 ProblemKind = Literal[
     "invalid_json",
@@ -70,13 +70,13 @@ Unit = Literal["line", "record"]
 
 
 def unit_of(grammar: Grammar) -> Unit:
-    """What the numbers of records count: lines or records."""
+    """The unit in which records are numbered: lines or records."""
     return "line" if grammar == "strict" else "record"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """A record of an input: its line under the strict grammar, else its count."""
+    """The place of a record: its line under the strict grammar, else its number."""
 
     source: str | None
     """The file, or None for an input without a name."""
@@ -102,13 +102,13 @@ class Problem:
     property_name: str | None = None
     hint: str | None = None
     entity_id: str | None = None
-    """The entity concerned; used by `KeyConflict`."""
+    """The entity concerned, for `KeyConflict`."""
     entity_kind: EntityKind = "node"
     """The kind of that entity."""
     input: object = None
-    """The record as it was read, in JSON values; only where bad records are skipped."""
+    """The record as it was read, in JSON values; only if bad records are skipped."""
     ends_reading: bool = False
-    """Whether the records behind it are not known, so that it cannot be skipped."""
+    """Whether the records after it cannot be read, so that it cannot be skipped."""
 
     @property
     def text(self) -> str:
@@ -117,7 +117,7 @@ class Problem:
         return ": ".join(filter(None, (str(self.place or ""), subject, self.message)))
 
     def to_dict(self, *, with_input: bool = False) -> dict[str, Any]:
-        """The JSON form: one line of an error file; ``with_input``: with the record as well."""
+        """The JSON form: a line of an error file; ``with_input`` adds the record."""
         place = self.place
         return {
             "kind": self.kind,
@@ -165,7 +165,7 @@ def name_hint(word: str, known: Iterable[str], what: str) -> str:
 
 
 def close_name(word: str, known: Iterable[str]) -> str | None:
-    """A question about the closest known name; None if there is none."""
+    """A hint that asks for the closest known name; None if no name is close."""
     name = closest(word, known)
     return None if name is None else f"did you mean '{name}'?"
 
@@ -220,13 +220,13 @@ def value_hint(type: ValueType) -> str:
 
 
 MAX_ERRORS = 100
-"""Problems that are shown in full, by default."""
+"""The default number of problems that are shown in full."""
 
 _SLACK = 4
-"""Problems are sorted and cut once there are this many times as many as will be shown."""
+"""Problems are sorted and cut when this many times the number to show have been added."""
 
 _LISTED_AT_ONCE = 10_000
-"""Problems that are sorted before they are written: smaller error files are sorted as a whole."""
+"""Problems sorted together before they are written: an error file with fewer is fully sorted."""
 
 Order = tuple[int, int]
 """The sort key of a problem: the number of its file or piece, and that of its record."""
@@ -266,9 +266,9 @@ class Findings:
 
     keep: int
     errors_out: Path | None = None
-    """Receives every problem."""
+    """The error file: receives every problem."""
     sources: Sequence[str | None] = ()
-    """The names of the input, in the order in which problems are reported."""
+    """The names of the inputs, in the order in which problems are reported."""
     with_inputs: bool = False
     """Whether problems are reported with their records."""
     counts: Counter[ProblemKind] = field(default_factory=Counter)
@@ -282,7 +282,7 @@ class Findings:
         self._order = {name: number for number, name in reversed([*enumerate(self.sources)])}
 
     def note(self, problem: Problem) -> None:
-        """Count a problem and add it."""
+        """Count a problem, and `add` it."""
         self.counts[problem.kind] += 1
         self.add(problem)
 
@@ -316,7 +316,7 @@ class Findings:
         self._unwritten.clear()
 
     def shown(self, problem: Problem) -> dict[str, Any]:
-        """A problem as the error file and the error have it."""
+        """A problem in the form of the error file and of the error."""
         return problem.to_dict(with_input=self.with_inputs)
 
     @property
@@ -325,7 +325,7 @@ class Findings:
         return [problem for _, problem in self._first.in_order()]
 
     def close(self) -> None:
-        """Write the error file to its end."""
+        """Write the remaining problems, and close the error file."""
         if self.errors_out is not None and self._unwritten:
             self._write(self.errors_out)
         if self._stream is not None:
@@ -369,7 +369,7 @@ def _in_input(placed: _Placed) -> tuple[Order, str]:
 
 
 def with_inputs(problems: Iterable[Problem], inputs: Callable[[int], object]) -> list[Problem]:
-    """Problems with their records, from the numbers of these; texts that were no records stay."""
+    """Problems with their records, which ``inputs`` gives by number, unless they have a text."""
     return [
         each
         if each.place is None or each.input is not None
@@ -379,7 +379,7 @@ def with_inputs(problems: Iterable[Problem], inputs: Callable[[int], object]) ->
 
 
 def plain(value: object) -> object:
-    """A value of a record in JSON values."""
+    """A value of a record, converted to JSON values."""
     match value:
         case dict():
             return {str(name): plain(item) for name, item in value.items()}
@@ -404,7 +404,7 @@ class PlaceOf(Protocol):
     """Finds the record to show for a row that breaks a constraint."""
 
     def __call__(self, table_key: str, holder: Holder, *, own: bool) -> RecordPlace | None:
-        """The place of the row's ``own`` record, or else of the first record of its entity."""
+        """The place of the row's ``own`` record, else of the first record of its entity."""
 
 
 def problems_of(violations: Iterable[Violation], place_of: PlaceOf) -> Iterator[Problem]:
@@ -447,17 +447,17 @@ def problem_of(violation: Violation, place_of: PlaceOf) -> Problem:
 
 
 class RefusedValue(NamedTuple):
-    """A value of a record that could not be computed by a mapping."""
+    """An input value that an expression of a mapping could not convert."""
 
     number: int
-    """Of the record."""
+    """The number of the record."""
     member: str
     message: str
     hint: str
 
 
 class RecordProblems:
-    """The problems of the records of one type that are being read."""
+    """Collects the problems of a batch of records of one type."""
 
     def __init__(
         self, type: TableType, source: str | None, unit: Unit, numbers: Sequence[int]
@@ -489,7 +489,7 @@ class RecordProblems:
         self.problems.append(Problem(kind, message, place, self._type.name, member, hint))
 
     def refuse(self, values: Sequence[RefusedValue]) -> None:
-        """Add problems of values that were refused before; their records are left out."""
+        """Add problems of values that a mapping refused; their records are dropped."""
         places = {number: at for at, number in enumerate(self.numbers)} if values else {}
         for each in values:
             if each.number in places:
@@ -501,7 +501,7 @@ class RecordProblems:
     def rename(
         self, renamed: dict[str, tuple[str, int]], old: str, canonical: str, number: int
     ) -> None:
-        """Map ``old`` to ``canonical``; a problem if it already maps to another node."""
+        """Map ``old`` to ``canonical``; adds a problem if it already maps to another node."""
         known, _ = renamed.setdefault(old, (canonical, number))
         if known != canonical:
             place = RecordPlace(self.source, number, self.unit)
@@ -509,7 +509,7 @@ class RecordProblems:
 
 
 def ambiguous_id(old: str, first: str, second: str, type_name: str, place: RecordPlace) -> Problem:
-    """The problem of an id in an older spelling that means two nodes."""
+    """The problem of an id in an older spelling that denotes two nodes."""
     message = f"id '{old}' means both '{first}' and '{second}': ambiguous edge endpoint remap"
     return Problem(
         "bad_id", message, place, type_name, "id", "give these nodes their canonical ids"

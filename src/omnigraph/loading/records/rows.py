@@ -1,7 +1,7 @@
-"""From records to rows: the data of one type's records as columns of its table.
+"""From records to rows: converts the data of one type's records to columns of its table.
 
-Every load converts values to Arrow here, in process and on workers. Conversion is by column; only
-if a column does not fit are its values converted one by one, to find every problem of a chunk.
+Every load converts values to Arrow here, in process and on workers. Whole columns are converted;
+only if a column fails are its values converted one by one, to find every problem of a chunk.
 """
 
 from __future__ import annotations
@@ -83,20 +83,21 @@ class TypedRows:
     rows: pa.RecordBatch
     """In the schema of the type's table."""
     numbers: pa.Int64Array
-    """The record each row comes from."""
+    """The number of each row's record."""
     minted: pa.BooleanArray
-    """Whether the id was minted: neither given nor derived, and of no other entity."""
+    """Whether each id was minted: neither given nor derived, and new."""
     renamed: dict[str, tuple[str, int]]
     """By id in an older spelling: the canonical id, and the number of a record with it."""
     refused_ids: pa.StringArray
     """Known ids of refused records: edges that end there are not reported as well."""
     absent: pa.BinaryArray | None = None
-    """What each record lacks, as in `records.absence`; None if absence means the default."""
+    """The properties that each record lacks, as in `records.absence`; None if absent properties get
+    their defaults."""
     unnamed: frozenset[str] = frozenset()
-    """Properties of the type that the writer cannot name."""
+    """Properties of the type that the writer may not name."""
 
     def without(self, records: pa.Int64Array) -> TypedRows:
-        """The rows of other records; ids of those that are left out count as refused."""
+        """The rows except those of ``records``, whose ids are added to the refused ones."""
         is_out = pc.is_in(self.numbers, value_set=records)
         if not pc.any(is_out).as_py():
             return self
@@ -112,10 +113,10 @@ class TypedRows:
         )
 
     def of_whole(self, whole: TableType) -> TypedRows:
-        """The rows with all properties of their type, of which a writer can name some.
+        """The rows with all properties of their type, of which the writer may name some.
 
-        It gives the others what a record gives that lacks them. For a required one without a
-        default that is null, which `WriterRights` refuses in a new entity.
+        The others get the values of absent properties. For a required one without a default that
+        is null, which `WriterRights` refuses in a new entity.
         """
         schema = table_schema(whole)
         columns = [
@@ -133,7 +134,7 @@ class TypedRows:
 
 
 def _lacking(prop: Property, rows: int) -> pa.Array:
-    """The column of a property that all records lack."""
+    """The column of a property that no record has."""
     value = None
     if not is_needed(prop):
         value = property_value(prop.default, prop.type, prop.name, strict=True)
@@ -165,12 +166,12 @@ class RowBuilder:
         unit: Unit | None = None,
         folder_values: Mapping[str, str | None] | None = None,
     ) -> None:
-        """``keeps_absent``: rows say what their records lack, and required properties may lack.
+        """``keeps_absent``: rows get the column `ABSENT`, and records may lack required properties.
 
-        ``skips``: rows are written although other records have problems.
+        ``skips``: records with problems are skipped, and the others written.
 
-        ``folder_values`` are texts of properties of all records, from partition folders. A record
-        with another value for such a property is a problem.
+        ``folder_values`` are property values of all records, as texts, from partition folders. A
+        record with another value for such a property is a problem.
         """
         self._type = type
         self._strict = grammar == "strict"
@@ -191,7 +192,7 @@ class RowBuilder:
     def build(
         self, records: TypeRecords, source: str | None, refused: Sequence[RefusedValue] = ()
     ) -> tuple[TypedRows, list[Problem]]:
-        """The rows of records without problems, and all problems; ``refused`` are such already."""
+        """The rows of records without problems, and all problems, also of values in ``refused``."""
         batch = RecordProblems(self._type, source, self._unit, records.numbers)
         batch.refuse(refused)
         fields = _Fields(records.data)
@@ -222,7 +223,7 @@ class RowBuilder:
         ends: Mapping[str, ValueType] | None = None,
         refused: Sequence[RefusedValue] = (),
     ) -> tuple[TypedRows, list[Problem]]:
-        """The same for rows of a table, whose column types `mapped_columns` has checked.
+        """`build` for rows of a table, whose column types `mapped_columns` has checked.
 
         Endpoints are ids or key values of the types in ``ends``. Columns in ``texts`` hold texts of
         values, or lists of them, as in CSV.
@@ -315,7 +316,7 @@ class RowBuilder:
     def _cells(
         self, prop: Property, cells: pa.Array | None, batch: RecordProblems, *, are_texts: bool
     ) -> pa.Array:
-        """The column of a property from ``cells``, None if the table has no such column."""
+        """The column of a property; ``cells`` are None if the table has no such column."""
         if cells is None:
             rows = len(batch.numbers)
             if self._may_lack(prop):
@@ -330,7 +331,7 @@ class RowBuilder:
             if parsed is None or (takes_default and parsed.null_count):
                 values = values_from_text(cells, prop.type)
                 if takes_default:
-                    # In CSV, an empty cell is the only way to leave out a value.
+                    # A CSV row can leave out a value only by an empty cell, so it gets the default.
                     default = self._absent(prop)
                     values = [default if value is None else value for value in values]
                 return self._column(prop, values, batch)
@@ -364,7 +365,7 @@ class RowBuilder:
         return self._admitted_blobs(prop, column, batch) if prop.type.is_blob else column
 
     def _may_lack(self, prop: Property) -> bool:
-        """Whether a record that lacks this required property may be an update."""
+        """Whether records may lack this required property, since they may update entities."""
         return (
             self._keeps_absent
             and is_needed(prop)
@@ -373,13 +374,13 @@ class RowBuilder:
         )
 
     def _absent(self, prop: Property) -> object:
-        """The value of a property that a record leaves out."""
+        """The value for a property that a record lacks."""
         return self._folder_values.get(prop.name, prop.default)
 
     def _refuse_other_values(
         self, columns: Mapping[str, pa.Array], given: Collection[str], batch: RecordProblems
     ) -> None:
-        """Add problems for records with another value than their partition folder."""
+        """Add problems for records whose value differs from that of their partition folder."""
         for name in self._folder_values.keys() & given:
             prop = self._type.properties[name]
             (wanted,) = self._column(prop, [self._folder_values[name]], batch).to_pylist()
@@ -411,9 +412,9 @@ class RowBuilder:
         *,
         lacking: Collection[int] = (),
     ) -> pa.Array:
-        """Convert value by value: null and a problem for each that does not fit.
+        """Convert value by value; one that does not fit becomes null and a problem.
 
-        Those at ``lacking`` are null without a problem.
+        Values at ``lacking`` become null without a problem.
         """
         fitting: list[Value | None] = []
         for i, value in enumerate(values):
@@ -434,7 +435,7 @@ class RowBuilder:
     def _ends(
         self, name: str, given: pa.Array, key: ValueType | None, batch: RecordProblems
     ) -> pa.StringArray:
-        """Endpoints as ids: key values are spelled canonically, other texts are ids already."""
+        """Endpoints as ids: key values in their canonical spelling; other texts are ids already."""
         member = _MEMBERS[name]
         if key is None or accepts(ValueType(Scalar.STRING), given.type):
             ids = given.cast(pa.string())
@@ -458,9 +459,9 @@ class RowBuilder:
         types: Sequence[object] | None,
         batch: RecordProblems,
     ) -> pa.StringArray:
-        """The ends of edges as they are stored; the type of a node is looked up later.
+        """Edge ends in stored form; node types that are not given are looked up later.
 
-        ``types`` are the names of types that records give, None for each that gives none.
+        ``types`` are the type names given by records, None for a record that gives none.
         """
         assert isinstance(self._type, EdgeType)
         prefixes = self._type.end_types.get(name)
@@ -485,7 +486,7 @@ class RowBuilder:
     # --- ids ---
 
     def _given_ids(self, fields: _Fields, batch: RecordProblems) -> pa.StringArray:
-        """The ids in the records, null where there is none."""
+        """The ids in the records, null for records without one."""
         values = fields.column(ID, _ABSENT)
         kinds = set(map(type, values))
         if kinds <= {str}:
@@ -555,7 +556,7 @@ class RowBuilder:
 
 
 def _sound(name: str, column: pa.Array, batch: RecordProblems) -> pa.Array:
-    """A column without texts that are not UTF-8; each of them becomes a problem."""
+    """The column, with null and a problem for each text that is not UTF-8."""
     column, bad = sound_texts(column)
     member = _MEMBERS.get(name, name)
     kind: ProblemKind = "bad_value"
@@ -576,7 +577,7 @@ def _int64(numbers: Sequence[int]) -> pa.Int64Array:
 
 
 class _Missing:
-    """Marks a missing member, as opposed to null."""
+    """Stands for a missing member, as distinct from null."""
 
 
 _ABSENT = _Missing()
@@ -590,7 +591,7 @@ class _Fields:
         self._data = data
 
     def column(self, name: str, absent: Any) -> Sequence[Any]:
-        """The values of one member, ``absent`` where a record does not have it."""
+        """The values of one member, ``absent`` for records without it."""
         if name not in self.names:
             return [absent] * len(self._data)
         try:
@@ -615,8 +616,8 @@ def typed_chunks(
     """Graph records as rows by type, and all problems of each chunk.
 
     ``mappings`` are those of the data of records, by table key. Rows with values that break a
-    constraint stay, so that later checks see them too; unless bad records are skipped (``skips``):
-    then problems come with their records.
+    constraint are kept, so that later checks see them too. With ``skips`` they are dropped, and
+    problems carry their records.
     """
     envelopes = EnvelopeReader(catalog, grammar)
     for chunk in chunks:
@@ -643,7 +644,8 @@ def typed_chunks(
 def value_problems(rows: TypedRows, unit: Unit) -> list[Problem]:
     """Problems for values that break a constraint of their property.
 
-    Required values that are null were refused already, but for those that a record lacks.
+    Null in a required property is not checked for rows that record absent properties: `build` has
+    refused explicit nulls, and a record may lack the property.
     """
     constraints = value_constraints(rows.type)
     if rows.absent is not None:

@@ -2,8 +2,8 @@
 
 A Starlette application (`app.App`) passes every request through the same checks: request id,
 preflight, token, graph, syntax, policy, admission, and only then the engine, which runs in threads
-off the event loop. Handlers under `routes` are thin: `Graph` knows what a verb does, and `wire`
-what requests and answers contain.
+off the event loop. Handlers under `routes` are thin: `Graph` implements the verbs, and `wire`
+defines requests and answers.
 """
 
 from __future__ import annotations

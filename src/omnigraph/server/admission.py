@@ -29,7 +29,7 @@ BYTES_MAX = 4 * 1024**3
 ANONYMOUS = "anonymous"
 RETRY_AFTER_SECONDS = 60
 BRANCH_OPERATION_BYTES = 256
-"""What an operation on branches counts as."""
+"""The size that an operation on branches is counted with."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Admission:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Admission:
-        """The limits that variables set; a bad value is warned about and not used."""
+        """The limits from the environment; an invalid value is logged and ignored."""
         return cls(
             _positive(environment, INFLIGHT_VARIABLE, INFLIGHT_MAX),
             _positive(environment, BYTES_VARIABLE, BYTES_MAX),
@@ -82,7 +82,7 @@ class Admission:
             self._actors[name] = mine
 
     def require_room(self, requests: int, nbytes: int, size: int) -> None:
-        """Raise `TooManyRequests` for a write beside others of its actor that are under way."""
+        """Raise `TooManyRequests` if the actor's writes in flight leave no room for another."""
         if requests >= self.inflight_max:
             raise refusal(f"{requests} writes of yours are under way")
         if nbytes + size > self.bytes_max:
@@ -98,7 +98,7 @@ class Admission:
 
 
 def refusal(reason: str) -> TooManyRequests:
-    """The error for a write that is not taken now."""
+    """The error for a write that is refused for now."""
     return TooManyRequests(
         f"{reason}, and no more are taken at a time", hint="wait until some of them are done"
     )
@@ -118,18 +118,18 @@ def _positive(environment: Mapping[str, str], name: str, default: int) -> int:
 
 QUERIES_BYTES_VARIABLE = "OMNIGRAPH_SERVER_QUERY_BYTES"
 LONG_READS_RUNNING_MAX = max(1, (os.cpu_count() or 1) // 2)
-"""Long reads of all actors that run at a time; the others wait for their turn."""
+"""Long reads of all actors that run at a time; others wait."""
 SMALL_BYTES = 1024 * 1024
 """The memory of a point query."""
 SMALL_RESERVE_BYTES = 64 * SMALL_BYTES
-"""Kept for small queries when large ones use all of the memory."""
+"""Reserved for small queries while large ones use the rest of the memory."""
 
 
 class _AllQueries(MemoryPool):
-    """The memory of all queries of a process."""
+    """The memory of all queries of the process."""
 
     def take(self, nbytes: int) -> bool:
-        """Take some of it; a small part may come from the reserve."""
+        """Take memory; a small amount may come from the reserve."""
         with self._lock:
             reserve = SMALL_RESERVE_BYTES if nbytes <= SMALL_BYTES else 0
             if self.used + nbytes > self.bytes_max + reserve:
@@ -139,14 +139,14 @@ class _AllQueries(MemoryPool):
 
 
 class _QueriesOfActor(MemoryPool):
-    """The part of it that one actor may use: half, so that one alone does not stop the others."""
+    """One actor's share of that memory: half, so that a single actor cannot block the others."""
 
     def __init__(self, all_queries: MemoryPool) -> None:
         super().__init__(all_queries.bytes_max // 2)
         self._all = all_queries
 
     def take(self, nbytes: int) -> bool:
-        """Take memory of the actor, and of all."""
+        """Take memory from the actor's share and from the total."""
         if not super().take(nbytes):
             return False
         if self._all.take(nbytes):
@@ -155,13 +155,13 @@ class _QueriesOfActor(MemoryPool):
         return False
 
     def give_back(self, nbytes: int) -> None:
-        """Return it to both."""
+        """Return it to the share and the total."""
         super().give_back(nbytes)
         self._all.give_back(nbytes)
 
 
 class QueryLimits:
-    """Makes the governor of each request. Used on the event loop only."""
+    """Creates the governor of each request. Used on the event loop only."""
 
     def __init__(
         self, seconds: float, seconds_of: Mapping[str, float], bytes_max: int | None = None
@@ -174,9 +174,10 @@ class QueryLimits:
         self._actors: dict[str, MemoryPool] = {}
 
     def governor(self, actor: str | None, asked: str | None) -> Governor:
-        """The limits of a request; ``asked`` are seconds that the caller gives it itself.
+        """The limits of a request; ``asked`` is the timeout in seconds that the client sent.
 
-        Raises `InputError` for another text. A caller can shorten its time, not extend it.
+        Raises `InputError` if it is no positive number. A client can shorten its time, not extend
+        it.
         """
         name = actor or ANONYMOUS
         seconds = self._seconds_of.get(name, self._seconds) or None
@@ -191,7 +192,7 @@ class QueryLimits:
         )
 
     def of_check(self, seconds: float) -> Governor:
-        """The limits of a check of the server itself; safe to call from any thread."""
+        """The limits of a review check that the server runs; safe to call from any thread."""
         return Governor(
             timeout_s=seconds, memory_bytes=self._query_bytes, pool=self.memory, turns=self._turns
         )
@@ -215,7 +216,7 @@ WAIT_SECONDS = 0.25
 
 
 class StreamBudget:
-    """Hands out the right to stream. Used on the event loop only."""
+    """Limits concurrent streams. Used on the event loop only."""
 
     def __init__(self, process_bytes: int = PROCESS_BYTES) -> None:
         self._process_bytes = process_bytes
@@ -225,7 +226,7 @@ class StreamBudget:
 
     @property
     def slots_taken(self) -> int:
-        """The graphs that are being streamed."""
+        """The number of graphs being streamed."""
         return len(self._roots)
 
     @asynccontextmanager

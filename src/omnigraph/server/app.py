@@ -2,7 +2,7 @@
 
 Every request passes the same checks in the same order: request id, preflight, path, token, graph,
 parameters, body, policy, admission. `App.__init__` lists the middleware, `_respond` the checks
-before a handler, and handlers make the rest of them in that order.
+before a handler, and handlers make the remaining ones.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ from omnigraph.wire.requests import (
 log = logging.getLogger(__name__)
 
 NO_ROUTE = "none"
-"""The route of an unknown path, in logs and metrics."""
+"""The route of an unknown path, for logs and metrics."""
 SENT_BYTES_MAX = 256 * 1024
-"""Bytes of a body that are handed to a connection at a time."""
+"""Bytes of a body that are passed to a connection at a time."""
 _REQUEST_ID = REQUEST_ID.lower().encode()
 CLIENT_GONE = 499
 """The status, in logs and metrics, of a request whose client disconnected before an answer."""
 
 
 class App(Starlette):
-    """Serves one generation at a time; a request keeps the generation it began with."""
+    """Serves one generation at a time; a request keeps the generation that it began with."""
 
     def __init__(self, services: Services, generation: Generation) -> None:
         self.services = services
@@ -81,7 +81,7 @@ class App(Starlette):
         self.is_draining = False
         self.repeats = Repeats()
         self.inflight = 0
-        """Requests that are being answered."""
+        """The number of requests being answered."""
         middleware = [
             Middleware(RequestLog, server=self),
             Middleware(ThisMachine, server=self),
@@ -100,7 +100,7 @@ class App(Starlette):
         self.router.redirect_slashes = False
 
     async def _refused(self, request: Request, error: Exception) -> Response:
-        """The answer to a request that failed; an error of the server is logged, not explained."""
+        """The answer to a failed request; the details of an internal error go to the log only."""
         assert isinstance(error, OmnigraphError)
         record: RequestRecord = request.scope["state"][RECORD]
         if isinstance(error, TooManyRequests):
@@ -119,7 +119,7 @@ class App(Starlette):
         return response
 
     async def _unrouted(self, request: Request, error: Exception) -> Response:
-        """The answer to a path without a route, or without one for this method."""
+        """The answer to an unknown path, or to a known one with another method."""
         methods = {
             route.operation.method
             for route in self._operation_routes
@@ -143,7 +143,7 @@ class App(Starlette):
 
 def _operations(config: ServerConfig) -> Iterator[tuple[Operation, Handler]]:
     """The operations that are served, with their handlers."""
-    # Starlette tries routes in their order: the one of most requests comes first.
+    # Starlette tries routes in order: the most frequent one comes first.
     for operation in sorted(OPERATIONS, key=lambda each: each is not QUERY):
         yield operation, HANDLERS[operation.id]
     if config.metrics:
@@ -168,16 +168,16 @@ class OperationRoute(Route):
         self.operation = operation
         endpoint = OperationEndpoint(server, operation, handler)
         super().__init__(operation.path, endpoint, name=operation.id)
-        # Set here, because Starlette would answer `HEAD` wherever there is a `GET`.
+        # Overridden, because Starlette adds `HEAD` to every `GET`.
         self.methods = {operation.method}
         self.param_convertors = dict.fromkeys(self.param_convertors, SegmentConvertor())
 
 
 class SegmentConvertor(StringConvertor):
-    """A parameter of the path; raises `InputError` if it is not UTF-8."""
+    """A path parameter; raises `InputError` if it is not UTF-8."""
 
     def convert(self, value: str) -> str:
-        """The text of an encoded segment."""
+        """Decode a percent-encoded segment."""
         try:
             return unquote_to_bytes(value).decode() if "%" in value else value
         except UnicodeDecodeError:
@@ -187,14 +187,14 @@ class SegmentConvertor(StringConvertor):
 class SegmentedPath:
     """Lets routes match the path before it is decoded.
 
-    An encoded slash then stays inside its segment: a branch `etl/run-1` is one segment of a URL.
+    An encoded slash then stays inside its segment: the branch `etl/run-1` is one segment of a URL.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Give each segment its canonical encoding."""
+        """Bring each segment into its canonical encoding."""
         raw: bytes = scope["raw_path"]
         if b"%" in raw:
             segments = (quote(unquote_to_bytes(segment), safe="") for segment in raw.split(b"/"))
@@ -203,7 +203,7 @@ class SegmentedPath:
 
 
 class OperationEndpoint:
-    """Makes the checks of every request of an operation, then calls its handler."""
+    """Makes the checks common to all requests of an operation, then calls its handler."""
 
     def __init__(self, server: App, operation: Operation, handler: Handler) -> None:
         self._server = server
@@ -274,40 +274,40 @@ class RequestRecord:
         self.started = time.perf_counter()
         self.method: str = scope["method"]
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
-        """Of a header that was sent more than once, the last."""
+        """For a repeated header, the last value."""
         given = self.headers.get(_REQUEST_ID, b"").decode("latin-1")
         self.request_id = given if is_request_id(given) else MINT.ulid()
         self.is_extra = IS_EXTRA in scope.get("extensions", ())
-        """Whether its connection is beyond the limit of connections."""
+        """Whether the connection is one beyond the limit, on which only probes are answered."""
         self.call: Call | None = None
         self.is_abandoned = False
-        """Whether the client disconnected before it had its answer."""
+        """Whether the client disconnected before it got its answer."""
         self.status = CLIENT_GONE
 
     @property
     def route(self) -> str:
-        """The path of the operation, with names in place of values."""
+        """The path template of the operation."""
         return NO_ROUTE if self.call is None else self.call.operation.path
 
     @property
     def is_probe(self) -> bool:
-        """Whether it asks how the process is."""
+        """Whether the request is a health probe."""
         return self.call is not None and self.call.operation.is_public
 
     def abandon(self) -> None:
-        """The client has disconnected: stop the work for it."""
+        """The client disconnected: stop its work."""
         self.is_abandoned = True
         if self.call is not None:
             self.call.abandon()
 
     def log_refusal(self, error: OmnigraphError) -> None:
-        """Log in one line why the server refused a valid request, such as a full store."""
+        """Log in one line why the server refused a valid request, such as full storage."""
         if not self.is_abandoned:
             fields = {"request_id": self.request_id, "route": self.route, "reason": error.message}
             log.warning("request refused", extra={"fields": {**fields, "error_code": error.code}})
 
     def log_failure(self, error: Exception) -> None:
-        """Log an error of the server with its traceback."""
+        """Log an internal error with its traceback."""
         log.error(
             "request failed",
             exc_info=error,
@@ -316,7 +316,7 @@ class RequestRecord:
 
 
 class RequestLog:
-    """Gives every request an id, a line of the log and its numbers; answers a bug with 500."""
+    """Gives every request an id, a log line and metrics; answers an internal error with 500."""
 
     def __init__(self, app: ASGIApp, server: App) -> None:
         self._app = app
@@ -335,7 +335,7 @@ class RequestLog:
                 headers = message["headers"]
                 headers.append((b"x-request-id", record.request_id.encode()))
                 if record.is_extra or (server.is_draining and not record.is_probe):
-                    # A probe keeps its connection: a draining server takes no new ones.
+                    # A probe keeps its connection, because a draining server accepts no new ones.
                     headers.append((b"connection", b"close"))
             elif len(body := message.get("body", b"")) > SENT_BYTES_MAX:
                 await _send_in_pieces(message, body, send)
@@ -358,8 +358,8 @@ class RequestLog:
             self._record(record)
             if record.call is not None:
                 record.call.close()
-            # The call refers to the scope that refers to it: without the cycle, a request leaves
-            # no garbage for the collector, which would cost more than the middleware does.
+            # The call and the scope refer to each other: breaking the cycle leaves no garbage for
+            # the collector, whose runs would cost more than this middleware.
             record.call = None
 
     def _record(self, record: RequestRecord) -> None:
@@ -381,9 +381,9 @@ class RequestLog:
 
 
 async def _send_in_pieces(message: Message, body: bytes, send: Send) -> None:
-    """Send a large body in parts, each when the client has taken most of those before.
+    """Send a large body in parts, each once the client has received most of the previous ones.
 
-    Sent at once, all of it would be copied for the connection and kept until the client reads it.
+    Sent at once, the whole body would be copied and buffered until the client reads it.
     """
     rest = memoryview(body)
     while len(rest) > SENT_BYTES_MAX:
@@ -393,12 +393,12 @@ async def _send_in_pieces(message: Message, body: bytes, send: Send) -> None:
 
 
 class ThisMachine:
-    """Refuses what a page of another site could send to a server without tokens.
+    """Refuses requests of other sites' pages to a server without tokens.
 
-    Such a server takes every request for its operator's. A page on the internet can make a browser
-    send requests to this machine, under its own name once it points that name here; their `Host`
-    and `Origin` give them away. Together with the content type, which `Call.require_body_type`
-    asks for, this leaves a page no request that has an effect.
+    Such a server treats every request as its operator's. A page on the internet can make a browser
+    send requests to this machine (CSRF), and through DNS rebinding under its own host name; the
+    headers `Host` and `Origin` reveal them. Together with the content type, which
+    `Call.require_body_type` demands, no request of such a page has an effect.
     """
 
     def __init__(self, app: ASGIApp, server: App) -> None:
@@ -434,10 +434,10 @@ class ThisMachine:
 
 
 class Cors(CORSMiddleware):
-    """Starlette's, whose answers to a preflight are a 204 or our envelope."""
+    """Starlette's CORS, whose answers to a preflight are a 204 or our error envelope."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
-        """The answer to a browser that asks before it sends a request."""
+        """The answer to a preflight request."""
         asked = super().preflight_response(request_headers)
         if asked.status_code == 200:
             kept = {name: value for name, value in asked.headers.items() if name[0] in "av"}
@@ -476,30 +476,30 @@ def cors(origins: tuple[str, ...]) -> Middleware:
     )
 
 
-# --- answers to writes, by the caller's key -------------------------------------------------------
+# --- idempotent writes ----------------------------------------------------------------------------
 #
-# The engine keeps the key with the commit, or with the change of branches, so it outlives this
-# process. Here a repetition waits for the first request while that runs, and answers that the
-# engine cannot give again are kept: the stages of a load, and a write that changed nothing.
+# The engine stores the caller's key with the commit, or with the change of branches, so it outlives
+# this process. Here a repetition waits for a running first request, and answers that the engine
+# cannot repeat are cached: the stages of a load, and a write that changed nothing.
 
 ANSWERS_KEPT_MAX = 4096
 ANSWER_BYTES_MAX = 64 * 1024
-"""Answers of more bytes are not kept: only a load of very many types has one."""
+"""Larger answers are not cached: only loads of very many types have such."""
 
 Key = tuple[str, str | None, str]
 
 
 class Repeats:
-    """The writes of a process that have a key. Used on the event loop only."""
+    """The writes of this process that have an idempotency key. Used on the event loop only."""
 
     def __init__(self) -> None:
         self._running: dict[Key, tuple[str, asyncio.Future[None]]] = {}
         self._answers: OrderedDict[Key, tuple[str, bytes]] = OrderedDict()
 
     async def once(self, call: Call, run: Callable[[], Awaitable[Response]]) -> Response:
-        """The answer to a write; of one that was answered before, or is under way, that answer.
+        """Run a write once: a repetition gets the cached answer, or waits for the running request.
 
-        Raises `Conflict` for a key that stands for another request. A failure is not kept.
+        Raises `Conflict` if the key was used for another request. Failures are not cached.
         """
         assert call.key is not None
         key = (call.values["graph_id"], call.actor, call.key)
@@ -526,7 +526,7 @@ class Repeats:
 
 
 async def _digest(call: Call) -> str:
-    """What the request asks for. Records of a load are left out: policy decides before them."""
+    """A digest of the request, without streamed records, which are read after policy decides."""
     scope = call.request.scope
     digest = hashlib.sha256(call.operation.id.encode() + b"\0" + scope["raw_path"])
     digest.update(b"\0" + scope["query_string"] + b"\0")

@@ -1,6 +1,6 @@
-"""Bearer tokens, the state of a server, and who may list its graphs.
+"""Bearer tokens, the protection state of a server, and the right to list its graphs.
 
-Tokens are hashed as soon as they are read and never kept, logged or shown.
+Tokens are hashed as soon as they are read and never stored, logged or shown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOKENS_AWS_SECRET = "OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET"  # noqa: S105
 DEFAULT_ACTOR = "default"
 
 _OTHERS = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
-"""Modes that a file of tokens must not have; a group may read it, as where secrets are mounted."""
+"""Modes that a token file must not have; group read is allowed, as mounted secrets have it."""
 
 
 class TokenTable:
@@ -38,9 +38,9 @@ class TokenTable:
     def __init__(
         self, pairs: Iterable[tuple[str, str | Sequence[str]]] = (), source: str = "none"
     ) -> None:
-        """An actor with several tokens may use each: a new one before the old one is removed."""
+        """An actor may have several tokens: a new one works before the old one is removed."""
         self.source = source
-        """The names of the variables that the tokens came from; safe to log."""
+        """The names of the variables that the tokens were read from; safe to log."""
         entries: list[tuple[str, bytes]] = []
         actors: set[str] = set()
         for given_actor, given in pairs:
@@ -61,7 +61,7 @@ class TokenTable:
         return len(self._entries)
 
     def actor_of(self, token: str) -> str | None:
-        """The actor of a token; takes the same time whether and where it is found."""
+        """The actor of a token, compared in constant time; None for an unknown token."""
         digest = _digest(token.strip())
         found: str | None = None
         for actor, known in self._entries:
@@ -71,21 +71,21 @@ class TokenTable:
 
 
 class OwnerSession:
-    """The session of the person who started a server on this machine.
+    """The session of the user who started a server on this machine.
 
-    A code, printed once, is exchanged for a token: what stands in a terminal or in the history of
-    a browser opens nothing a second time.
+    A printed one-time code is exchanged for a token, so a copy in a terminal or a browser's history
+    opens no second session.
     """
 
     def __init__(self, actor: str | None) -> None:
         self.actor = actor
         self.code = secrets.token_urlsafe(24)
         self._code: bytes | None = _digest(self.code)
-        """None once the code was used."""
+        """None after the code was used."""
         self._token: bytes | None = None
 
     def exchange(self, code: str) -> str | None:
-        """A token for the code; None if it is another one, or was used before."""
+        """A token for the code; None if the code is wrong or was used."""
         if self._code is None or not hmac.compare_digest(_digest(code), self._code):
             return None
         self._code = None
@@ -94,19 +94,19 @@ class OwnerSession:
         return token
 
     def has(self, token: str) -> bool:
-        """Whether it is the token that was given for the code."""
+        """Whether this is the session's token."""
         return self._token is not None and hmac.compare_digest(_digest(token), self._token)
 
 
 def bearer_token(header: bytes) -> str | None:
-    """The token of an `Authorization` header; None if it holds no bearer token."""
-    text = header.decode("utf-8", "surrogateescape")  # bytes that are no text match no token
+    """The token of an `Authorization` header; None if it is no bearer token."""
+    text = header.decode("utf-8", "surrogateescape")  # non-UTF-8 bytes match no token
     scheme, _, token = text.strip().partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
 def read_tokens(environment: Mapping[str, str]) -> TokenTable:
-    """The tokens that the environment names; raises `InputError` for a source that is no good."""
+    """Read the tokens from the configured source; raises `InputError` if it is invalid."""
     secret = environment.get(TOKENS_AWS_SECRET, "").strip()
     if secret:
         return TokenTable(
@@ -127,7 +127,7 @@ def read_tokens(environment: Mapping[str, str]) -> TokenTable:
 
 
 def tokens_file(environment: Mapping[str, str]) -> Path | None:
-    """The file that tokens are read from, if one is."""
+    """The configured token file, if any."""
     if environment.get(TOKENS_AWS_SECRET, "").strip():
         return None
     path = environment.get(TOKENS_FILE, "").strip()
@@ -139,7 +139,7 @@ def _digest(token: str) -> bytes:
 
 
 def _file_text(path: Path) -> bytes:
-    """The text of a file that no other user of the machine can read or change."""
+    """The content of a file; raises `InputError` if other users of the machine can access it."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -156,13 +156,13 @@ def _file_text(path: Path) -> bytes:
 
 
 def _pairs(text: bytes | str, source: str) -> list[tuple[str, str | Sequence[str]]]:
-    """The pairs of one JSON object; the error must not repeat the text, which holds secrets."""
+    """Parse the pairs of a JSON object; errors must not quote the text, which holds secrets."""
     wrong = InputError(
         f"`{source}` does not hold one JSON object of actors and tokens",
         hint='write it as {"actor": "token"}, or {"actor": ["new token", "old token"]}',
     )
     try:
-        # The standard library shows repeated keys, which would hide one token behind another.
+        # Parse as pairs, because a dict would silently drop a repeated key.
         found = json.loads(text, object_pairs_hook=tuple)
     except ValueError:
         raise wrong from None
@@ -188,7 +188,7 @@ def _aws_secret(secret_id: str, environment: Mapping[str, str]) -> str:
     try:
         client = boto3.client("secretsmanager", region_name=region)
         found = client.get_secret_value(SecretId=secret_id)
-    except Exception as problem:  # the library raises classes it makes up while running
+    except Exception as problem:  # the library raises classes that it creates at run time
         raise InputError(
             f"the secret of `{TOKENS_AWS_SECRET}` cannot be read: {type(problem).__name__}",
             hint="check its id, the region and the permission `secretsmanager:GetSecretValue`",
@@ -200,12 +200,12 @@ def _aws_secret(secret_id: str, environment: Mapping[str, str]) -> str:
 
 
 class RuntimeState(StrEnum):
-    """What protects a server."""
+    """How a server is protected."""
 
     OPEN = "open"
-    """Nothing: every client of the port may do everything to the graphs."""
+    """No tokens: every client may do everything."""
     DEFAULT_DENY = "default_deny"
-    """Tokens, and no policy: their holders may read."""
+    """Tokens without a policy: their holders may read."""
     POLICY_ENABLED = "policy_enabled"
     """Tokens, and a policy."""
     OWNER = "owner"
@@ -215,7 +215,7 @@ class RuntimeState(StrEnum):
 def runtime_state(
     *, has_tokens: bool, has_bundle: bool, unauthenticated: bool, is_owned: bool = False
 ) -> RuntimeState:
-    """The state of a server; raises `InputError` where it must not start."""
+    """The state of a server; raises `InputError` for settings with which it must not start."""
     if is_owned:
         return RuntimeState.OWNER
     if has_tokens:
@@ -234,11 +234,11 @@ def runtime_state(
 
 
 READS = frozenset({Action.READ})
-"""What holders of tokens may do with a graph that has no policy."""
+"""The actions that holders of tokens may do on a graph without a policy."""
 
 
 class ServerGate:
-    """Decides what no graph can: whether a caller may list the graphs of a server.
+    """Decides whether a caller may list the graphs of a server.
 
     Everything about a graph is decided by the gate of that graph.
     """
@@ -247,7 +247,7 @@ class ServerGate:
         self._policy = policy
 
     def graph_list(self, identity: Identity | None) -> Decision:
-        """Whether the graphs may be listed; without a policy of the server, they may not."""
+        """Whether the caller may list the graphs; without a server policy, no."""
         action = Action.GRAPH_LIST
         if self._policy is None:
             message = "`graph_list` is denied: the server has no policy that allows it"

@@ -1,4 +1,4 @@
-"""One request on its way through the server, and the checks that handlers take in their order."""
+"""One request, and the checks that handlers call in order."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ CLIENT_LEFT = "its client disconnected"
 
 WriteOutcome = Literal["not_begun", "unknown"]
 NOTHING_LANDED = (Busy, Conflict, Denied, InputError, LimitExceeded, NotFound)
-"""Errors after which a write has left nothing behind."""
+"""Errors raised before anything was published."""
 
 Document = TypeVar("Document", bound=BaseModel)
 Given = ParamSpec("Given")
@@ -85,13 +85,13 @@ class Services:
     events: EventLog
     identities: Identities
     audit: Auditor | None = None
-    """Of the server itself, for what no graph decides."""
+    """The audit of server-level decisions; graphs have their own."""
     reviews_touched: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when something was said about a change request: `ReviewWatch` looks at them."""
+    """Wakes `ReviewWatch` after a change to a change request."""
 
 
 class Call:
-    """One request, with its actor, its graph and its limits as they are found."""
+    """One request; its actor, graph and limits are set as the checks resolve them."""
 
     def __init__(
         self,
@@ -111,14 +111,14 @@ class Call:
         self.values: Mapping[str, str] = request.path_params
         self.actor: str | None = None
         self.claims: Mapping[str, Any] = {}
-        """What a signed token says about the actor."""
+        """The claims of a signed token."""
         self.key: str | None = None
-        """The caller's name for the write, if it has one."""
+        """The idempotency key of the write, if any."""
         self.has_written = False
-        """Whether a write of it has begun."""
+        """Whether a write of this request has begun."""
         self._body: bytes | None = None
         self.is_draining = False
-        """Whether the server is about to stop."""
+        """Whether the server is shutting down."""
         self._served: Served | None = None
         self._governor: Governor | None = None
         self._is_abandoned = False
@@ -134,7 +134,7 @@ class Call:
         query: Sequence[tuple[str, str]],
         body: bytes,
     ) -> Call:
-        """A call of another operation by the same caller, as a part of this one."""
+        """A call of another operation by the same caller, within this one."""
 
         async def receive() -> Message:
             return {"type": "http.request", "body": body, "more_body": False}
@@ -160,10 +160,10 @@ class Call:
         call._governor = self.governor
         return call
 
-    # --- what it says -----------------------------------------------------------------------------
+    # --- values of the request --------------------------------------------------------------------
 
     def address_of(self, graph_id: str) -> str:
-        """The public address of a graph, as the caller of this request reaches it."""
+        """The public URL of a graph, from the request's host and prefix."""
         return f"{str(self.request.base_url).rstrip('/')}{GRAPH.format(graph_id=graph_id)}"
 
     def headers(self, name: str) -> list[str]:
@@ -171,7 +171,7 @@ class Call:
         return self.request.headers.getlist(name) if name.lower().encode() in self._headers else []
 
     def header(self, name: str) -> str | None:
-        """The value of a header, of a repeated one the last; ``name`` is in lower case."""
+        """The value of a header (the last, if repeated); ``name`` is in lower case."""
         value = self._headers.get(name.encode())
         return None if value is None else value.decode("latin-1")
 
@@ -180,18 +180,18 @@ class Call:
         return next(iter(self._parameters.get(name, ())), None)
 
     def parameters(self, name: str) -> list[str]:
-        """Every value of a parameter that repeats."""
+        """Every value of a repeated parameter."""
         return self._parameters.get(name, [])
 
     def required_parameter(self, name: str) -> str:
-        """A parameter that must be given."""
+        """A mandatory parameter."""
         value = (self.parameter(name) or "").strip()
         if not value:
             raise InputError(f"parameter `{name}` is missing")
         return value
 
     def number_parameter(self, name: str) -> int | None:
-        """A whole number of the query string."""
+        """A whole number from the query string."""
         text = self.parameter(name)
         if text is None:
             return None
@@ -200,7 +200,7 @@ class Call:
         return int(text)
 
     def share_parameter(self, name: str) -> float | None:
-        """A number from 0 to 1 of the query string."""
+        """A number from 0 to 1 from the query string."""
         text = self.parameter(name)
         if text is None:
             return None
@@ -212,14 +212,14 @@ class Call:
             ) from None
 
     def flag_parameter(self, name: str) -> bool:
-        """A parameter that is `true` or `false`; false when it is left out."""
+        """A parameter that is `true` or `false`; false when omitted."""
         value = self.parameter(name) or "false"
         if value not in ("true", "false"):
             raise InputError(f"`{name}` is true or false, not '{value}'")
         return value == "true"
 
     def branch_parameter(self, name: str = "branch") -> str | None:
-        """A branch that the query string names."""
+        """A branch name from the query string."""
         value = self.parameter(name)
         return None if value is None else branch_name(value)
 
@@ -248,7 +248,7 @@ class Call:
             values.append(value)
 
     def read_key(self) -> None:
-        """Take the name of a write from its header; raises `InputError` for one that is none."""
+        """Read the idempotency key from its header; raises `InputError` if it is malformed."""
         found = self.headers(IDEMPOTENCY_KEY)
         if len(found) > 1:
             raise InputError(f"header `{IDEMPOTENCY_KEY}` was sent more than once")
@@ -256,7 +256,7 @@ class Call:
             self.key = checked_key(found[0].strip(), IDEMPOTENCY_KEY)
 
     def outcome_after(self, error: Exception) -> WriteOutcome | None:
-        """What became of the write of a request that failed; None for a read.
+        """The outcome of the write of a failed request; None for a read.
 
         Conflicts and refusals are raised before anything is published. A writer whose lease was
         taken over cannot know whether recovery will publish or undo its work.
@@ -268,7 +268,7 @@ class Call:
         return "not_begun" if is_write else None
 
     async def document(self, model: type[Document]) -> Document:
-        """The JSON body; raises `InputError` unless it is an object of this shape."""
+        """Parse the JSON body; raises `InputError` unless it has the shape of ``model``."""
         body = await self.body()
         may_be_empty = not self.operation.body_required
         if may_be_empty and not body.strip():
@@ -284,9 +284,9 @@ class Call:
         return read_document(model, document)
 
     async def body(self) -> bytes:
-        """The bytes of the body.
+        """Read the body.
 
-        Raises `LimitExceeded` as soon as they are more than the operation takes, and `InputError`
+        Raises `LimitExceeded` as soon as it is larger than the operation allows, and `InputError`
         when the client pauses for too long.
         """
         if self._body is not None:
@@ -308,7 +308,7 @@ class Call:
                 return self._body
 
     def _message_at_hand(self) -> Message | None:
-        """The next part of the body if it has arrived already, so that no timer is needed."""
+        """The next part of the body if it has already arrived, so that no timer is needed."""
         receiving = self.request.receive()
         assert isinstance(receiving, Coroutine)
         try:
@@ -331,10 +331,11 @@ class Call:
             ) from None
 
     def require_body_type(self) -> None:
-        """Raise `UnsupportedMedia` for a body that the operation does not read.
+        """Raise `UnsupportedMedia` for a content type that the operation does not accept.
 
-        JSON may come without a type, as older clients send it; graph records may not. A server
-        without tokens wants it always: a page of another site can send what has none.
+        JSON may be sent without a type, as older clients do; graph records may not. A server
+        without tokens always requires the type, because pages of other sites can send bodies
+        without one.
         """
         encoding = self.header("content-encoding")
         if encoding is not None and encoding.strip().lower() != "identity":
@@ -352,7 +353,7 @@ class Call:
         )
 
     def require_body_length(self) -> None:
-        """Raise `LimitExceeded` by the declared length alone, before a byte is read."""
+        """Raise `LimitExceeded` for a too large declared length, before reading."""
         declared = self.header("content-length")
         if declared is not None and declared.isdecimal():
             self._require_fitting(int(declared))
@@ -365,10 +366,10 @@ class Call:
             limit = operation.body_bytes_max
             raise LimitExceeded(resource, limit, size, hint="send less at a time")
 
-    # --- who may ----------------------------------------------------------------------------------
+    # --- caller and permissions -------------------------------------------------------------------
 
     async def authenticate(self) -> None:
-        """Set the caller by the token alone; raises `Unauthenticated`, or `TooManyRequests`."""
+        """Set the actor from the token; raises `Unauthenticated` or `TooManyRequests`."""
         if not await self.identify():
             self.services.metrics.rejected("unauthenticated")
             raise Unauthenticated(
@@ -376,7 +377,7 @@ class Call:
             )
 
     async def identify(self) -> bool:
-        """Set the caller from the token; whether there is one, or the server asks for none."""
+        """Set the actor from the token; False if the token is missing or invalid, and required."""
         if self.generation.state is RuntimeState.OPEN:
             return True
         given = [value for name, value in self.request.headers.raw if name == b"authorization"]
@@ -395,7 +396,7 @@ class Call:
 
     @property
     def address(self) -> str:
-        """Where the request came from; a proxy in front is meant, since no header is believed."""
+        """The client's network address, or that of a proxy: forwarding headers are not trusted."""
         client = self.request.client
         return "" if client is None else client.host
 
@@ -414,13 +415,13 @@ class Call:
 
     @property
     def served(self) -> Served:
-        """The graph of the path."""
+        """The addressed graph; call `find_graph` first."""
         assert self._served is not None, "the operation is about a graph"
         return self._served
 
     @property
     def access(self) -> Access:
-        """For whom the verbs of the graph act in this request."""
+        """The identity and permissions with which this request uses the graph."""
         found = self._access
         if found is None:
             state = self.generation.state
@@ -438,7 +439,7 @@ class Call:
 
     @property
     def graph(self) -> Graph:
-        """The graph of the path, for this caller: every verb is decided for it."""
+        """The addressed graph as this caller may use it: policy decides every verb."""
         found = self._graph
         if found is None:
             found = self._graph = self.served.graph_for(self.access)
@@ -446,21 +447,21 @@ class Call:
 
     @property
     def gate(self) -> Gate:
-        """The gate of the graph, to ask what has to be known before a verb is reached.
+        """The policy gate of the graph, for decisions that are needed before a verb runs.
 
-        A denial comes before admission, before a body is read, and before a stream takes its slot.
-        The verb asks the same gate, and finds the decision of this request.
+        So a denial precedes admission, reading the body, and taking a stream slot. The verb asks
+        the same gate and reuses the decision.
         """
         return gate_of(self.served.graph).ahead
 
     def names_storage(self, text: bytes) -> bool:
-        """Whether an error would tell a caller where the graph is stored."""
+        """Whether an error text contains the graph's storage location."""
         if self._served is None:
             return False
         return self._served.graph.uri.removeprefix("file://").encode() in text
 
     def _log_decision(self, decision: Decision) -> None:
-        """Log a decision, by the thread that made it."""
+        """Log a decision, in the thread that made it."""
         self.services.events.write(
             "policy decision",
             {
@@ -476,7 +477,7 @@ class Call:
         )
 
     def may(self, action: Action, branch: str | None = None) -> bool:
-        """Whether policy allows it; for what an answer shows, which is no decision to be logged."""
+        """Whether policy allows an action, to shape an answer; not logged as a decision."""
         return self.gate.allows(self.access, Question(action, branch))
 
     def may_list_graphs(self) -> bool:
@@ -507,7 +508,7 @@ class Call:
 
     @property
     def governor(self) -> Governor:
-        """What limits the time and memory of this request's reads."""
+        """The time and memory limits of this request's reads."""
         found = self._governor
         if found is None:
             asked = self.header("omnigraph-timeout")
@@ -517,25 +518,25 @@ class Call:
         return found
 
     def abandon(self) -> None:
-        """Stop reading for this request: its client is gone. A write is carried on."""
+        """The client disconnected: cancel the reads of this request. A write continues."""
         self._is_abandoned = True
         if self._governor is not None:
             self._governor.cancel(CLIENT_LEFT)
 
     def close(self) -> None:
-        """Return the memory that its rows took: the answer is sent."""
+        """Release the memory of its rows, after the answer was sent."""
         if self._governor is not None:
             self._governor.close()
 
     async def read(
         self, work: Callable[Given, Returned], /, *args: Given.args, **options: Given.kwargs
     ) -> Returned:
-        """What ``work`` returns, run in a thread for reads within the limits of the request."""
+        """Run ``work`` in a read thread, within the limits of the request."""
         governor = self.governor
 
         def governed() -> Returned:
             with governor:
-                governor.check()  # its time may be up, or its client gone, before it begins
+                governor.check()  # its time may be over, or its client gone, before it starts
                 return work(*args, **options)
 
         try:
@@ -552,9 +553,9 @@ class Call:
         *args: Given.args,
         **options: Given.kwargs,
     ) -> Returned:
-        """What ``work`` returns, run in a thread for writes and counted while it runs.
+        """Run ``work`` in a write thread, counted by `Admission` while it runs.
 
-        ``branch`` is the one whose rows it changes. Raises `TooManyRequests` before it begins.
+        ``branch`` is the branch whose rows it changes. Raises `TooManyRequests` before it starts.
         """
         sees_rows = branch is None or self.may(Action.READ, branch)
         with self.services.admission.admit(self.actor, size):
@@ -573,22 +574,22 @@ class Call:
 
 Handler = Callable[[Call], Awaitable[Response]]
 Handlers = Mapping[str, Handler]
-"""By the id of an operation."""
+"""Handlers by the id of their operation."""
 
 
-# --- what a caller that may not read everything learns from errors and receipts -------------------
+# --- hiding rows and names from callers without read rights ---------------------------------------
 
-# A right to change a branch is no right to read it. Where rows of the branch decide how a write
-# ends, the caller learns that it was done or refused, and nothing of the rows: counts are zero, the
-# commit is null, and an error does not say which row stood in the way. A caller that may not list
-# branches and types gets no hint with an error of the engine: hints suggest names that exist.
+# The right to change a branch does not include reading it. Where existing rows decide the outcome
+# of a write, the caller learns whether it succeeded, and nothing about the rows: counts are zero,
+# the commit is null, and errors do not name a row. A caller that may not list branches and types
+# gets engine errors without hints, because hints suggest existing names.
 
 _REFUSED = "the write does not fit what the branch holds"
 _WHY = "what stands in the way is shown to callers that may `read` the branch"
 
 
 def shown_error(error: OmnigraphError, *, sees_names: bool, sees_rows: bool) -> OmnigraphError:
-    """The error of the engine that a caller may see, which is the same one for most callers."""
+    """An engine error, reduced to what the caller may see."""
     if not sees_rows:
         match error:
             case ConstraintViolation():
@@ -598,7 +599,7 @@ def shown_error(error: OmnigraphError, *, sees_names: bool, sees_rows: bool) -> 
             case PreconditionFailed():
                 return PreconditionFailed(str(error.details["expected"]), None)
             case InputError():
-                # A load lists its problems; some of them are about rows that are there.
+                # Problems of a load may concern existing rows.
                 error.details = {}
     if not sees_names and isinstance(error, NotFound | InputError):
         error.hint = None
@@ -608,7 +609,7 @@ def shown_error(error: OmnigraphError, *, sees_names: bool, sees_rows: bool) -> 
 
 
 def without_rows(receipt: Answered) -> Answered:
-    """A receipt that is the same whatever the branch held before."""
+    """A receipt without anything that depends on the branch's previous rows."""
     withheld: Any = {"commit": None, "withheld": True}
     match receipt:
         case MutationReceipt():
@@ -617,7 +618,7 @@ def without_rows(receipt: Answered) -> Answered:
             nodes, edges = (
                 tuple(map(_only_read, types)) for types in (receipt.nodes, receipt.edges)
             )
-            # Records may have been skipped because of rows that are there.
+            # Records may have been skipped because of existing rows.
             nothing: Any = {"stages": (), "skipped": 0, "problems": ()}
             return replace(receipt, nodes=nodes, edges=edges, **nothing, **withheld)
         case ReplayReceipt():

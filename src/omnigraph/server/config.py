@@ -1,4 +1,4 @@
-"""What a server is started with."""
+"""The configuration of a server."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ DEFAULT_BIND = "127.0.0.1:8080"
 DEFAULT_GRAPH_ID = "default"
 SHUTDOWN_SECONDS = 30.0
 CLIENT_SECONDS = 30.0
-"""How long a client may take to send the next piece of a request, or to take the next of an
-answer."""
+"""The longest pause of a client between pieces of a request that it sends or an answer it reads."""
 
 QUERY_SECONDS = 30.0
-"""How long a query may take, counted from when it was asked."""
+"""How long a query may take, from its arrival."""
 
 CONNECTIONS_MAX = 1000
-"""How many connections there is room for, each with a file of the process."""
+"""The maximum number of connections, each of which uses a file descriptor."""
 
 LogFormat = Literal["text", "json"]
 
@@ -45,77 +44,78 @@ class GraphSpec:
     graph_id: str
     uri: str
     queries: tuple[Path, ...] = ()
-    """Files of stored queries, and directories whose `*.gq` files are meant."""
+    """Files of stored queries, or directories with `*.gq` files."""
     policy: Path | None = None
     external_blobs: tuple[str, ...] = ()
-    """Bases of external blobs that loads may name by URI; never on the server's own disk."""
+    """URI prefixes of external blobs that loads may refer to; never on the server's own disk."""
     stored: tuple[tuple[str, Source], ...] = ()
-    """Stored queries by name, each with the text that holds it; of a cluster."""
+    """Stored queries of a cluster: the name and the source text of each."""
     checks: str | None = None
-    """The text of checks of change requests; of a cluster."""
+    """The declared checks of change requests, of a cluster."""
     embedding: EmbeddingConfig | None = None
     policy_text: str | None = None
-    """The text of its policy, instead of a file; of a cluster."""
+    """The text of the policy, of a cluster."""
 
     @property
     def bundle(self) -> Path | str | None:
-        """Its policy: a file, or a text."""
+        """The policy: a file, or its text."""
         return self.policy if self.policy_text is None else self.policy_text
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """Everything that flags and variables decide."""
+    """The settings of a server, from flags and variables."""
 
     graphs: tuple[GraphSpec, ...]
     bind: str = DEFAULT_BIND
     cluster: str | None = None
-    """The directory or the storage root of a cluster, whose applied graphs are served."""
+    """The directory or storage root of a cluster whose applied graphs are served."""
     workers: int = 1
-    """Processes that share the address."""
+    """The number of processes that share the address."""
     server_policy: Path | None = None
     server_policy_text: str | None = None
-    """The text of it, instead of a file; of a cluster."""
+    """The text of the server policy, of a cluster."""
     jwt: JwtSettings | None = None
-    """Which signed tokens are accepted, beside static ones."""
+    """Which signed tokens are accepted, besides static ones."""
     revocations: Path | None = None
-    """A file of actors and ids of tokens that are refused."""
+    """A file of revoked actors and token ids."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     unauthenticated: bool = False
     require_all_graphs: bool = False
     applies_schemas: bool = True
-    """Whether `/schema/apply` runs: not where a cluster owns the schemas."""
+    """Whether `/schema/apply` is allowed; not if a cluster manages the schemas."""
     reload_seconds: float = 0.0
     shutdown_seconds: float = SHUTDOWN_SECONDS
     client_seconds: float = CLIENT_SECONDS
     connections_max: int = CONNECTIONS_MAX
     query_seconds: float = QUERY_SECONDS
-    """Of every query; 0 is no limit."""
+    """The timeout of queries; 0 for none."""
     query_seconds_of: Mapping[str, float] = field(default_factory=dict)
-    """Of queries of single actors."""
+    """The timeout of queries of single actors."""
     metrics: bool = False
     metrics_bind: str | None = None
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
-    """Names beside those of this machine under which a server without tokens may be addressed."""
+    """Host names, besides those of this machine, under which a server without tokens is addressed.
+    """
     mcp: bool = False
     """Whether operations and stored queries are offered as tools."""
     mcp_adhoc: bool = False
     """Whether tools may run ad-hoc queries."""
     studio: bool = False
-    """Whether the page is served, at `/studio/`."""
+    """Whether Studio is served, at `/studio/`."""
     owner: OwnerSession | None = None
-    """The one session of a server for a single user; tokens and policies are then not read."""
+    """The session of a single-user server, which reads neither tokens nor policies."""
     mcp_review_write: bool = False
     """Whether tools may approve and merge change requests."""
     audit: AuditSettings | None = None
-    """Where every decision and access is recorded, if anywhere."""
+    """Where decisions and accesses are recorded, if at all."""
     settings: Path | None = None
-    """A file with `reviews.webhooks`, the receivers of events of change requests."""
+    """A file with `reviews.webhooks`, the receivers of change request events."""
     log_format: LogFormat = "text"
     logs_requests: bool = True
-    """Whether every request is logged, and not only warnings and errors."""
+    """Whether every request is logged, not only warnings and errors."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def __post_init__(self) -> None:
@@ -126,12 +126,12 @@ class ServerConfig:
 
 
 def is_graph_id(text: str) -> bool:
-    """Whether a graph may be served under this id."""
+    """Whether the text is a valid graph id."""
     return _GRAPH_ID.fullmatch(text) is not None and text not in RESERVED_GRAPH_IDS
 
 
 def require_graph_id(text: str) -> None:
-    """Raise `InputError` for an id that no graph may be served under."""
+    """Raise `InputError` for an invalid graph id."""
     if not is_graph_id(text):
         reserved = ", ".join(sorted(RESERVED_GRAPH_IDS))
         raise InputError(
@@ -141,7 +141,7 @@ def require_graph_id(text: str) -> None:
 
 
 def require_server_safe(bases: tuple[str, ...]) -> None:
-    """Raise `InputError` for a place that callers must not reach through the server."""
+    """Raise `InputError` for a location that callers must not reach through the server."""
     for base in bases:
         if not base.startswith("s3://"):
             raise InputError(
@@ -156,7 +156,7 @@ def flag_of(environment: Mapping[str, str], name: str) -> bool:
 
 
 def seconds_of(environment: Mapping[str, str], name: str, default: float) -> float:
-    """A variable that holds seconds; raises `InputError` if it holds something else."""
+    """A variable in seconds; raises `InputError` if it is not a number."""
     text = environment.get(name, "").strip()
     if not text:
         return default
@@ -170,7 +170,7 @@ def seconds_of(environment: Mapping[str, str], name: str, default: float) -> flo
 
 
 def count_of(environment: Mapping[str, str], name: str, default: int) -> int:
-    """A variable that holds a number above zero; raises `InputError` if it holds something else."""
+    """A variable with a number above zero; raises `InputError` for another value."""
     text = environment.get(name, "").strip()
     if not text:
         return default
@@ -180,7 +180,7 @@ def count_of(environment: Mapping[str, str], name: str, default: int) -> int:
 
 
 def host_and_port(bind: str) -> tuple[str, int]:
-    """The two halves of `host:port`; an IPv6 address is written in brackets."""
+    """Split `host:port`; an IPv6 address is in brackets."""
     host, colon, port = bind.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     if not colon or not bare or not port.isdecimal() or int(port) > 65_535:
@@ -194,20 +194,20 @@ def host_and_port(bind: str) -> tuple[str, int]:
 
 
 HOSTS_KEPT_MAX = 64
-"""Values of `Host` whose verdict is remembered."""
+"""The number of `Host` values whose verdict is cached."""
 
 
 class OwnHosts:
-    """The values of `Host` with which requests are meant for one address of this machine.
+    """Accepts `Host` values that name this machine, against DNS rebinding.
 
-    A page of another site can point its own name here, and then read the answers; it cannot choose
-    the name that a browser sends.
+    A page of another site can resolve its own name to this machine, and then read the answers; it
+    cannot change the `Host` that the browser sends.
     """
 
     def __init__(self, bind: str, allowed: Iterable[str]) -> None:
         bound, _ = host_and_port(bind)
         self._any_address = is_wildcard(bound)
-        """Whether it listens on every address of this machine, whichever those are."""
+        """Whether the server listens on all addresses of this machine."""
         self._names = {each.lower() for each in allowed} | {bound.lower()}
         self.knows = lru_cache(HOSTS_KEPT_MAX)(self._knows)
 
@@ -231,17 +231,17 @@ def host_name(header: str) -> str:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name always means the machine that uses it."""
+    """Whether the name always resolves to the local machine."""
     return name == "localhost" or (is_address(name) and ipaddress.ip_address(name).is_loopback)
 
 
 def is_wildcard(name: str) -> bool:
-    """Whether it stands for every address of a machine."""
+    """Whether the name means all addresses of a machine."""
     return is_address(name) and ipaddress.ip_address(name).is_unspecified
 
 
 def is_address(name: str) -> bool:
-    """Whether it is an IP address, which cannot be pointed elsewhere as a name can."""
+    """Whether it is an IP address, which DNS rebinding cannot redirect."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -1,9 +1,9 @@
-"""Connections: limits that uvicorn does not have, and one write for each answer.
+"""Connection limits that uvicorn lacks, and one write per answer.
 
-uvicorn's parser in C limits neither the length of a request's head nor the time it takes, its limit
-of connections also turns away probes, it writes head and body apart, and it waits for ever for a
-client that does not read its answer. Its parser in Python (`http="h11"`) limits the length, and
-costs more than all of this (docs/design/server.md).
+uvicorn's C parser limits neither the length of a request's head nor the time to send it; its limit
+of connections also rejects probes; it writes head and body separately, and waits forever for a
+client that does not read its answer. Its Python parser (`http="h11"`) limits the length, and costs
+more than this module (docs/design/server.md).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from omnigraph.server.config import CLIENT_SECONDS
 HEAD_BYTES_MAX = 64 * 1024
 HEAD_SECONDS = 30.0
 EXTRA_CONNECTIONS_MAX = 256
-"""Connections beyond the limit on which probes are answered and other requests refused."""
+"""Connections beyond the limit, on which probes are answered and other requests refused."""
 JOINED_BYTES_MAX = 64 * 1024
 """Writes of more bytes are sent at once, without a copy."""
 IS_EXTRA = "omnigraph.extra_connection"
-"""The ASGI extension of a request on one of them."""
+"""The ASGI extension that marks requests on such a connection."""
 TAKEN_BYTES_PER_SECOND_MIN = 2048
-"""How fast a client has to read an answer that waits for it."""
+"""The minimum speed at which a client must read an answer."""
 RECORD = "record"
-"""The key of the request's state under which the application keeps what `abandon` stops."""
+"""The key in the request's state of the record whose `abandon` is called on disconnect."""
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -43,22 +43,22 @@ class GuardedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, write_seconds: float = CLIENT_SECONDS, **options: Any) -> None:
         super().__init__(*args, **options)
         self.write_seconds = write_seconds
-        self.access_log = False  # requests are logged by the application, without their URL
-        # uvicorn's own refusal is not our envelope, and hits probes as well.
+        self.access_log = False  # the application logs requests, without their URL
+        # uvicorn's own refusal lacks our envelope, and would reject probes, too.
         self._connections_max, self.limit_concurrency = self.limit_concurrency, None
         self._is_extra = False
-        # Connections without a request, the one that waits the longest first; shared by all.
+        # Connections without a request, longest idle first; shared by all connections.
         self._waiting: dict[GuardedProtocol, None] = vars(self.server_state).setdefault(
             "waiting", {}
         )
         self._malformed: str | None = None
-        """What is wrong with a head that the parser accepts."""
+        """The problem of a head that the parser accepts."""
         self._in_head = True
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer of the first head; beyond the limit, close one without a request."""
+        """Start the timer of the first head; beyond the limit, close an idle connection."""
         joined = JoinedWrites(transport, self.loop, self.write_seconds)
         super().connection_made(cast("asyncio.Transport", joined))
         self._start_head_timer()
@@ -70,7 +70,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._waiting[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers, and the work for a request whose client is gone."""
+        """Stop the timers, and the work for a request whose client disconnected."""
         self._stop_head_timer()
         self._waiting.pop(self, None)
         cast("JoinedWrites", self.transport).connection_lost()
@@ -82,11 +82,11 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes; answer 400 when one head is too long."""
+        """Parse bytes; answer 400 if the head is too long."""
         was_in_head = self._in_head
         super().data_received(data)
         if self._in_head:
-            # A head that arrives in one piece, as most do, needs no timer.
+            # A head that arrives in one piece, the usual case, needs no timer.
             self._start_head_timer()
             self._head_bytes += len(data)
             if (
@@ -103,7 +103,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """The head is complete: the application limits the rest."""
+        """The head is complete: from here on, the application sets limits."""
         self._in_head = False
         self._stop_head_timer()
         self._waiting.pop(self, None)
@@ -112,23 +112,23 @@ class GuardedProtocol(HttpToolsProtocol):
         if hosts > 1 or (hosts == 0 and not is_old):
             found = "no" if hosts == 0 else "more than one"
             self._malformed = f"the request has {found} `Host`"
-            raise ValueError(self._malformed)  # the parser stops, and `send_400_response` is called
+            raise ValueError(self._malformed)  # stops the parser, and `send_400_response` is called
         if self._is_extra:
             self.scope["extensions"] = {IS_EXTRA: {}}
         super().on_headers_complete()
         if is_old:
-            # HTTP/1.0 has no chunks: an answer without a length ends with the connection.
+            # HTTP/1.0 has no chunks: an answer without a length ends when the connection closes.
             self.cycle.chunked_encoding = False
             self.cycle.expected_content_length = UntilClosed()
 
     def on_response_complete(self) -> None:
         """The connection waits for its next request."""
         super().on_response_complete()
-        if self.cycle.response_complete:  # and no other request was sent ahead
+        if self.cycle.response_complete:  # and no request was pipelined
             self._waiting[self] = None
 
     def send_400_response(self, msg: str) -> None:
-        """Answer malformed HTTP with our envelope, and close."""
+        """Answer malformed HTTP with our error envelope, and close the connection."""
         msg = self._malformed or msg
         body = orjson.dumps({"error": msg.rstrip("."), "code": "bad_request"})
         head = (
@@ -139,10 +139,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _make_room(self) -> bool:
-        """Close the connection that has been without a request the longest, if there is one.
+        """Close the connection that has been idle the longest, if any.
 
-        Its client connects again when needed. One that never sent a request is closed as well, so
-        that any number of them cannot keep others out.
+        Its client reconnects when needed. Connections that never sent a request count as idle, too,
+        so they cannot lock others out.
         """
         longest = next(iter(self._waiting), None)
         if longest is None:
@@ -168,28 +168,28 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 class UntilClosed(int):
-    """The length of an answer that ends with its connection, for uvicorn, which counts it down."""
+    """The content length, for uvicorn, of an answer that ends when the connection closes."""
 
     def __new__(cls) -> UntilClosed:
-        """More than any answer has."""
+        """A number larger than any answer."""
         return super().__new__(cls, 1 << 62)
 
     def __sub__(self, _sent: int) -> UntilClosed:
         return self
 
     def __ne__(self, _other: object) -> bool:
-        return False  # to zero, which uvicorn compares it with: nothing is missing
+        return False  # uvicorn compares with 0 to detect missing bytes: none are missing
 
     __eq__ = int.__eq__
     __hash__ = int.__hash__
 
 
 class JoinedWrites:
-    """A transport that joins the writes of one turn of the event loop into one system call.
+    """A transport that joins the writes of one event loop iteration into one system call.
 
-    uvicorn writes the head and the body of an answer separately. Each write wakes the client, which
-    then finds half an answer. A client that takes too little of what is waiting for it, within so
-    many seconds, is disconnected, also while its connection is being closed.
+    uvicorn writes the head and the body of an answer separately, and each write would wake the
+    client. A client that reads a pending answer too slowly is disconnected, also while its
+    connection is being closed.
     """
 
     def __init__(
@@ -205,12 +205,12 @@ class JoinedWrites:
         self._waiting_bytes = 0
         self._watch: asyncio.TimerHandle | None = None
         self._unsent = 0
-        """Bytes that were left to send when the watch began."""
+        """Unsent bytes when the watch began."""
         self._written = 0
-        """Bytes written since."""
+        """Bytes written since then."""
 
     def write(self, data: bytes) -> None:
-        """Send at the end of this turn, in order; a large write at once."""
+        """Send at the end of the event loop iteration, in order; a large write at once."""
         if not self._waiting:
             self._loop.call_soon(self._flush)
         self._waiting.append(data)
@@ -219,12 +219,12 @@ class JoinedWrites:
             self._flush()
 
     def close(self) -> None:
-        """Close after everything is sent."""
+        """Send everything pending, then close."""
         self._flush()
         self._transport.close()
 
     def connection_lost(self) -> None:
-        """Stop watching."""
+        """Stop the watch."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -248,7 +248,7 @@ class JoinedWrites:
         self._watch = self._loop.call_later(self._seconds, self._check_progress)
 
     def _check_progress(self) -> None:
-        """Disconnect a client that has not taken what was waiting, nor as much as a slow one."""
+        """Disconnect a client that is slower than the minimum and has not read what was pending."""
         self._watch = None
         unsent = self._transport.get_write_buffer_size()
         if not unsent:

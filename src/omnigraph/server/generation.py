@@ -55,7 +55,7 @@ _NONE: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
-    """One query that can be called by its name."""
+    """A stored query, called by name."""
 
     source: str
     signature: QuerySignature
@@ -68,7 +68,7 @@ class StoredQueries:
         self._by_name = {query.signature.name: query for query in queries}
         listed = (self._by_name[name].signature for name in sorted(self._by_name))
         self.catalog = orjson.dumps(QueryCatalog(tuple(listed)).to_dict())
-        """The list of them as JSON; a reload makes a new one."""
+        """The list of queries as JSON; built once per generation."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -84,16 +84,16 @@ class StoredQueries:
 def applied_queries(
     graph: Graph, stored: Iterable[tuple[str, Source]], taken: Collection[str] = ()
 ) -> StoredQueries:
-    """Stored queries of a cluster, checked against the graph.
+    """Compile the stored queries of a cluster against the graph.
 
-    Raises the compile error of the first bad one, and `InputError` for a name that is ``taken``.
+    Raises the first compile error, and `InputError` for a name in ``taken``.
     """
     found: list[StoredQuery] = []
     signatures: dict[str, dict[str, QuerySignature]] = {}
     for name, source in stored:
         if name in taken:
             raise InputError(f"the stored query '{name}' has the name of a tool", hint="rename it")
-        # A file of several queries is the text of each of them.
+        # Several queries of one file share one source text.
         if source.text not in signatures:
             described = graph.describe_queries(source)
             signatures[source.text] = {each.name: each for each in described}
@@ -105,10 +105,10 @@ def applied_queries(
 
 
 def load_queries(graph: Graph, paths: Iterable[Path], taken: Collection[str] = ()) -> StoredQueries:
-    """Every query of the files, checked against the graph.
+    """Compile every query of the files against the graph.
 
-    Raises the compile error of the first bad one, with its file and position, and `InputError` for
-    a name that is ``taken`` or used twice and for a file that cannot be read.
+    Raises the first compile error, with its file and position, and `InputError` for a name in
+    ``taken`` or used twice, and for an unreadable file.
     """
     found: dict[str, StoredQuery] = {}
     files: dict[str, Path] = {}
@@ -132,43 +132,44 @@ def load_queries(graph: Graph, paths: Iterable[Path], taken: Collection[str] = (
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One graph, as it is served."""
+    """One served graph."""
 
     graph_id: str
     graph: Graph
-    """The handle of the server itself; callers have their own, by `graph_for`."""
+    """The server's own handle; requests use `graph_for`."""
     queries: StoredQueries
     handle_key: tuple[object, ...]
-    """What the handle was opened with; while it is the same, the next generation keeps it."""
+    """The settings that the handle was opened with; if they are equal, a reload keeps the handle.
+    """
     checks: tuple[DeclaredCheck, ...] = ()
-    """The checks of change requests: of files beside the stored queries, and of pipelines."""
+    """The checks of change requests, from files beside the stored queries and from pipelines."""
 
     def graph_for(self, access: Access) -> Graph:
-        """The graph for one caller: every verb is decided for it."""
+        """The graph for one caller: policy decides every verb."""
         return for_access(self.graph, access)
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a request sees from its beginning to its end."""
+    """The configuration that a request sees from its beginning to its end."""
 
     number: int
     state: RuntimeState
     tokens: TokenTable
     graphs: Mapping[str, Served]
     quarantined: Mapping[str, str]
-    """Graphs that cannot be served, with the reason; the log alone shows it."""
+    """Graphs that cannot be served, with the reason, which only the log shows."""
     gate: ServerGate
-    """Decides about the server itself, which is no graph."""
+    """Decides about operations of the server itself."""
     specs: tuple[GraphSpec, ...] = ()
-    """What the graphs are opened from, those in quarantine too."""
+    """The specifications of all graphs, including quarantined ones."""
 
 
 def build(config: ServerConfig, current: Generation | None = None) -> Generation:
-    """The next generation; raises `InputError` for what must stop a server from starting.
+    """Build the next generation; raises `InputError` for errors that prevent a start.
 
-    A graph that cannot be opened or whose queries are no good is left out and logged, unless all
-    are required or none would be left. Of a cluster, the applied revision is read; raises
+    A graph that cannot be opened, or with invalid queries, is left out and logged, unless all
+    graphs are required or none would remain. For a cluster, the applied revision is read; raises
     `ClusterRefused` if it cannot be trusted.
     """
     config, unfinished = (config, {}) if config.cluster is None else _applied(config)
@@ -216,7 +217,7 @@ def build(config: ServerConfig, current: Generation | None = None) -> Generation
 def _applied(config: ServerConfig) -> tuple[ServerConfig, dict[str, str]]:
     """The configuration with the applied graphs of its cluster, and the graphs that are left out.
 
-    A graph is left out here if an operation on it was interrupted, or its secret is not set.
+    A graph is left out if an operation on it was interrupted, or if its secret is not set.
     """
     assert config.cluster is not None
     found = read_applied(config.cluster)
@@ -247,10 +248,10 @@ def _applied(config: ServerConfig) -> tuple[ServerConfig, dict[str, str]]:
 
 
 def retried(config: ServerConfig, current: Generation) -> Generation:
-    """The generation with those graphs that could not be opened and can be now.
+    """The generation with previously failing graphs that can be opened now.
 
-    It is the same one if there are none. Everything else stays as it is: files that have changed
-    are taken up by a reload. Raises `InputError` for a graph that is served already.
+    Returns ``current`` if there are none. Nothing else changes: only a reload reads changed files.
+    Raises `InputError` for a graph that is already served.
     """
     specs = [spec for spec in current.specs if spec.graph_id in current.quarantined]
     opened, failed = _opened(config, specs, {}, current.quarantined)
@@ -268,7 +269,7 @@ def retried(config: ServerConfig, current: Generation) -> Generation:
 
 
 def fingerprint(config: ServerConfig) -> str:
-    """A digest of every file that a generation is built from; changes when one of them does."""
+    """A digest of every file that a generation is built from."""
     digest = hashlib.sha256()
     if config.cluster is not None:
         digest.update(applied_fingerprint(config.cluster).encode())
@@ -300,9 +301,9 @@ def _opened(
     known: Mapping[str, Served],
     logged: Mapping[str, str] = _NONE,
 ) -> tuple[dict[str, Served], dict[str, str]]:
-    """The graphs that can be served, by id, and the reasons of the others.
+    """Open the graphs that can be served, by id; returns the reasons of the others, too.
 
-    ``known`` are open already; a reason that is ``logged`` is not logged again.
+    ``known`` graphs are already open; reasons in ``logged`` are not logged again.
     """
     ready: dict[str, Served] = {}
     quarantined: dict[str, str] = {}
@@ -325,7 +326,7 @@ def _opened(
 
 
 def _reason(problem: Exception) -> str:
-    """What is wrong, with the file and the line where that is known."""
+    """The error text, with file and line where known."""
     text = problem.render() if isinstance(problem, OmnigraphError) else str(problem)
     return text.partition("\n")[0]
 
@@ -335,7 +336,7 @@ def _serve(config: ServerConfig, spec: GraphSpec, known: Served | None) -> Serve
     digest = "" if spec.bundle is None else _digest(spec.bundle)
     key = (spec.uri, digest, spec.embedding, spec.external_blobs)
     if known is not None and known.handle_key == key:
-        graph = known.graph  # its tables are open, and its plans compiled
+        graph = known.graph  # tables stay open, and plans compiled
     else:
         graph = for_access(
             open_graph(
@@ -345,7 +346,7 @@ def _serve(config: ServerConfig, spec: GraphSpec, known: Served | None) -> Serve
                 audit=config.audit,
                 name=spec.graph_id,
                 external_blobs=spec.external_blobs,
-                # A long-running process keeps its graphs compact, unless the environment decides.
+                # A long-running process compacts its graphs, unless the environment disables it.
                 heal=True,
                 auto_optimize=None if AUTO_OPTIMIZE_VARIABLE in config.environment else True,
             ),

@@ -1,8 +1,8 @@
-"""The log: one line for each event, written by a thread of its own.
+"""The log: one line per event, written by a separate thread.
 
-Events of every request (`EventLog`) are written directly: the standard logging library would
-cost more than a small query. Everything rare goes through that library, in the same form, with its
-facts as ``fields``. Tokens, parameters and rows never reach a log call.
+Events of every request (`EventLog`) are written directly: the standard logging library would cost
+more than a small query. Rare events go through that library, in the same form, with their values in
+``fields``. Tokens, parameters and rows never reach a log call.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from omnigraph.server.config import LogFormat
 
 LINES_MAX = 20_000
 BATCH_SECONDS = 0.02
-"""How long the first line of a batch waits for others."""
+"""How long the first line of a batch waits for further ones."""
 KIND_LINES_MAX, KIND_SECONDS, KINDS_MAX = 10, 10.0, 1000
-"""How many records of one kind are written in how many seconds, and how many kinds are counted."""
+"""Records of one kind that are written per period of seconds, and kinds that are counted."""
 CLOSE_SECONDS = 1.0
 """How long the end of the process waits for queued lines."""
 
@@ -48,7 +48,7 @@ class EventLog:
 
 
 def text_line(moment: float, level: str, event: str, fields: Mapping[str, Any]) -> str:
-    """Time, level, event, then the facts as `name=value`."""
+    """Time, level and event, then the fields as `name=value`."""
     facts = [
         f" {name}={_shown_text(value) if isinstance(value, str) else value}"
         for name, value in fields.items()
@@ -76,7 +76,7 @@ def _second(whole: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _shown_text(value: str) -> str:
-    # A name from a request must not start a new line of the log.
+    # A value from a request must not start a new log line.
     is_plain = value and value.isprintable() and " " not in value and '"' not in value
     return value if is_plain else orjson.dumps(value).decode()
 
@@ -104,16 +104,16 @@ class JsonFormatter(logging.Formatter):
 
 
 class KindLimit(logging.Filter):
-    """Lets a few records of each kind through in a while, and says how many it held back.
+    """Limits the records of each kind per period, and counts the dropped ones.
 
-    What a client can cause as often as it likes must not fill a disk.
+    A client that causes the same error again and again must not fill the disk.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._kinds: dict[tuple[str, int, str, str], list[float]] = {}
-        """When the while of a kind began, the records since, and those held back."""
+        """Per kind: start of the period, records written, records dropped."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is written."""
@@ -137,10 +137,9 @@ class KindLimit(logging.Filter):
 
 
 def configure_logs(format: LogFormat, *, is_quiet: bool = False) -> tuple[EventLog, LogPipe]:
-    """Send what the product and its HTTP library log to stderr, and events too.
+    """Send log records of the product and of its HTTP library, and events, to stderr.
 
-    A quiet log has warnings and errors only.
-    The pipe is to be closed at the end, or the last lines are lost.
+    A quiet log has only warnings and errors. Close the pipe at the end, or the last lines are lost.
     """
     line = json_line if format == "json" else text_line
 
@@ -153,7 +152,7 @@ def configure_logs(format: LogFormat, *, is_quiet: bool = False) -> tuple[EventL
     handler.addFilter(KindLimit())
     for name in _LOGGERS:
         logger = logging.getLogger(name)
-        # Handlers that the command line set up before would log everything twice.
+        # Remove handlers of the command line, or everything is logged twice.
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(logging.WARNING)
@@ -169,10 +168,10 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
 
 
 class LogPipe:
-    """A text file that is written by a thread, several lines at a time.
+    """A text file that a thread writes, several lines at a time.
 
-    The event loop does not wait for a slow reader of the log. When more lines are waiting than
-    allowed, further ones are dropped, and the log says how many.
+    The event loop never waits for a slow reader of the log. Beyond a limit of queued lines, further
+    ones are dropped, and the log reports their number.
     """
 
     def __init__(
@@ -180,7 +179,7 @@ class LogPipe:
     ) -> None:
         self._file = file
         self._lost_line = lost
-        """Makes the line that says how many were dropped."""
+        """Makes the line that reports the number of dropped lines."""
         self._lines_max = lines_max
         self._lines: deque[str] = deque()
         self._lost = 0
@@ -201,7 +200,7 @@ class LogPipe:
         return len(line)
 
     def flush(self) -> None:
-        """Do nothing: a log call does not wait for the file."""
+        """A no-op: logging does not wait for the file."""
 
     def close(self) -> bool:
         """Wait briefly for queued lines; returns whether all were written."""
@@ -211,7 +210,7 @@ class LogPipe:
         while True:
             self._has_lines.wait()
             time.sleep(BATCH_SECONDS)
-            # Cleared before the queue is read: a line that is added later sets it again.
+            # Cleared before the queue is read, so that a line added later sets it again.
             self._has_lines.clear()
             self._write(self._take())
             if not self._has_lines.is_set():
@@ -228,7 +227,7 @@ class LogPipe:
         return taken
 
     def _write(self, lines: list[str]) -> None:
-        # The reader of the log is gone, and an error has nowhere to be reported.
+        # The reader of the log is gone: there is nowhere to report the error.
         with suppress(OSError, ValueError):
             self._file.write("".join(lines))
             self._file.flush()

@@ -1,7 +1,7 @@
 """The Model Context Protocol over HTTP: operations and stored queries as tools, and resources.
 
-It keeps no sessions: every request is one JSON-RPC message. A tool is an operation called by the
-same caller, so it obeys the same policy; a tool that policy refuses looks like one that is unknown.
+Stateless: every request is one JSON-RPC message. Calling a tool runs an operation as the same
+caller, under the same policy; a tool that policy denies looks like an unknown one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OPERATIONS = (ON_SERVER, ON_GRAPH)
 
 
 class RpcError(Exception):
-    """An error of the protocol, which is not one of the tool."""
+    """An error of the protocol, as opposed to one of a tool."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -61,13 +61,13 @@ class RpcError(Exception):
 
 
 class McpServer:
-    """Answers messages; ``handlers`` are those of the operations behind the tools."""
+    """Answers MCP messages; ``handlers`` run the operations behind the tools."""
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
 
     async def answer(self, call: Call) -> Response:
-        """Answer one message; one that expects no answer gets none."""
+        """Answer one message; notifications get no answer."""
         message_id: Any = None
         try:
             message = _message(await call.body())
@@ -120,7 +120,7 @@ class McpServer:
             }
 
     async def _read(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A resource; one that policy refuses looks like one that is unknown."""
+        """Read a resource; one that policy denies looks like an unknown one."""
         uri = params.get("uri")
         about = next((each for each in _readings(call) if each.uri == uri), None)
         if about is None:
@@ -145,7 +145,7 @@ class McpServer:
                 raise RpcError(UNKNOWN_RESOURCE, f"Unknown resource: {uri}") from None
             text = orjson.loads(bytes(response.body))["schema_source"]
             if about is PRIMER_READING:
-                # What the caller sees of the schema is all that the examples are about.
+                # Examples only use the part of the schema that the caller sees.
                 text = await call.read(primer, text)
         contents = {"uri": about.uri, "mimeType": about.mime_type, "text": text}
         return {"contents": [contents]}
@@ -163,7 +163,7 @@ class McpServer:
             if response.status_code == 403:
                 raise _unknown(name) from None
             if response.status_code >= 500 or call.names_storage(bytes(response.body)):
-                raise  # logged as an error of the server, whose answer says nothing of it
+                raise  # logged as an internal error, which the answer does not explain
         body = bytes(response.body)
         return {
             "content": [{"type": "text", "text": body.decode()}],
@@ -172,7 +172,7 @@ class McpServer:
         }
 
     def _inner(self, call: Call, name: str, arguments: dict[str, Any]) -> Call:
-        """The call that a tool stands for."""
+        """The operation call behind a tool."""
         operation = _operations(call).get(name)
         if operation is not None:
             return _operation_call(call, operation, arguments)
@@ -191,7 +191,7 @@ class McpServer:
 
 
 def _about(stored: StoredQuery) -> str:
-    """What a stored query says of itself."""
+    """The description of a stored query."""
     signature = stored.signature
     about = [each for each in (signature.description, signature.instruction) if each]
     what = "Change the graph" if signature.is_mutation else "Read the graph"
@@ -199,7 +199,7 @@ def _about(stored: StoredQuery) -> str:
 
 
 def _readings(call: Call) -> Iterator[FirstReading]:
-    """What the caller may read about a graph."""
+    """The resources that the caller may read."""
     if call.operation.id != ON_GRAPH.id:
         return
     if "graph_schema" in _operations(call):
@@ -253,7 +253,7 @@ def _operations(call: Call) -> Mapping[str, Operation]:
 
 
 def _may(call: Call, action: Action) -> bool:
-    """Whether the caller may do what needs no branch: about the graph, or the server."""
+    """Whether the caller may do an action that concerns no branch."""
     return call.may_list_graphs() if action is Action.GRAPH_LIST else call.may(action)
 
 
@@ -268,7 +268,7 @@ def _stored(call: Call) -> Iterator[StoredQuery]:
 
 
 def _operation_call(call: Call, operation: Operation, arguments: dict[str, Any]) -> Call:
-    """An operation with its arguments sorted into path, query string and body."""
+    """An operation call, with the arguments split into path, query string and body."""
     rest = dict(arguments)
     values: dict[str, str] = {}
     query: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""Which tools there are, and what they take, as JSON schemas."""
+"""The tools and the JSON schemas of their arguments."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from omnigraph.wire.operations import OPERATIONS, Operation
 
 @dataclass(frozen=True, slots=True)
 class OperationTool:
-    """An operation as a tool, and the actions that a caller must be allowed to see it."""
+    """An operation as a tool, and the actions that a caller needs to see it."""
 
     operation: Operation
     actions: tuple[Action, ...] = ()
-    """Each on some branch."""
+    """Needed on some branch."""
     on_all: Action | None = None
-    """What it needs without a branch."""
+    """Needed on the graph or the server."""
 
 
 SERVER_TOOLS: Mapping[str, OperationTool] = {
@@ -54,20 +54,20 @@ REVIEW_TOOLS: Mapping[str, OperationTool] = {
     "review_review": OperationTool(operations.REVIEW_REVIEW, _READS),
     "merge_review": OperationTool(operations.MERGE_REVIEW, (Action.BRANCH_MERGE, Action.READ)),
 }
-"""What only people do, unless the server was told otherwise."""
+"""Tools for people's decisions, disabled by default."""
 ADHOC_TOOLS: Mapping[str, OperationTool] = {
     "graph_query": OperationTool(operations.QUERY, _READS),
     "graph_mutate": OperationTool(operations.MUTATE, (Action.CHANGE,)),
     "graph_schema_apply": OperationTool(operations.APPLY_SCHEMA, (Action.SCHEMA_APPLY,)),
 }
 TOOLS = frozenset({*GRAPH_TOOLS, *ADHOC_TOOLS, *REVIEW_TOOLS})
-"""Names that no stored query of a graph may have."""
+"""Names that stored queries must not have."""
 
 _BRANCH = {"type": "string", "description": "the branch; main when left out"}
 
 
 def operation_schema(operation: Operation) -> dict[str, Any]:
-    """The parameters and the fields of the body, as one object."""
+    """The parameters and body fields of an operation as one object."""
     return _schema_of(operation.id)
 
 

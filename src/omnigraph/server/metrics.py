@@ -1,4 +1,4 @@
-"""Numbers for Prometheus."""
+"""Metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 Numbers = list[dict[str, Any]]
-"""Families of numbers as JSON: `name`, `about`, `type`, `samples` of a name, labels and a value."""
+"""Metric families as JSON: `name`, `about`, `type`, and `samples` with name, labels and value."""
 _SMALLEST = ("graphs_ready", "reload_generation")
 _LARGEST = ("graphs_quarantined",)
-"""Gauges that workers have in common; of others, their sum is shown."""
+"""Gauges that are merged by their minimum or maximum over the workers; others are summed."""
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _LIMITS = (*(str(float(each)) for each in _SECONDS), "+Inf")
 
 
 class _Times:
-    """How long the answers of one route took."""
+    """The durations of one route's answers."""
 
     __slots__ = ("by_limit", "total_seconds")
 
@@ -33,13 +33,13 @@ class _Times:
 
 
 class _Answers(Collector):
-    """Answers by route, method and status. Counted on the event loop alone, so without locks.
+    """Answers by route, method and status. Counted on the event loop only, so without locks.
 
-    The library's own counters take a lock for each number, three times for every answer.
+    The library's own counters would take three locks per answer.
     """
 
     def __init__(self) -> None:
-        # Bounded: routes, methods and statuses are all few.
+        # Bounded: there are few routes, methods and statuses.
         self._counts: dict[tuple[str, str, int], int] = {}
         self._times: dict[tuple[str, str], _Times] = {}
 
@@ -71,7 +71,7 @@ class _Answers(Collector):
 
 
 class Metrics:
-    """The numbers of one server."""
+    """The metrics of one server."""
 
     content_type = CONTENT_TYPE_LATEST
 
@@ -101,7 +101,7 @@ class Metrics:
         )
 
     def watch(self, name: str, about: str, read: Callable[[], float]) -> None:
-        """A number that is read at each request for the page."""
+        """Add a gauge whose value is read when the page is built."""
         Gauge(f"omnigraph_{name}", about, registry=self._registry).set_function(read)
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
@@ -113,7 +113,7 @@ class Metrics:
         self._rejections.labels(reason).inc()
 
     def posted(self, receiver: str, outcome: str) -> None:
-        """Count one webhook, or one attempt that is repeated."""
+        """Count one webhook delivery, or one repeated attempt."""
         self._webhooks.labels(receiver, outcome).inc()
 
     def checked(self, outcome: str) -> None:
@@ -121,7 +121,7 @@ class Metrics:
         self._checks.labels(outcome).inc()
 
     def page(self) -> bytes:
-        """All numbers in the text format, of all workers if there are several."""
+        """All metrics in the text format, aggregated over the workers."""
         if self._board is None:
             return generate_latest(self._registry)
         registry = CollectorRegistry()
@@ -129,12 +129,12 @@ class Metrics:
         return generate_latest(registry)
 
     def publish(self) -> None:
-        """Leave the numbers where other workers find them."""
+        """Publish the metrics for the other workers."""
         if self._board is not None:
             self._board.publish(self.numbers())
 
     def numbers(self) -> Numbers:
-        """All numbers of this process."""
+        """The metrics of this process."""
         return [
             {
                 "name": family.name,
@@ -147,17 +147,17 @@ class Metrics:
 
 
 class Board(Protocol):
-    """Where workers leave their numbers for each other."""
+    """Exchanges metrics between workers."""
 
     def publish(self, numbers: Numbers) -> None:
-        """Leave numbers."""
+        """Publish this worker's metrics."""
 
     def page_of(self, own: Numbers) -> Numbers:
-        """Own numbers with those of the others."""
+        """This worker's metrics, merged with those of the others."""
 
 
 def merged(pages: Iterable[Numbers]) -> Numbers:
-    """The numbers of several processes as those of one.
+    """Merge the metrics of several processes.
 
     >>> one = [{"name": "n", "about": "", "type": "counter", "samples": [["n_total", {}, 2.0]]}]
     >>> merged([one, one])[0]["samples"]
@@ -187,7 +187,7 @@ def _joined(family: str, sample: str) -> Callable[[Iterable[float]], float]:
 
 
 class _Merged(Collector):
-    """Numbers of several processes, for the text format."""
+    """Merged metrics, for the text format."""
 
     def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers

@@ -1,12 +1,11 @@
-"""Threads for the engine. Its calls block, so none of them runs on the event loop.
+"""Threads for the engine, whose calls block and so must not run on the event loop.
 
-Calls wait in one queue for each actor, and threads take them in turns: an actor with many calls, or
-with long ones, delays its own, and not those of others.
+Calls wait in one queue per actor, and threads serve the queues round-robin: an actor with many or
+long calls delays only its own.
 
-The standard executor would do, and takes twice as long to hand a call over: a small query is
-answered in a tenth of a millisecond, so that is most of the time. Threads are daemons: a process
-that has to end now does not wait for them. A write that they have not published by then has no
-effect.
+The standard executor takes twice as long to hand over a call, which for a small query (0.1 ms) is
+most of the time. Threads are daemons, so the process can exit without waiting for them; an
+unpublished write then has no effect.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ Done = tuple["asyncio.Future[Any]", Any, BaseException | None]
 READS_RUNNING_MAX = max(4, 2 * (os.cpu_count() or 1))
 """Reads of one actor that run at a time."""
 READ_THREADS = 8 * READS_RUNNING_MAX
-"""So that several actors with long reads leave threads for the others."""
+"""Enough that several actors with long reads leave threads for the others."""
 WRITE_THREADS = 32
-"""A writer mostly waits, for storage or a lease."""
+"""Many, because writers mostly wait, for storage or a lease."""
 WAITING_MAX = 256
 """Calls of one actor that wait for a thread."""
 WAITING_TOTAL_MAX = 1024
 ACTORS_KEPT_MAX = 64
-"""Actors without a call whose empty queues are kept for the next one."""
+"""Idle actors whose empty queues are kept for reuse."""
 STUCK_SECONDS = 0.002
-"""How long nothing may be finished while calls wait, until more threads are woken."""
+"""If no call finishes for this long while others wait, more threads are woken."""
 SHORT_SECONDS = STUCK_SECONDS / 2
-"""What takes less needs no second thread."""
+"""Calls shorter than this need no second thread."""
 BATCH_SECONDS = 0.0005
-"""How long results wait to be delivered together, while there are more calls."""
+"""How long finished results are collected before delivery, while there are more calls."""
 
 
 class EnginePool:
@@ -67,18 +66,19 @@ class EnginePool:
         return self._readers.waiting
 
     async def read(self, actor: str, work: Callable[[], Returned]) -> Returned:
-        """What ``work`` returns, run in a thread for reads.
+        """Run ``work`` in a read thread.
 
-        Raises `TooManyRequests` if the actor has too many calls waiting, and `Busy` if all have.
+        Raises `TooManyRequests` if the actor has too many waiting calls, and `Busy` if there are
+        too many in total.
         """
         return await self._readers.run(work, actor)
 
     async def write(self, actor: str, work: Callable[[], Returned]) -> Returned:
-        """What ``work`` returns, run in a thread for writes; raises like `read`."""
+        """Run ``work`` in a write thread; raises like `read`."""
         return await self._writers.run(work, actor)
 
     def close(self) -> None:
-        """Stop idle threads; a running call is not waited for."""
+        """Stop idle threads, without waiting for running calls."""
         self._readers.close()
         self._writers.close()
 
@@ -92,7 +92,7 @@ class _Calls:
 
 
 class FairQueue:
-    """Calls that wait, taken in turns by actor. Not safe to share: `BoundedThreads` guards it."""
+    """Waiting calls, taken round-robin by actor. Not thread-safe: `BoundedThreads` guards it."""
 
     def __init__(self, running_max: int, waiting_max: int, total_max: int) -> None:
         self._running_max = running_max
@@ -100,16 +100,16 @@ class FairQueue:
         self._total_max = total_max
         self._actors: dict[str, _Calls] = {}
         self._turns: deque[str] = deque()
-        """Actors with a call that may be taken, each once; the next one to serve first."""
+        """Actors with a call that may be taken, each once, in the order of their turns."""
         self.waiting = 0
 
     def __bool__(self) -> bool:
-        """Whether a call may be taken now."""
+        """Whether there is a call that may be taken now."""
         return bool(self._turns)
 
     @property
     def takeable(self) -> int:
-        """How many calls may be taken now."""
+        """The number of calls that may be taken now."""
         calls = (self._actors[actor] for actor in self._turns)
         return sum(min(len(each.waiting), self._running_max - each.running) for each in calls)
 
@@ -132,7 +132,7 @@ class FairQueue:
             self._turns.append(actor)
 
     def take(self) -> tuple[str, Job]:
-        """The next call, whose actor then has its next turn after the others."""
+        """Take the next call; its actor goes to the end of the line."""
         actor = self._turns.popleft()
         calls = self._actors[actor]
         calls.running += 1
@@ -143,7 +143,7 @@ class FairQueue:
         return actor, job
 
     def done(self, actor: str) -> None:
-        """A call of this actor has ended."""
+        """Note that a call of this actor has ended."""
         calls = self._actors[actor]
         if calls.waiting and calls.running == self._running_max:
             self._turns.append(actor)
@@ -157,13 +157,13 @@ class FairQueue:
 
 
 class BoundedThreads:
-    """At most so many threads, started when they are needed.
+    """A bounded number of threads, started on demand.
 
-    One thread at work takes the next call itself; another is woken only when it is stuck. Python
-    runs one thread at a time, so for calls shorter than a hand-over more threads are slower. Calls
-    that mostly wait, for storage or for each other, get a thread each at once. For
-    the same reason calls and results change sides in batches: one wake-up for all calls of a turn
-    of the event loop, and one for all results until there is no more to do.
+    A running thread takes the next call itself; another is woken only if it makes no progress.
+    Because of the GIL, more threads are slower for calls shorter than a thread switch. With
+    `is_waiting`, calls mostly wait, for storage or each other, and each gets a thread at once.
+    Calls and results are passed in batches, too: one wake-up for all calls of an event loop
+    iteration, and one for all results that are ready.
     """
 
     def __init__(
@@ -178,21 +178,21 @@ class BoundedThreads:
     ) -> None:
         self._name = name
         self._is_waiting = is_waiting
-        """Whether its calls mostly wait."""
+        """Whether the calls mostly wait, so that each gets a thread at once."""
         self._threads_max = threads_max
         self._jobs = FairQueue(running_max or threads_max, waiting_max, total_max)
         self._done: deque[Done] = deque()
-        """Results that wait to be delivered."""
+        """Results to deliver."""
         self._guard = threading.Lock()
         self._idle: list[WakeUp] = []
-        """Idle threads. The last one to stop is woken first: its caches are still warm."""
+        """Idle threads; the most recent is woken first, because its caches are warm."""
         self._threads = 0
         self._at_work = 0
         self._finished = 0
         self._left_at = 0
-        """What `_finished` was when a thread last stopped."""
+        """The value of `_finished` when a thread last became idle."""
         self._progress_at = 0.0
-        """When a thread last began or finished a call."""
+        """When a call was last started or finished."""
         self._is_calling = False
         self._is_delivering = False
         self._watch: asyncio.TimerHandle | None = None
@@ -203,7 +203,7 @@ class BoundedThreads:
         return self._jobs.waiting
 
     async def run(self, work: Callable[[], Returned], actor: str = "") -> Returned:
-        """What ``work`` returns; waits for a free thread. On the event loop only."""
+        """Run ``work`` in a thread; called on the event loop only."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Returned] = loop.create_future()
         with self._guard:
@@ -214,7 +214,7 @@ class BoundedThreads:
         return await done
 
     def close(self) -> None:
-        """Stop idle threads; one at work ends with the process."""
+        """Stop idle threads; busy ones end with the process."""
         if self._watch is not None:
             self._watch.cancel()
         with self._guard:
@@ -225,7 +225,7 @@ class BoundedThreads:
     # --- on the event loop ------------------------------------------------------------------------
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake a thread for new calls, unless one is at work that will take them soon."""
+        """Wake a thread for new calls, unless a busy one will soon take them."""
         self._is_calling = False
         with self._guard:
             is_idle = self._at_work == 0
@@ -238,7 +238,7 @@ class BoundedThreads:
             self._watch = loop.call_later(STUCK_SECONDS, self._check_progress, loop, self._finished)
 
     def _wake(self, wanted: int) -> None:
-        """Wake or start up to so many more threads."""
+        """Wake or start up to ``wanted`` threads."""
         for _ in range(wanted):
             with self._guard:
                 if self._at_work >= self._threads_max:
@@ -252,7 +252,7 @@ class BoundedThreads:
             threading.Thread(target=self._worker, name=name, daemon=True).start()
 
     def _check_progress(self, loop: asyncio.AbstractEventLoop, finished: int) -> None:
-        """Wake a thread for every call that waits, if none was finished for a while."""
+        """Wake a thread for every waiting call, if none finished since the last check."""
         self._watch = None
         self._deliver()
         if not self._jobs.waiting:
@@ -265,7 +265,7 @@ class BoundedThreads:
 
     def _deliver(self) -> None:
         """Set the results of finished calls."""
-        self._is_delivering = False  # first: a result after this line schedules again
+        self._is_delivering = False  # cleared first, so that later results schedule a delivery
         while self._done:
             _finish(*self._done.popleft())
 
@@ -278,7 +278,7 @@ class BoundedThreads:
             self._run_jobs(wake_up)
 
     def _run_jobs(self, wake_up: WakeUp) -> None:
-        """Run jobs until there are none, then become idle."""
+        """Run calls until there are none, then become idle."""
         began = delivered = time.perf_counter()
         began_at, is_first, is_short = 0, True, False
         loop: asyncio.AbstractEventLoop | None = None
@@ -307,27 +307,27 @@ class BoundedThreads:
                 self._schedule_delivery(loop)
             del future, work
         if self._done and loop is not None:
-            self._schedule_delivery(loop)  # another thread took the call that it waited for
+            self._schedule_delivery(loop)  # results of an unfinished batch
 
     def _is_spare(self, began_at: int) -> bool:
-        """Whether another thread finishes short calls as well: then this one may stop.
+        """Whether this thread may become idle, because another one also finishes short calls.
 
-        The others may all be stuck: one of them must have finished a call since this thread took
-        its last, and must not have stopped since.
+        Another thread must have finished a call since this one took its last, and none may have
+        become idle since; otherwise all others may be stuck.
         """
         return self._finished - began_at > 1 and began_at >= self._left_at
 
     def _schedule_delivery(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._is_delivering:
             self._is_delivering = True
-            with suppress(RuntimeError):  # the loop is closed, and its futures with it
+            with suppress(RuntimeError):  # the loop is closed; nothing awaits the results
                 loop.call_soon_threadsafe(self._deliver)
 
 
 def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return work(), None
-    except BaseException as caught:  # it is raised where the result is waited for
+    except BaseException as caught:  # raised again by the waiting task
         return None, caught
 
 
@@ -335,7 +335,7 @@ def _finish(done: asyncio.Future[Any], result: Any, error: BaseException | None)
     if done.done():
         return  # the waiting task was cancelled
     if isinstance(error, StopIteration):
-        # A future cannot raise StopIteration: it would end the generator that awaits it.
+        # A future cannot hold StopIteration.
         error = RuntimeError("a call of the engine raised StopIteration")
     if error is not None:
         done.set_exception(error)

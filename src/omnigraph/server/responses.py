@@ -1,4 +1,4 @@
-"""What handlers answer with: JSON, errors in their envelope, and streams."""
+"""Responses: JSON, errors in their envelope, and streams."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from omnigraph.wire.requests import ARROW_STREAM, JSON, NDJSON_UTF8
 CHUNK_BYTES_MAX = 64 * 1024
 
 INTERNAL = {"error": "an error of the server; its log has the details", "code": "internal"}
-"""What a caller learns of an error that is not about the request: nothing of where data lies."""
+"""The body of an internal error, without details that could reveal storage locations."""
 
 RECLAIMED = {
     "error": "this version of the graph was cleaned up",
@@ -42,11 +42,11 @@ RECLAIMED = {
 }
 
 _EXPLAINED = (EmbeddingError, OutcomeUnknown)
-"""Errors with status 500 whose sentence the caller needs."""
+"""Errors with status 500 whose message the caller gets."""
 
 
 def json_response(value: JsonObject | Mapping[str, Any], status: int = 200) -> Response:
-    """A value in its JSON form, or a document, as a response."""
+    """An answer or document as a JSON response."""
     document = value.to_dict() if isinstance(value, JsonObject) else value
     return Response(orjson.dumps(document), status, media_type=JSON)
 
@@ -56,13 +56,13 @@ def error_response(
     headers: Mapping[str, str] | None = None,
     outcome: WriteOutcome | None = None,
 ) -> Response:
-    """An error with its status, its envelope and the headers that belong to it.
+    """An error as a response with its status, envelope and headers.
 
-    ``outcome`` is what became of a write.
+    ``outcome`` is the outcome of a write.
     """
     status = status_of(error)
     if isinstance(error, HistoricalVersionReclaimed):
-        envelope: Mapping[str, Any] = RECLAIMED  # its sentence names files
+        envelope: Mapping[str, Any] = RECLAIMED  # its message names files
     elif status != 500 or isinstance(error, _EXPLAINED):
         envelope = envelope_of(error)
     else:
@@ -74,7 +74,7 @@ def error_response(
 
 
 def internal_error(outcome: WriteOutcome | None = None) -> Response:
-    """The answer to a request that met a bug."""
+    """The answer to a request that failed with an unexpected exception."""
     return json_response(INTERNAL if outcome is None else {**INTERNAL, "outcome": outcome}, 500)
 
 
@@ -98,7 +98,7 @@ def _headers_of(error: OmnigraphError) -> Mapping[str, str]:
 
 
 class Blocks:
-    """A blocking iterator whose next block is made in a thread of the pool."""
+    """A blocking iterator, whose next block a pool thread makes."""
 
     def __init__(self, call: Call, blocks: Iterator[bytes]) -> None:
         self._call = call
@@ -107,11 +107,11 @@ class Blocks:
         self._making: asyncio.Future[bytes | None] | None = None
 
     async def start(self) -> None:
-        """Make the first block; an error of the request is raised here, before the status."""
+        """Make the first block, so that errors are raised before the status is sent."""
         self._first = await self._next()
 
     async def chunks(self, bytes_max: int = CHUNK_BYTES_MAX) -> AsyncIterator[bytes]:
-        """The blocks in pieces of at most so many bytes."""
+        """The blocks, in pieces of at most ``bytes_max`` bytes."""
         block = self._first
         while block is not None:
             for start in range(0, len(block), bytes_max):
@@ -119,7 +119,7 @@ class Blocks:
             block = await self._next()
 
     async def close(self) -> None:
-        """Close the iterator, after the block that a thread may still be making."""
+        """Close the iterator, once a thread has finished the current block."""
         if self._making is not None:
             with suppress(Exception):
                 await self._making
@@ -128,14 +128,14 @@ class Blocks:
             await self._call.services.pool.read(ANONYMOUS, close)
 
     async def _next(self) -> bytes | None:
-        # A client that disconnects cancels this wait, not the thread: an iterator must not be
-        # closed while a thread is inside of it.
+        # A disconnect cancels this wait, but not the thread: the iterator must not be closed while
+        # a thread runs it.
         self._making = asyncio.ensure_future(self._call.read(next, self._blocks, None))
         return await asyncio.shield(self._making)
 
 
 class BlockResponse(StreamingResponse):
-    """Sends blocks as they are made. A failure on the way closes the connection mid-answer."""
+    """Sends blocks as they are made. A failure while sending closes the connection."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class BlockResponse(StreamingResponse):
     ) -> None:
         super().__init__(self._content(blocks.chunks(chunk_bytes)), status, headers, media)
         self._resources = resources
-        """Closed before the client reads the end of the response, and on failure."""
+        """Closed before the end of the response is sent, and on failure."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything, unless the client stops reading or disconnects."""
@@ -161,8 +161,8 @@ class BlockResponse(StreamingResponse):
     async def _content(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for chunk in chunks:
             yield chunk
-        # The end of the response is sent after this line: a client that has read it may ask for
-        # another stream at once, and must find the slot free.
+        # Release before sending the end: a client that has read it may start another stream at
+        # once, which needs the slot.
         await self._resources.aclose()
 
 
@@ -176,9 +176,9 @@ async def block_response(
     chunk_bytes: int = CHUNK_BYTES_MAX,
     resources: AsyncExitStack | None = None,
 ) -> BlockResponse:
-    """A response of these blocks, whose first has been made.
+    """A response of these blocks, of which the first is already made.
 
-    It takes the time that its client takes, which the connection limits, so it has no deadline.
+    It has no deadline: the connection limits how slowly a client may read.
     """
     resources = resources or AsyncExitStack()
     call.governor.deadline = None
@@ -195,7 +195,7 @@ async def block_response(
 
 
 def wants_arrow(call: Call) -> bool:
-    """Whether the caller accepts an Arrow stream, and the operation gives one."""
+    """Whether the caller accepts an Arrow stream, and the operation offers one."""
     accepted = call.header("accept")
     if accepted is None or ARROW_STREAM not in accepted or ARROW_STREAM not in call.operation.gives:
         return False
@@ -205,7 +205,7 @@ def wants_arrow(call: Call) -> bool:
 async def stream_response(
     call: Call, begin: Callable[[], Iterator[bytes]], media: str = NDJSON_UTF8
 ) -> BlockResponse:
-    """A stream that holds the graph's slot and a share of transport memory until its end."""
+    """A stream that holds the graph's slot and a share of stream memory until it ends."""
     services = call.services
     resources = AsyncExitStack()
     await resources.enter_async_context(services.streams.stream(call.served.graph.uri))

@@ -1,9 +1,8 @@
-"""What a server does about change requests by itself: it runs their checks, and posts webhooks.
+"""Background work on change requests: runs their checks and posts webhooks.
 
-It follows what is stored, not its own requests: an event counts whichever process appended it, and
-so does a head that another process moved. Every verb of reviews wakes it, and else it looks every
-few seconds. One look costs a listing of the events and the state of each branch with an open
-request. A server without checks and webhooks never looks.
+It polls the stored events and branch heads, so changes by other processes are seen, too. Every verb
+of reviews wakes it; otherwise it polls every few seconds. A poll lists the events and reads the
+state of each branch with an open request. Without checks and webhooks there is no polling.
 """
 
 from __future__ import annotations
@@ -34,28 +33,28 @@ from omnigraph.server.webhooks import EVENTS, Delivery, Webhooks, delivery
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
-"""How often heads and events of other processes are looked for."""
+"""The polling interval, for heads and events of other processes."""
 FOLLOWED_MAX = 500
-"""Open requests of a graph that are followed, the newest."""
+"""Open requests of a graph that are followed; the newest ones."""
 LATE_MS = 60_000
-"""How much later an event may be stored than its id says, or how far clocks may differ."""
+"""The maximum delay between an event's id and its storing, and the maximum clock difference."""
 EVENTS_AT_ONCE = 1_000
 SERVER = "reviews of the server"
-"""Whose calls these are for the threads of the engine."""
+"""The actor name for scheduling these calls in the engine's threads."""
 
 
 @dataclass(slots=True)
 class _Followed:
-    """What is known of one graph."""
+    """The polling state of one graph."""
 
     since: str
-    """Events with smaller ids were before this process, or are known."""
+    """Events with smaller ids are older than this process, or were posted."""
     open: dict[str, Standing | None] = field(default_factory=dict)
-    """Open requests; None for one that was open before this process."""
+    """Open requests; None for one that was open before this process started."""
     seen: set[str] = field(default_factory=set)
-    """Events behind `since` that were posted."""
+    """Posted events with ids after `since`."""
     checked: dict[str, tuple[str, tuple[DeclaredCheck, ...]]] = field(default_factory=dict)
-    """The head of each open request whose checks have run, or wait to, and these checks."""
+    """The head of each open request whose checks have run or are queued, and these checks."""
 
 
 class ReviewWatch:
@@ -70,8 +69,9 @@ class ReviewWatch:
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         notes: Path | None = None,
     ) -> None:
-        """``notes`` is a file for what was followed, from which a worker that is started again goes
-        on: what happened meanwhile is posted, and nothing that was posted before."""
+        """``notes`` is a file for the polling state: a restarted worker resumes there, so it posts
+        missed events, and none twice.
+        """
         self._services = services
         self._generation = generation
         self._webhooks = webhooks
@@ -81,22 +81,22 @@ class ReviewWatch:
         self._noted = b""
         self._followed: dict[str, _Followed] = self._read_notes()
         self._due: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        """Graphs and requests whose checks have to run."""
+        """Graphs and requests whose checks are queued."""
         self._waiting: set[tuple[str, str]] = set()
-        """What `_due` has: each at most once."""
+        """The content of `_due`, to queue each at most once."""
         self._running: set[Governor] = set()
         self._is_stopped = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Look once, so that nothing that follows is missed, and then until `stop`."""
+        """Poll once, so that no later event is missed, then continue until `stop`."""
         self._webhooks.start()
-        with suppress(TimeoutError):  # storage that does not answer must not block the start
+        with suppress(TimeoutError):  # unresponsive storage must not block the start
             await asyncio.wait_for(self._look(), LOOK_SECONDS)
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._check_due())]
 
     async def stop(self) -> None:
-        """Stop; a check that runs is cancelled and leaves no result."""
+        """Stop; a running check is cancelled without a result."""
         self._is_stopped = True
         for task in self._tasks:
             task.cancel()
@@ -114,7 +114,7 @@ class ReviewWatch:
             await self._look()
 
     async def _look(self) -> None:
-        """Look at every graph; one that cannot be read is looked at again the next time."""
+        """Poll every graph; failures are retried by the next poll."""
         for graph_id, served in self._generation().graphs.items():
             if not served.checks and not self._webhooks:
                 continue
@@ -122,7 +122,7 @@ class ReviewWatch:
             try:
                 look = partial(_look, served, known, self._wall_ms(), self._webhooks)
                 news = await self._services.pool.read(SERVER, look)
-            except Exception as problem:  # a bug must not end the watch
+            except Exception as problem:  # a bug must not end the loop
                 _log("change requests not followed", graph_id, problem)
                 continue
             for each in news:
@@ -131,7 +131,8 @@ class ReviewWatch:
                 self._plan_checks(served, known)
         self._write_notes()
 
-    # --- for a successor --------------------------------------------------------------------------
+    # --- notes for a restarted worker
+    # -----------------------------------------------------------------
 
     def _read_notes(self) -> dict[str, _Followed]:
         if self._notes is None or not self._webhooks or not self._notes.exists():
@@ -173,7 +174,7 @@ class ReviewWatch:
             del known.checked[id]
 
     async def _check_due(self) -> None:
-        """Run checks one request after another: they must leave room for the requests of others."""
+        """Run the queued checks one request at a time, to leave capacity for clients."""
         while True:
             graph_id, id = due = await self._due.get()
             self._waiting.discard(due)
@@ -183,14 +184,14 @@ class ReviewWatch:
             try:
                 await self._services.pool.write(SERVER, partial(self._check, served, id))
             except (Conflict, NotFound):
-                pass  # merged or closed meanwhile
+                pass  # merged or closed in the meantime
             except Exception as problem:
                 self._services.metrics.checked("failed")
-                self._followed[graph_id].checked.pop(id, None)  # the next look plans it again
+                self._followed[graph_id].checked.pop(id, None)  # the next poll queues it again
                 _log("checks not run", graph_id, problem, review=id)
                 continue
             self._services.metrics.checked("done")
-            self._services.reviews_touched.set()  # their results are events
+            self._services.reviews_touched.set()  # their results are new events
 
     def _check(self, served: Served, id: str) -> Review:
         return served.graph.reviews.check_head(id, served.checks, partial(self._run, served))
@@ -207,7 +208,7 @@ class ReviewWatch:
 
 
 def stored_check(served: Served, check: DeclaredCheck, head: str, governor: Governor) -> Result:
-    """What the stored query of a check returns on a commit, within limits that end with it."""
+    """Run the stored query of a check on a commit, within the governor's limits."""
     if check.file is not None:
         return run_check(served.graph, check, check.file, head, governor)
     stored = None if check.query is None else served.queries.get(check.query)
@@ -220,11 +221,11 @@ def stored_check(served: Served, check: DeclaredCheck, head: str, governor: Gove
 
 
 def _look(served: Served, known: _Followed, now_ms: int, webhooks: Webhooks) -> list[Delivery]:
-    """What is new in a graph since the last look, which ``known`` then has. In a thread."""
+    """Poll a graph and update ``known``; returns new deliveries. Runs in a thread."""
     reviews = served.graph.reviews
     events = list(_events_after(reviews, known.since)) if webhooks else []
     fresh = [event for event in events if event.event_id not in known.seen]
-    # Requests that were opened and ended between two looks are in no list of open ones.
+    # Requests opened and ended between two polls are not in the list of open ones.
     named: dict[str, Standing | None] = {
         event.request_id: None for event in fresh if event.kind in ("opened", "reopened")
     }
@@ -233,7 +234,7 @@ def _look(served: Served, known: _Followed, now_ms: int, webhooks: Webhooks) -> 
     for id, standing in found.items():
         if standing.state != "open" and id in known.open.keys() | named.keys():
             news += _ended(served, id, standing)
-    # Only now: a look that failed is repeated as a whole.
+    # Updated last: a failed poll is repeated as a whole.
     known.open = {id: each for id, each in found.items() if each.state == "open"}
     known.since = max(known.since, ulid_at(now_ms - LATE_MS))
     known.seen = {event.event_id for event in events if event.event_id > known.since}
@@ -249,7 +250,7 @@ def _events_after(reviews: Reviews, since: str) -> Iterator[ReviewEvent]:
 
 
 def _told(served: Served, events: Iterable[ReviewEvent]) -> Iterator[Delivery]:
-    """Events of requests as they are posted. Rows of failed checks stay in the graph."""
+    """Events as webhook deliveries. Rows of failed checks are left out."""
     for event in events:
         if event.kind in EVENTS:
             details = {name: value for name, value in event.body.items() if name != "rows"}
@@ -264,7 +265,7 @@ def _told(served: Served, events: Iterable[ReviewEvent]) -> Iterator[Delivery]:
 
 
 def _ended(served: Served, id: str, standing: Standing) -> Iterator[Delivery]:
-    """What has no event: that a request is merged, or closed because a branch is gone."""
+    """Deliveries for merges, and for closing by a deleted branch, which have no stored event."""
     merged = standing.merge_commit
     if merged is not None:
         mark = (merged.receipt or {}).get("change_request", {})
@@ -288,7 +289,7 @@ def _delivery(served: Served, request_id: str, named: tuple[str, str], **facts: 
 
 
 def _log(what: str, graph_id: str, problem: Exception, **more: object) -> None:
-    """A warning; a bug has its traceback. What was cancelled because the server stops has none."""
+    """Log a warning; internal errors with a traceback, cancellations by shutdown not at all."""
     about = {"fields": {"graph_id": graph_id, "reason": str(problem), **more}}
     if not isinstance(problem, OmnigraphError):
         log.error(what, exc_info=problem, extra=about)

@@ -1,4 +1,4 @@
-"""A server process: boot, listen, serve, drain, exit."""
+"""A server process: start, listen, serve, drain, exit."""
 
 from __future__ import annotations
 
@@ -41,54 +41,54 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 65
 CLOSE_SECONDS = 1.0
-"""Seconds for upkeep in the background to end, if requests have used up the time to stop."""
+"""Seconds for background upkeep to end, if requests used up the shutdown time."""
 SWITCH_SECONDS = 0.001
 GRAPH_FILES = 1024
-"""Files that graphs and logs may have open beside the connections."""
+"""File descriptors that graphs and logs may use, besides connections."""
 BACKLOG = 512
 RETRY_SECONDS = 1.0
-"""Until a graph that could not be opened is tried again; each further pause is twice as long."""
+"""Seconds until a graph that failed to open is retried; doubled after each failure."""
 RETRY_SECONDS_MAX = 60.0
 DRAIN_POLL_SECONDS = 0.02
 NUMBERS_SECONDS = 1.0
-"""How old the numbers of another worker on the page may be."""
+"""The maximum age of another worker's metrics on the page."""
 EXIT_INTERRUPTED = 130
 
 
 class Worker(Protocol):
-    """What a server is that shares its address with others."""
+    """A server that shares its address with others, as seen by `RunningServer`."""
 
     @property
     def is_first(self) -> bool:
-        """Whether it does what must be done once."""
+        """Whether this worker does the tasks that only one may do."""
 
     @property
     def review_notes(self) -> Path:
-        """The file of what the first one knows of change requests, for its successor."""
+        """The file in which the first worker stores its review polling state for its successor."""
 
     @property
     def attempts(self) -> Attempts:
-        """The limits of tokens that are not valid, over all of them."""
+        """The limits of invalid tokens, shared by all workers."""
 
     @property
     def board(self) -> Board:
-        """Where they leave their numbers."""
+        """The exchange of metrics."""
 
     def admission(self, alone: Admission) -> Admission:
-        """The same limits, over all of them."""
+        """The same limits, shared by all workers."""
 
 
 class HttpListener(uvicorn.Server):
-    """The HTTP library's server, which leaves signals to us."""
+    """uvicorn's server without its signal handlers."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle none."""
+        """Install no handlers."""
         yield
 
 
 class RunningServer:
-    """One server from boot to exit. Making it opens the graphs; `run` serves them."""
+    """One server from start to exit. The constructor opens the graphs; `run` serves them."""
 
     def __init__(
         self,
@@ -100,15 +100,14 @@ class RunningServer:
         self.config = config
         self._pipe = pipe
         self._worker = worker
-        # The address is taken before any graph is opened: if it is in use, nothing has happened.
+        # Bind the address before opening any graph, so that an address in use has no side effects.
         shares = worker is not None
         self._socket = bound(config.bind, shares=shares)
         self._metrics_socket: socket.socket | None = None
         try:
             if config.metrics_bind is not None:
                 self._metrics_socket = bound(config.metrics_bind, shares=shares)
-            # Before the generation is built: a change meanwhile is found by the first check of
-            # files.
+            # Before the generation is built, so that the first check of files finds later changes.
             self._fingerprint = fingerprint(config)
             receivers: tuple[Receiver, ...] = ()
             if config.settings is not None:
@@ -149,23 +148,23 @@ class RunningServer:
         self._metrics_http = HttpListener(_uvicorn_config(numbers, config))
         self._drains: asyncio.Task[None] | None = None
         self._ends_at: float | None = None
-        """When the loop's clock shows this, the process ends, whatever is under way."""
+        """The time of the event loop's clock at which the process exits in any case."""
         self.is_clean = True
-        """Whether everything that was under way has ended; False leaves threads behind."""
+        """Whether all work has ended; False if threads are still running."""
         self._watch_numbers()
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port."""
+        """The bound address, with the actual port."""
         return address_of(self._socket)
 
     @property
     def metrics_address(self) -> str | None:
-        """Where metrics are served without a token, if anywhere."""
+        """The address that serves metrics without a token, if any."""
         return None if self._metrics_socket is None else address_of(self._metrics_socket)
 
     async def run(self, announce: Callable[[str], None], *, own_signals: bool = True) -> None:
-        """Serve until `stop`; ``announce`` gets the address once connections are taken."""
+        """Serve until `stop`; ``announce`` gets the address once connections are accepted."""
         loop = asyncio.get_running_loop()
         if own_signals:
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -180,7 +179,7 @@ class RunningServer:
         metrics = asyncio.create_task(self._serve_metrics())
         if self._worker is not None:
             beside.append(asyncio.create_task(self._publish_numbers()))
-        # One of several workers follows change requests, or each webhook would be posted by all.
+        # Only one worker follows change requests, or every worker would post each webhook.
         if self._worker is None or self._worker.is_first:
             await self.watch.start()
         self._warn_of_plain_http()
@@ -212,14 +211,14 @@ class RunningServer:
             )
 
     async def _close_graphs(self) -> bool:
-        """End upkeep in the background; False if it did not end in time."""
+        """Stop background upkeep; False if it did not end in time."""
 
         def close() -> None:
             for served in self.app.generation.graphs.values():
                 served.graph.close()
             ended.set()
 
-        # A thread of its own: those of the loop's executor are waited for when the loop ends.
+        # A separate thread: the event loop waits for those of its executor.
         ended = threading.Event()
         threading.Thread(target=close, name="close-graphs", daemon=True).start()
         until = self._ends_at or asyncio.get_running_loop().time() + self.config.shutdown_seconds
@@ -229,20 +228,19 @@ class RunningServer:
         return ended.is_set()
 
     def stop(self) -> None:
-        """Drain, then end `run`. On the event loop only."""
+        """Drain, then let `run` return. On the event loop only."""
         if self._drains is None:
             self._drains = asyncio.create_task(self._drain())
 
     async def _drain(self) -> None:
-        """Take no more connections, and let what is under way end in its time."""
+        """Accept no more connections, and let current work end within the shutdown time."""
         self.app.is_draining = True
         log.info("draining", extra={"fields": {"inflight": self.app.inflight}})
         for server in getattr(self._http, "servers", ()):
             server.close()
         self._ends_at = asyncio.get_running_loop().time() + self.config.shutdown_seconds
         await self._until(lambda: not self.app.inflight and not self._unsent(), self._ends_at)
-        # What did not end in time is not waited for: neither a request, nor a client that does not
-        # take its answer.
+        # Requests and unread answers that did not end in time are dropped.
         for connection in tuple(self._http.server_state.connections):
             if self._is_unsent(connection):
                 connection.transport.abort()
@@ -250,7 +248,7 @@ class RunningServer:
         self._http.should_exit = True
 
     def _unsent(self) -> bool:
-        """Whether a client has not taken all of its answer yet."""
+        """Whether a client has not read all of its answer."""
         return any(map(self._is_unsent, self._http.server_state.connections))
 
     @staticmethod
@@ -258,7 +256,7 @@ class RunningServer:
         return bool(connection.transport.get_write_buffer_size())
 
     async def _until(self, condition: Callable[[], bool], moment: float) -> None:
-        """Wait for a condition, or for a moment of the loop's clock."""
+        """Wait for a condition, at most until a time of the loop's clock."""
         loop = asyncio.get_running_loop()
         while not condition() and loop.time() < moment:
             await asyncio.sleep(DRAIN_POLL_SECONDS)
@@ -283,7 +281,7 @@ class RunningServer:
             await self._metrics_http.serve([self._metrics_socket])
 
     async def _publish_numbers(self) -> None:
-        """Leave the numbers for other workers, once in a while."""
+        """Publish the metrics for other workers periodically."""
         while True:
             await asyncio.to_thread(self.services.metrics.publish)
             await asyncio.sleep(NUMBERS_SECONDS)
@@ -319,11 +317,11 @@ class Reloader:
         self._config = config
         self._busy = asyncio.Lock()
         self._is_incomplete = asyncio.Event()
-        """Set when graphs could not be opened."""
+        """Set when some graphs could not be opened."""
         self._serve(app.generation)
 
     def _serve(self, generation: Generation) -> None:
-        """The one step of every change: requests that began before keep what they began with."""
+        """Switch the generation; running requests keep theirs."""
         self._app.generation = generation
         if generation.quarantined:
             self._is_incomplete.set()
@@ -349,7 +347,7 @@ class Reloader:
             return True
 
     async def retry(self) -> None:
-        """Try graphs that could not be opened again, less and less often, until they are."""
+        """Retry graphs that could not be opened, with growing pauses."""
         while True:
             await self._is_incomplete.wait()
             seconds = RETRY_SECONDS
@@ -371,7 +369,7 @@ class Reloader:
                 self._serve(following)
 
     async def watch(self, seconds: float, seen: str) -> None:
-        """Reload whenever a file is not as it was ``seen``, looking every so often."""
+        """Reload when a file's fingerprint differs from ``seen``, checking periodically."""
         while True:
             await asyncio.sleep(seconds)
             found = await asyncio.to_thread(fingerprint, self._config)
@@ -381,7 +379,7 @@ class Reloader:
 
 
 def serve(config: ServerConfig, announce: Callable[[str], None]) -> int:
-    """Serve until a signal ends it, and return the exit code: in this process, or by workers."""
+    """Serve until a signal, in this process or by workers; returns the exit code."""
     if config.workers > 1:
         from omnigraph.server.workers import supervise
 
@@ -396,19 +394,19 @@ def serve_here(
     *,
     beside: Callable[[RunningServer], object] | None = None,
 ) -> int:
-    """Serve in this process; ``beside`` is called on its loop before connections are taken."""
+    """Serve in this process; ``beside`` is called on its loop before connections are accepted."""
     events, pipe = configure_logs(config.log_format, is_quiet=not config.logs_requests)
     _raise_file_limit(config.connections_max)
-    # A thread of the engine that computes hands the interpreter over this often: the event loop
-    # and short queries then wait a millisecond for it, and not five.
+    # Engine threads yield the interpreter this often, so that the event loop and short queries wait
+    # for 1 ms and not 5 ms.
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         server = RunningServer(config, events, pipe, worker)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(server, announce, beside))
             if not server.is_clean:
-                # Threads are still running, so exit without finalizing Python. Writes of the engine
-                # that are not published have no effect.
+                # Threads are still running, so exit without finalizing Python. Unpublished writes
+                # have no effect.
                 pipe.close()
                 _exit_now(0)
     finally:
@@ -429,7 +427,7 @@ async def _run(
 
 
 def _raise_file_limit(connections_max: int) -> None:
-    """Allow a file for each connection, and some for the graphs, as far as the system lets us."""
+    """Raise the limit of open files for connections and graphs, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections_max + EXTRA_CONNECTIONS_MAX + GRAPH_FILES
     if hard != resource.RLIM_INFINITY:
@@ -465,7 +463,7 @@ def _load_certificate(context: ssl.SSLContext, config: ServerConfig) -> None:
     assert config.tls_cert is not None
     assert config.tls_key is not None
     try:
-        # Without a password here, OpenSSL would ask for that of an encrypted key on the terminal.
+        # With an empty password, OpenSSL does not prompt for the password of an encrypted key.
         context.load_cert_chain(config.tls_cert, config.tls_key, password=lambda: "")
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
@@ -499,9 +497,9 @@ def _uvicorn_config(
 
 
 def bound(bind: str, *, shares: bool = False) -> socket.socket:
-    """A socket with this address, which others of this server may share.
+    """A socket bound to this address, which other workers may share.
 
-    Raises `InputError` if the address is not to be had.
+    Raises `InputError` if the address cannot be bound.
     """
     host, port = host_and_port(bind)
     try:
@@ -528,6 +526,6 @@ def bound(bind: str, *, shares: bool = False) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Where a socket listens, with its real port."""
+    """The address of a socket, with its actual port."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

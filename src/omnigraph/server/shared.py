@@ -1,9 +1,9 @@
-"""What the workers of one server share: counts of writes and of failed tokens, and their numbers.
+"""State that the workers of a server share: counts of writes, failed tokens, and metrics.
 
-The counts lie in one file that every worker maps into memory. A POSIX lock guards it, which the
-system takes from a worker that is killed; what such a worker held is cleared by the supervisor.
-Numbers for Prometheus are files in a private folder, written once in a while and read by whichever
-worker is asked for the page.
+The counts are in a file that every worker maps into memory, guarded by a POSIX lock, which the
+system releases when a worker is killed; the supervisor then clears the counts of that worker.
+Metrics are files in a private folder, written periodically and read by the worker that serves the
+page.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from omnigraph.server.metrics import Numbers, merged
 WORKERS_MAX = 64
 KEY_BYTES = 16
 WINDOW = 32
-"""Entries in which a key may lie. More keys than that with one place are refused, or forgotten."""
+"""Entries searched for a key. If other keys fill them, it is refused or replaces the oldest."""
 ACTORS_MAX = 4096
 ADDRESSES_MAX = 4096
 ACCEPTED_MAX = 8192
 
 _HELD = struct.Struct("<Iq")
-"""What one worker holds of one actor: requests, and their bytes."""
+"""One worker's counts of one actor: requests, and their bytes."""
 _MOMENT = struct.Struct("<d")
 
 
@@ -45,10 +45,10 @@ def _key(text: str) -> bytes:
 
 
 class _SharedEntries:
-    """Entries of one size in shared memory, each with a key in front.
+    """A hash table of fixed-size entries in shared memory, each beginning with its key.
 
-    A key lies anywhere in the window that begins at its place, so entries can be given up in any
-    order.
+    A key may be in any entry of the window that begins at its hash position, so entries can be
+    freed in any order.
     """
 
     def __init__(self, memory: mmap.mmap, start: int, entries: int, payload: int) -> None:
@@ -59,16 +59,16 @@ class _SharedEntries:
 
     @property
     def end(self) -> int:
-        """Where it ends in the memory; one window more, so that none is divided."""
+        """The offset of its end; includes one extra window, so that none wraps around."""
         return self._start + (self._entries + WINDOW) * self.entry_bytes
 
     def window(self, key: bytes) -> int:
-        """Where the window of a key begins."""
+        """The offset of the window of a key."""
         place = int.from_bytes(key[:8], "little") % self._entries
         return self._start + place * self.entry_bytes
 
     def find(self, key: bytes) -> int | None:
-        """Where the payload of a key begins; None if it is not there."""
+        """The offset of a key's payload; None if the key is absent."""
         first = self.window(key)
         found = self._memory[first : first + WINDOW * self.entry_bytes]
         at = found.find(key)
@@ -79,17 +79,17 @@ class _SharedEntries:
         return None
 
     def places(self, key: bytes) -> range:
-        """Where the entries of the window of a key begin."""
+        """The offsets of the entries in a key's window."""
         first = self.window(key)
         return range(first, first + WINDOW * self.entry_bytes, self.entry_bytes)
 
     def all_places(self) -> range:
-        """Where all entries begin."""
+        """The offsets of all entries."""
         return range(self._start, self.end, self.entry_bytes)
 
 
 class SharedState:
-    """The memory that the workers of a server share, by a file that all of them have open."""
+    """The shared memory of a server's workers, mapped from a file."""
 
     def __init__(self, fd: int, workers: int) -> None:
         self._fd = fd
@@ -110,8 +110,8 @@ class SharedState:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Alone among the threads of all workers."""
-        # The lock of the file is one of processes, not of threads.
+        """Hold the lock, exclusive among the threads of all workers."""
+        # The file lock excludes processes, not threads.
         with self._guard:
             fcntl.lockf(self._fd, fcntl.LOCK_EX, 1)
             try:
@@ -122,16 +122,16 @@ class SharedState:
     # --- writes of actors ------------------------------------------------------------------------
 
     def held(self, at: int) -> list[tuple[int, int]]:
-        """What each worker holds of the actor whose payload begins there."""
+        """The counts per worker of the actor whose payload is at this offset."""
         payload = self.memory[at : at + _HELD.size * self._workers]
         return list(_HELD.iter_unpack(payload))
 
     def hold(self, at: int, worker: int, requests: int, size: int) -> None:
-        """Say what a worker holds of that actor."""
+        """Set a worker's counts of that actor."""
         _HELD.pack_into(self.memory, at + worker * _HELD.size, requests, size)
 
     def entry_of_actor(self, key: bytes) -> int | None:
-        """Where the payload of an actor begins, made if it has to be; None if there is no room."""
+        """The offset of an actor's payload, created if needed; None if its window is full."""
         at = self.actors.find(key)
         if at is not None:
             return at
@@ -144,7 +144,7 @@ class SharedState:
         return None
 
     def clear(self, worker: int) -> None:
-        """Give back all that a worker held which has ended."""
+        """Reset all counts of a worker that has ended."""
         with self.locked():
             for place in self.actors.all_places():
                 self.hold(place + KEY_BYTES, worker, 0, 0)
@@ -152,12 +152,12 @@ class SharedState:
     # --- moments ---------------------------------------------------------------------------------
 
     def moment(self, table: _SharedEntries, key: bytes) -> float | None:
-        """The moment that is kept for a key; read without the lock, since it only grows."""
+        """The time stored for a key; read without the lock, because it only grows."""
         at = table.find(key)
         return None if at is None else float(_MOMENT.unpack_from(self.memory, at)[0])
 
     def keep_moment(self, table: _SharedEntries, key: bytes, moment: float) -> None:
-        """Keep it, in the place of the oldest one if the window is full; under the lock."""
+        """Store a time, replacing the oldest entry if the window is full; needs the lock."""
         at = table.find(key)
         if at is None:
             oldest = min(
@@ -169,7 +169,7 @@ class SharedState:
 
 
 class SharedAdmission(Admission):
-    """Counts the writes of every actor over all workers. Safe to share between threads."""
+    """Counts the writes of every actor over all workers. Thread-safe."""
 
     def __init__(
         self,
@@ -202,21 +202,21 @@ class SharedAdmission(Admission):
     def _leave(self, name: str, size: int) -> None:
         with self._state.locked():
             at = self._state.entry_of_actor(_key(name))
-            assert at is not None  # it is not given up while anything is held
+            assert at is not None  # not freed while counts are above zero
             requests, total = self._state.held(at)[self._worker]
             self._state.hold(at, self._worker, requests - 1, total - size)
             self._own -= 1
 
 
 class SharedAttempts(Attempts):
-    """Limits tokens that were sent in vain, by address and over all workers."""
+    """Limits invalid tokens by address, over all workers."""
 
     def __init__(self, state: SharedState, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__(now)
         self._state = state
 
     def require(self, address: str, token: str) -> None:
-        """Raise `TooManyRequests` for an address without attempts."""
+        """Raise `TooManyRequests` for an address that has no attempts left."""
         full_at = self._state.moment(self._state.addresses, _key(address))
         if full_at is None or self.knows(address, token):
             return
@@ -225,7 +225,7 @@ class SharedAttempts(Attempts):
         require_attempts(full_at - self._now())
 
     def failed(self, address: str) -> None:
-        """Count one attempt."""
+        """Count a failed attempt."""
         now, key = self._now(), _key(address)
         with self._state.locked():
             before = self._state.moment(self._state.addresses, key)
@@ -233,7 +233,7 @@ class SharedAttempts(Attempts):
             self._state.keep_moment(self._state.addresses, key, full_at)
 
     def succeeded(self, address: str, token: str) -> None:
-        """Remember a token that was accepted."""
+        """Remember an accepted token."""
         if not self.knows(address, token):
             with self._state.locked():
                 key = _accepted_key(address, token)
@@ -242,7 +242,7 @@ class SharedAttempts(Attempts):
 
 
 def _accepted_key(address: str, token: str) -> bytes:
-    # Not cached: a token stays in memory no longer than its request.
+    # Not cached: a token must not stay in memory after its request.
     text = f"{address}\n{token}".encode("utf-8", "surrogateescape")
     return hashlib.blake2b(text, digest_size=KEY_BYTES).digest()
 
@@ -253,24 +253,24 @@ _ENDED = "ended.json"
 
 
 class MetricsBoard:
-    """The folder in which workers leave their numbers for the page, and take those of others."""
+    """The folder through which workers exchange metrics."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
         self._own = folder / f"worker-{name}.json"
 
     def publish(self, numbers: Numbers) -> None:
-        """Leave numbers here; others see the old or the new ones."""
+        """Publish metrics; readers see the old or the new file, never a part."""
         _replace(self._own, numbers)
 
     def page_of(self, own: Numbers) -> Numbers:
-        """Own numbers with those of all others: of the living, and the counters of the ended."""
+        """This worker's metrics, those of running workers, and counters of ended ones, merged."""
         others = [_read(path) for path in sorted(self._folder.glob("*.json")) if path != self._own]
         return merged([own, *others])
 
 
 def retire(folder: Path, name: str) -> None:
-    """Keep the counters of a worker that has ended; its other numbers ended with it."""
+    """Keep the counters of a worker that has ended, and drop its gauges."""
     path = folder / f"worker-{name}.json"
     ended = folder / _ENDED
     counters = [family for family in _read(path) if family["type"] in ("counter", "histogram")]

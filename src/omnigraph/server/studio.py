@@ -1,7 +1,7 @@
-"""The page of Studio: static files, sent with headers that confine them to this server.
+"""Studio: static files, with headers that restrict them to this server.
 
-The page itself is written in `studio/` and built into the folder `page` beside this module, which a
-wheel contains. It knows only the public API.
+The sources are in `studio/`, and are built into the folder `page` beside this module, which a wheel
+contains. The page uses only the public API.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ PLACE = "/studio/"
 FILES = Path(__file__).with_name("page")
 INDEX = "index.html"
 NAMED = frozenset({INDEX, "THIRD-PARTY.txt"})
-"""Files whose names stay as they are when their content changes."""
+"""Files whose names do not change with their content."""
 
 OPERATIONS = (
     Operation("studio", f"GET {PLACE}", "The page", is_public=True),
     Operation("studio_file", f"GET {PLACE}{{file}}", "A file of the page", is_public=True),
     Operation("studio_redirect", f"GET {PLACE.rstrip('/')}", "To the page", is_public=True),
 )
-"""Served when it is configured; not a part of the description."""
+"""Served if configured; not part of the description."""
 
 HEADERS = {
-    # No inline script or style sheet, no other host, no frame around it. The text editor sets the
-    # width of tabs as an attribute.
+    # No inline script or style sheet, no other host, no embedding in frames. Inline style
+    # attributes are allowed for the text editor, which sets the width of tabs.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "style-src-attr 'unsafe-inline'; "
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -42,7 +42,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 FOR_GOOD = "public, max-age=31536000, immutable"
-"""The name of any other file changes with its content."""
+"""For all other files, whose names change with their content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class Page:
         self._files = {path.name: _read(path) for path in folder.iterdir()}
 
     async def answer(self, call: Call) -> Response:
-        """The page, one of its files, or the way to it."""
+        """The page, one of its files, or a redirect to it."""
         if not call.operation.path.endswith(("/", "}")):
-            # Relative to the path, so that it holds behind a proxy that adds a prefix.
+            # Relative, so that it works behind a proxy that adds a prefix.
             return RedirectResponse(PLACE.strip("/") + "/", 308)
         name = call.values.get("file", INDEX)
         file = self._files.get(name)

@@ -1,6 +1,6 @@
-"""Webhooks: what happens to change requests is posted to receivers, signed.
+"""Webhooks: signed events of change requests, posted to receivers.
 
-The receivers stand in a settings file; their secrets come from the environment:
+Receivers are declared in a settings file; their secrets come from the environment:
 
     reviews:
       webhooks:
@@ -9,9 +9,9 @@ The receivers stand in a settings file; their secrets come from the environment:
           name: ci
           events: [opened, reviewed, merged]
 
-Each receiver has a bounded queue and a task of its own, so a dead one delays neither a request nor
-another receiver. Events reach a receiver in their order; one that is not taken is repeated with
-growing pauses, and given up after `ATTEMPTS_MAX`.
+Each receiver has a bounded queue and its own task, so a dead receiver delays neither requests nor
+other receivers. Events are delivered in order; a failed delivery is repeated with growing pauses,
+and given up after `ATTEMPTS_MAX`.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ RECEIVERS_MAX = 16
 URL_CHARACTERS_MAX = 2_000
 SECRET_CHARACTERS_MIN = 16
 WAITING_MAX = 1_000
-"""Events that wait for one receiver; more are dropped and counted."""
+"""Events queued for one receiver; more are dropped and counted."""
 ATTEMPT_SECONDS = 10.0
-"""How long a receiver may take to answer."""
+"""The timeout of one delivery attempt."""
 ATTEMPTS_MAX = 10
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 120.0
-"""The pause after the first failed attempt, which doubles with each, and the longest."""
+"""The pause after the first failed attempt, which doubles each time, and its maximum."""
 _TRY_AGAIN = frozenset({408, 425, 429})
 
 EVENTS: tuple[str, ...] = tuple(
@@ -69,17 +69,17 @@ Outcome = Literal["delivered", "retried", "failed", "dropped"]
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Where events are posted, and what for."""
+    """The address of a receiver, its secret, and the events it gets."""
 
     name: str
-    """What logs and metrics call it: an address may contain a secret."""
+    """The name for logs and metrics; the address may contain a secret."""
     url: str = field(repr=False)
     secret: bytes = field(repr=False)
     events: frozenset[str] = frozenset(EVENTS)
 
 
 def load_receivers(path: Path, environment: Mapping[str, str]) -> tuple[Receiver, ...]:
-    """The receivers of a settings file; raises `InputError` with the place of a mistake."""
+    """The receivers of a settings file; raises `InputError` with the position of a mistake."""
     try:
         document = read_document(path, InputError)
     except OSError as problem:
@@ -133,7 +133,7 @@ def _event(node: Node) -> str:
 
 
 def _checked_url(node: Node, url: str) -> str:
-    """The host of an address that may be posted to. No message repeats the address."""
+    """Check an address and return its host. Messages do not repeat the address."""
     if len(url) > URL_CHARACTERS_MAX or not url.isascii() or not url.isprintable() or " " in url:
         node.fail(
             f"the address of a webhook has at most {URL_CHARACTERS_MAX} printable ASCII characters"
@@ -163,7 +163,7 @@ def _checked_url(node: Node, url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One event as it is posted."""
+    """One event as a webhook payload."""
 
     id: str
     """The same in every process that serves the graph, and in every repetition."""
@@ -172,12 +172,12 @@ class Delivery:
 
 
 def delivery(id: str, event: str, facts: Mapping[str, object]) -> Delivery:
-    """An event with its facts as JSON."""
+    """An event with its payload as JSON."""
     return Delivery(id, event, orjson.dumps({"id": id, "event": event, **facts}))
 
 
 def signature(secret: bytes, timestamp: str, body: bytes) -> str:
-    """What a receiver compares with the header: HMAC-SHA256 of the timestamp, a dot and the body.
+    """The value of the signature header: HMAC-SHA256 of the timestamp, a dot and the body.
 
     >>> signature(b"secret", "1763480000", b"{}")[:11]
     'v1=64db5603'
@@ -189,8 +189,8 @@ def signature(secret: bytes, timestamp: str, body: bytes) -> str:
 class Webhooks:
     """Posts events to receivers. Used on the event loop only.
 
-    ``now``, ``sleep`` and ``jitter`` are the clock, in seconds, and a number from 0 to 1; tests
-    replace them.
+    ``now`` and ``sleep`` are in seconds, ``jitter`` returns a number from 0 to 1; tests replace
+    them.
     """
 
     def __init__(
@@ -213,19 +213,19 @@ class Webhooks:
 
     @property
     def waiting(self) -> int:
-        """Events that wait for their receivers."""
+        """The number of queued events."""
         return sum(queue.qsize() for queue in self._queues.values())
 
     def start(self) -> None:
-        """Begin to deliver."""
+        """Start the delivery tasks."""
         if not self._queues:
             return
         import httpx
 
-        # It would log every address it posts to.
+        # It would log every address.
         logging.getLogger("httpx").setLevel(logging.WARNING)
-        # Neither proxies nor credentials of the environment, and no redirects: what is posted goes
-        # to the address that the settings name.
+        # No proxies or credentials from the environment and no redirects: events go only to the
+        # configured addresses.
         self._client = httpx.AsyncClient(
             trust_env=False, follow_redirects=False, timeout=ATTEMPT_SECONDS
         )
@@ -234,7 +234,7 @@ class Webhooks:
             self._tasks.append(task)
 
     async def stop(self) -> None:
-        """Stop delivering; what waits is dropped."""
+        """Stop delivering and drop queued events."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -246,7 +246,7 @@ class Webhooks:
                 self._drop(receiver, queue.get_nowait(), "the server stops")
 
     def put(self, delivery: Delivery) -> None:
-        """Post an event to every subscriber of its kind; never waits."""
+        """Queue an event for every receiver that subscribed to its kind; never waits."""
         for receiver, queue in self._queues.items():
             if delivery.event not in receiver.events:
                 continue
@@ -269,7 +269,7 @@ class Webhooks:
                 raise
 
     async def _deliver(self, receiver: Receiver, delivery: Delivery) -> None:
-        """Post one event until it is taken, refused for good, or given up."""
+        """Post one event until it is accepted, rejected permanently, or given up."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             problem, is_final, wanted = await self._attempt(receiver, delivery)
             if problem is None:
@@ -281,14 +281,15 @@ class Webhooks:
                 return
             self._metrics.posted(receiver.name, "retried")
             longest = min(PAUSE_SECONDS * 2 ** (attempt - 1), PAUSE_SECONDS_MAX)
-            # Half of the pause is random: receivers that failed together are not asked together.
+            # Half of the pause is random, so that receivers that failed together are not retried
+            # together.
             pause = longest * (0.5 + 0.5 * self._jitter())
             await self._sleep(max(pause, min(wanted, PAUSE_SECONDS_MAX)))
 
     async def _attempt(
         self, receiver: Receiver, delivery: Delivery
     ) -> tuple[str | None, bool, float]:
-        """What went wrong, whether for good, and how long the receiver wants to be left alone."""
+        """The error if any, whether it is permanent, and the pause that the receiver asked for."""
         import httpx
 
         timestamp = str(int(self._now()))
@@ -302,8 +303,8 @@ class Webhooks:
         }
         post = partial(self._client.stream, "POST", receiver.url, headers=headers)
         try:
-            # The limit is for the whole attempt: a receiver that sends a byte now and then is late
-            # as well. Its status is the answer; the body is not read.
+            # The timeout covers the whole attempt, also if the receiver sends single bytes slowly.
+            # Only the status counts; the body is not read.
             async with asyncio.timeout(ATTEMPT_SECONDS), post(content=delivery.body) as answer:
                 return _judged(answer)
         except TimeoutError:

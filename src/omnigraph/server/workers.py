@@ -1,11 +1,11 @@
-"""Several processes that serve as one: a supervisor, and the workers that share its address.
+"""Several server processes: a supervisor, and workers that share its address.
 
-Each worker is a whole server with graphs, threads and caches of its own. The kernel gives each new
-connection to one of them. Stored data needs no agreement between them, since any number of
-processes may write to a graph; what they do agree on is in `server.shared`.
+Each worker is a complete server with its own graphs, threads and caches. The kernel assigns each
+new connection to one of them. Stored data needs no coordination between them, since any number of
+processes may write to a graph; shared limits and metrics are in `server.shared`.
 
-The supervisor opens no graph. It starts workers, starts those that died again, hands signals on,
-and gives up with an error when they die too often.
+The supervisor opens no graph. It starts workers, restarts those that died, forwards signals, and
+gives up with an error when they die too often.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ log = logging.getLogger(__name__)
 
 DEATHS_MAX = 5
 DEATHS_SECONDS = 60.0
-"""So many deaths of workers in so many seconds end the server."""
+"""This many deaths of workers within these seconds end the server."""
 RESTART_SECONDS = 0.2
 RESTART_SECONDS_MAX = 5.0
-"""The pause before a worker is started again: twice as long after each of these deaths."""
+"""The maximum pause before a worker is restarted; the pause doubles after each death."""
 KILL_SECONDS = 5.0
-"""How long a worker may take to end beyond its time to stop."""
+"""How long a worker may take to end beyond its shutdown time, before it is killed."""
 _SHARED_VARIABLES = (CACHE_BYTES_VARIABLE, QUERIES_BYTES_VARIABLE)
-"""Memory of the server, of which each worker gets its part."""
+"""Memory budgets of the server, divided among the workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The settings that a worker starts with."""
+    """The settings of a worker."""
 
     config: ServerConfig
     number: int
@@ -76,20 +76,20 @@ class Task:
 
 
 class _Running:
-    """A worker process, seen from the supervisor."""
+    """A worker process, from the supervisor's side."""
 
     def __init__(self, number: int, process: subprocess.Popen[bytes]) -> None:
         self.number = number
         self.process = process
         self.is_ready = False
         self.reloads = False
-        """Whether it has to read everything again as soon as it listens."""
+        """Whether it must reload as soon as it listens."""
         self.failure: dict[str, Any] | None = None
-        """Why it could not start."""
+        """The error with which it failed to start."""
 
     @property
     def name(self) -> str:
-        """What its numbers are called."""
+        """The name of its metrics file."""
         return f"{self.number}-{self.process.pid}"
 
     def reason(self) -> str:
@@ -105,8 +105,8 @@ class _Running:
 def supervise(config: ServerConfig, announce: Callable[[str], None]) -> int:
     """Serve by workers until a signal ends it, and return the exit code.
 
-    Raises `InputError` for what no worker can start with, and `InternalError` if workers die again
-    and again.
+    Raises `InputError` for settings with which no worker can start, and `InternalError` if workers
+    die repeatedly.
     """
     _require_possible(config)
     _, pipe = configure_logs(config.log_format, is_quiet=not config.logs_requests)
@@ -114,8 +114,8 @@ def supervise(config: ServerConfig, announce: Callable[[str], None]) -> int:
         folder = Path(tempfile.mkdtemp(prefix="omnigraph-workers-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         state_file = stack.enter_context(tempfile.TemporaryFile())
-        # An address without this flag can be taken by one server alone: one that listens
-        # there already, with workers or without, is found here.
+        # Binding without SO_REUSEPORT fails if another server listens there, with or without
+        # workers.
         bound(config.bind).close()
         reserved = stack.enter_context(bound(config.bind, shares=True))
         config = replace(
@@ -149,7 +149,7 @@ def _require_possible(config: ServerConfig) -> None:
 
 
 def _environment_of_workers(config: ServerConfig) -> dict[str, str]:
-    """The environment of each: together they may use as much memory as one server does."""
+    """The environment of each worker, with its share of the memory of one server."""
     environment = dict(config.environment)
     for name in _SHARED_VARIABLES:
         environment[name] = str(max(1, bytes_from_environment(name) // config.workers))
@@ -174,7 +174,7 @@ class Supervisor:
         self._pipe = pipe
         self._running: dict[int, _Running] = {}
         self._due: dict[int, float] = {}
-        """When a worker that died is started again."""
+        """When each dead worker is restarted."""
         self._deaths: deque[float] = deque()
         self._selector = selectors.DefaultSelector()
         self._stops_at: float | None = None
@@ -183,10 +183,10 @@ class Supervisor:
         self._has_announced = False
 
     def run(self, announce: Callable[[str], None]) -> int:
-        """Run until told to stop."""
+        """Run until a signal."""
         with _Signals() as signals:
             self._selector.register(signals.arrived, selectors.EVENT_READ, None)
-            # One alone at first: a mistake in the configuration is reported once.
+            # Start a single worker first, so that a configuration error is reported once.
             self._start(0)
             while self._running or self._due:
                 self._step(signals)
@@ -198,7 +198,7 @@ class Supervisor:
         return self._exit_code
 
     def kill(self) -> None:
-        """End all workers at once."""
+        """Kill all workers at once."""
         for worker in self._running.values():
             with suppress(OSError):
                 worker.process.kill()
@@ -218,7 +218,7 @@ class Supervisor:
             log.info("workers listen", extra={"fields": fields})
 
     def _step(self, signals: _Signals) -> None:
-        """Wait for something to happen, and do what it asks for."""
+        """Wait for an event, and handle it."""
         now = time.monotonic()
         moments = [*self._due.values(), *([] if self._stops_at is None else [self._stops_at])]
         wait = max(0.0, min(moments, default=now + 60.0) - now)
@@ -249,7 +249,7 @@ class Supervisor:
             stdout=subprocess.PIPE,
             pass_fds=(self._state_fd,),
             env=dict(self._config.environment),
-            # Ctrl-C at a terminal reaches the supervisor alone, which then asks all to end.
+            # Ctrl-C at a terminal must reach only the supervisor, which then stops the workers.
             start_new_session=True,
         )
         assert process.stdin is not None and process.stdout is not None
@@ -262,7 +262,7 @@ class Supervisor:
         self._selector.register(process.stdout, selectors.EVENT_READ, worker)
 
     def _hear(self, worker: _Running) -> None:
-        """Read the message of a worker: that it listens, or why it cannot."""
+        """Read a worker's message: it listens, or it failed to start."""
         assert worker.process.stdout is not None
         line = worker.process.stdout.readline()
         if not line:
@@ -310,7 +310,7 @@ class Supervisor:
         self._due[worker.number] = now + pause
 
     def _fail(self, failure: OmnigraphError) -> None:
-        """End all workers as a signal would, and then fail."""
+        """Stop all workers as a signal would, then raise the error."""
         self._failure = failure
         self._stop()
 
@@ -340,7 +340,8 @@ class Supervisor:
             self._stops_at = time.monotonic() + self._config.shutdown_seconds + KILL_SECONDS
 
     def _reload(self, worker: _Running) -> None:
-        # One that starts would be ended by the signal; it may have read what has changed since.
+        # The signal would kill a starting worker; it may have read outdated files, so it reloads
+        # once ready.
         worker.reloads = not worker.is_ready
         if worker.is_ready:
             _send(worker, signal.SIGHUP)
@@ -352,7 +353,7 @@ def _send(worker: _Running, number: signal.Signals) -> None:
 
 
 class _Signals:
-    """Signals of this process as bytes to wait for, among them the end of a child."""
+    """Signals of this process as readable bytes, including the end of a child."""
 
     _NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
@@ -372,7 +373,7 @@ class _Signals:
         self._sender.close()
 
     def take(self) -> bytes:
-        """The numbers of the signals that have arrived."""
+        """The numbers of the pending signals."""
         with suppress(BlockingIOError):
             return self.arrived.recv(4096)
         return b""
@@ -382,12 +383,12 @@ class _Signals:
 
 
 class SharingWorker:
-    """One of several servers with one address."""
+    """A worker: one of several servers with one address."""
 
     def __init__(self, task: Task) -> None:
         self.is_first = task.number == 0
         self.review_notes = task.folder / "reviews.notes"
-        """What the first worker knows of change requests, for the one that takes its place."""
+        """The file in which the first worker stores its review polling state for its successor."""
         self._number = task.number
         self._state = SharedState(task.state_fd, task.workers)
         self.attempts = SharedAttempts(self._state)
@@ -399,8 +400,8 @@ class SharingWorker:
 
 
 def main() -> int:
-    """Be a worker: the task comes on stdin, and stdout says how it went."""
-    # Stdout is for the supervisor alone; what a library prints goes to the log.
+    """Run a worker: reads its task from stdin and reports its start on stdout."""
+    # Stdout is reserved for the supervisor; output of libraries goes to the log.
     supervisor = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     from_supervisor = sys.stdin.buffer

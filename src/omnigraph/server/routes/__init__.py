@@ -1,4 +1,4 @@
-"""Handlers, by noun. Each does four things in this order: read, ask policy, be admitted, run."""
+"""Handlers, one module per noun. Each parses, asks policy, is admitted, and runs, in this order."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ from omnigraph.wire import operations
 from omnigraph.wire.requests import OCTETS, SNAPSHOT_ID
 
 SENT_BYTES = 256 * 1024
-"""Bytes of one send: a slow reader has to take them within `client_seconds`."""
+"""Bytes per send: a slow client must read them within `client_seconds`."""
 
 
 async def get_blob(call: Call) -> Response:
-    """The bytes of a blob, or one range of them."""
+    """The bytes of a blob, or a range of them."""
     blob = await _find(call)
     if blob.uri is not None:
         return _redirect(blob)
@@ -36,7 +36,7 @@ async def get_blob(call: Call) -> Response:
 
 
 async def head_blob(call: Call) -> Response:
-    """What a blob is; nothing of it is read."""
+    """The metadata of a blob, without reading it."""
     blob = await _find(call)
     if blob.uri is not None:
         return _redirect(blob)
@@ -69,7 +69,7 @@ async def _find(call: Call) -> Blob:
 
 
 def _refused(call: Call, blob: Blob) -> Response | None:
-    """The answer when a condition decides: 412, then 304."""
+    """The answer if a precondition fails: 412, then 304."""
     assert blob.etag is not None
     if_match = call.headers("if-match")
     if if_match and not matches(if_match, blob.etag, weak=False):
@@ -80,8 +80,8 @@ def _refused(call: Call, blob: Blob) -> Response | None:
         return refused
     if_none_match = call.headers("if-none-match")
     if if_none_match and matches(if_none_match, blob.etag, weak=True):
-        # Its length is that of the bytes that the client has. uvicorn would wait for them, except
-        # in the answer to a `HEAD`.
+        # The length is that of the client's copy. uvicorn would wait for as many bytes, except in
+        # an answer to `HEAD`.
         call.request.scope["method"] = "HEAD"
         return Response(b"", 304, {**_headers(blob), "Content-Length": str(blob.size)})
     return None
@@ -119,7 +119,7 @@ def _headers(blob: Blob) -> Mapping[str, str]:
 
 
 def _redirect(blob: Blob) -> Response:
-    """Where the object lies; the server does not open it. Its own server answers a `Range`."""
+    """Redirect to an external object, whose own server answers a `Range`."""
     assert blob.uri is not None
     if not blob.uri.isascii() or not blob.uri.isprintable():
         raise InternalError("the URI of an external blob does not fit a header")
@@ -136,13 +136,13 @@ def _redirect(blob: Blob) -> Response:
 _TAG = re.compile(r'(?P<weak>W/)?(?P<tag>"[\x21\x23-\x7e\x80-\xff]*")')
 _RANGE = re.compile(r"bytes=(?P<first>[0-9]*)-(?P<last>[0-9]*)", re.ASCII)
 _DIGITS_MAX = 19
-"""Longer numbers are beyond every blob."""
+"""Longer numbers exceed the size of any blob."""
 
 
 def matches(headers: Sequence[str], etag: str, *, weak: bool) -> bool:
-    """Whether a list of tags, or `*`, names this one; a malformed list names none.
+    """Whether a list of tags, or `*`, matches this tag; a malformed list matches none.
 
-    ``weak`` comparison ignores the `W/` of a tag, strong comparison refuses tags that have it.
+    ``weak`` comparison ignores `W/`; strong comparison never matches tags that have it.
     """
     text = ", ".join(headers).strip()
     if text == "*":
@@ -158,14 +158,14 @@ def matches(headers: Sequence[str], etag: str, *, weak: bool) -> bool:
 
 
 def if_range_holds(headers: Sequence[str], etag: str) -> bool:
-    """Whether a range may be served: there is no condition, or it is this one strong tag."""
+    """Whether a range may be served: without a condition, or with exactly this strong tag."""
     return not headers or (len(headers) == 1 and headers[0].strip() == etag)
 
 
 def requested_span(header: str, size: int) -> ByteRange | None:
-    """The bytes a `Range` header asks for; None if it is not one plain byte range.
+    """The bytes that a `Range` header requests; None unless it is a single byte range.
 
-    Raises `BlobRangeError` for a range that the value does not have.
+    Raises `BlobRangeError` for a range outside of the value.
     """
     asked = _RANGE.fullmatch(header.strip())
     if asked is None or not (asked["first"] or asked["last"]):
@@ -187,7 +187,7 @@ def requested_span(header: str, size: int) -> ByteRange | None:
 
 
 def _items(text: str) -> list[str]:
-    """The items of a list; commas inside of quotes belong to their item."""
+    """Split a list at commas that are not inside quotes."""
     return [item.strip() for item in re.findall(r'(?:[^,"]|"[^"]*"?)+', text) if item.strip()]
 
 

@@ -41,7 +41,7 @@ async def create_branch(call: Call) -> Response:
 
 
 async def list_tags(call: Call) -> Response:
-    """The tags of commits that the caller may read, by name."""
+    """The tags of commits that the caller may read."""
     found = await call.read(call.graph.list_tags)
     return json_response(TagList(tuple(found)))
 
@@ -87,7 +87,7 @@ async def delete_branch(call: Call) -> Response:
 
 
 async def merge_branches(call: Call) -> Response:
-    """Merge a branch into another, and delete it afterwards if that is wanted and allowed."""
+    """Merge a branch into another; delete it afterwards if requested and allowed."""
     asked = await call.document(MergeRequest)
     target = asked.target or MAIN_BRANCH
     call.gate.branch_merge(call.access, asked.source, target)

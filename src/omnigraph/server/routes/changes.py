@@ -1,4 +1,4 @@
-"""Commits, and what they changed: the diff of one, the feed of a branch, and baselines."""
+"""Commits and their changes: the diff of one, the change feed of a branch, and baselines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def get_commit(call: Call) -> Response:
 
 
 async def commit_changes(call: Call) -> Response:
-    """What one commit changed.
+    """The changes of one commit.
 
     A caller that may not read the branch of a commit gets the 404 of an unknown commit.
     """
@@ -50,7 +50,7 @@ async def commit_changes(call: Call) -> Response:
 
 
 async def poll_changes(call: Call) -> Response:
-    """What the commits of a branch changed since a cursor."""
+    """The changes of a branch's commits since a cursor."""
     given = [name for name in _EXCLUSIVE if call.parameter(name) is not None]
     if len(given) > 1:
         raise InputError(f"`{given[0]}` and `{given[1]}` exclude each other")
@@ -63,7 +63,7 @@ async def poll_changes(call: Call) -> Response:
 
 
 async def baseline(call: Call) -> Response:
-    """Every entity of a branch, and after the last the cursor at which the feed continues."""
+    """Every entity of a branch, followed by the cursor at which the feed continues."""
     asked = await call.document(BaselineRequest)
     branch = asked.branch or MAIN_BRANCH
     call.gate.read("changes baseline", call.access, branch, Action.EXPORT)
@@ -77,7 +77,7 @@ async def baseline(call: Call) -> Response:
 
 
 def change_filters(call: Call) -> Mapping[str, Any]:
-    """Which kinds, types and operations are wanted."""
+    """The requested kinds, types and operations."""
     return {
         "kinds": call.parameters("kind"),
         "types": call.parameters("type"),

@@ -29,11 +29,11 @@ from omnigraph.wire.requests import (
 )
 
 PROBLEMS_MAX = 100
-"""Problems of an input that an error or a receipt lists; all are counted."""
+"""Problems that an error or a receipt lists; all are counted."""
 
 
 async def load(call: Call) -> Response:
-    """Load records that are a member of a JSON body."""
+    """Load records given inside a JSON body."""
     asked = await call.document(LoadRequest)
     await _authorize(call, asked)
     size = len(asked.data.encode())
@@ -43,7 +43,7 @@ async def load(call: Call) -> Response:
 
 
 async def load_ndjson(call: Call) -> Response:
-    """Load records that are the body; policy decides before one byte of it is read."""
+    """Load records given as the body; policy decides before any of it is read."""
     call.require_body_type()
     call.require_body_length()
     asked = read_document(LoadOptions, _options(call))
@@ -59,7 +59,7 @@ async def load_ndjson(call: Call) -> Response:
 
 
 def _options(call: Call) -> dict[str, Any]:
-    """The options of a load whose body is the records: parameters of the query string."""
+    """The options of a load with records as the body, from the query string."""
     found: dict[str, Any] = {}
     for parameter in call.operation.parameters:
         name = parameter.name
@@ -80,7 +80,7 @@ def _options(call: Call) -> dict[str, Any]:
 
 
 async def _authorize(call: Call, asked: LoadOptions) -> None:
-    """Raise `PolicyDenied` or `NotFound`; a load into a missing branch creates it from a base."""
+    """Raise `PolicyDenied`, or `NotFound` for a missing branch without a base to create it from."""
     branch = asked.branch or MAIN_BRANCH
     known = await call.read(call.served.graph.list_branches)
     call.gate.load(call.access, branch, asked.from_, lambda: known)
@@ -117,10 +117,10 @@ async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadR
 
 
 async def export(call: Call) -> Response:
-    """The entities of a branch, all of one commit, in the form that the caller accepts."""
+    """The entities of a branch at one commit, in the format that the caller accepts."""
     asked = await call.document(ExportRequest)
     graph, branch = call.graph, asked.branch or MAIN_BRANCH
-    await call.read(exported_commit, graph, branch, asked.snapshot)  # a denial takes no slot
+    await call.read(exported_commit, graph, branch, asked.snapshot)  # a denial must not take a slot
     in_arrow = wants_arrow(call)
     return await stream_response(
         call,
@@ -135,7 +135,7 @@ async def export(call: Call) -> Response:
 
 
 async def table(call: Call) -> Response:
-    """The rows of one type as an Arrow stream, all of one commit."""
+    """The rows of one type at one commit, as an Arrow stream."""
     asked = await call.document(TableRequest)
     rows: Any = {"columns": asked.columns, "where": asked.where}
     if asked.branch is not None and asked.snapshot is not None:

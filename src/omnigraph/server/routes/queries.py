@@ -1,7 +1,7 @@
-"""Queries: those whose text comes with the request, and stored ones, which are called by name.
+"""Ad-hoc queries and stored queries.
 
-A caller without the right to call stored queries cannot tell which exist: a denied name and an
-unknown one get the same bytes.
+A caller without the right to call stored queries cannot find out which exist: denied and unknown
+names get identical answers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from omnigraph.wire.requests import (
 Answered = TypeVar("Answered")
 
 ARROW_ROWS = 64 * 1024
-"""Rows of a batch in an Arrow stream."""
+"""Rows per batch of an Arrow stream."""
 
 
 async def query(call: Call) -> Response:
@@ -54,7 +54,7 @@ async def query(call: Call) -> Response:
 
 
 async def read(call: Call) -> Response:
-    """The same for older clients; the answer does not name the commit."""
+    """As `query`, for older clients; the answer lacks the commit."""
     old = await call.document(LegacyReadRequest)
     asked = QueryRequest(
         query=old.query_source,
@@ -75,7 +75,7 @@ async def explain(call: Call) -> Response:
 
 
 async def language(call: Call) -> Response:
-    """What an editor asks about a text, with the schema of a branch."""
+    """Answer an editor's request about a text, with the schema of a branch."""
     asked = await call.document(LanguageRequest)
     graph = call.graph.on_branch(asked.branch or MAIN_BRANCH)
     found = await call.read(
@@ -85,7 +85,7 @@ async def language(call: Call) -> Response:
 
 
 async def describe_queries(call: Call) -> Response:
-    """What the queries of a text are called and take."""
+    """The names and parameters of the queries in a text."""
     asked = await call.document(DescribeRequest)
     branch = asked.branch or MAIN_BRANCH
     found = await call.read(call.graph.on_branch(branch).describe_queries, asked.query)
@@ -155,7 +155,7 @@ def _write(graph: Graph, asked: ChangeRequest, **options: Any) -> MutationReceip
 async def rows_response(
     call: Call, run: Callable[[], Result], *, with_commit: bool = True
 ) -> Response:
-    """Run a query in a thread, and answer with its rows in the form that the caller accepts."""
+    """Run a query in a thread and return its rows in the format that the caller accepts."""
     if not wants_arrow(call):
         body = await call.read(_json, run, with_commit)
         return Response(body, media_type=JSON)
@@ -166,13 +166,13 @@ async def rows_response(
 
 
 def _arrow(run: Callable[[], Result]) -> bytes | Result:
-    """The bytes of a result that is one batch, or a larger result itself."""
+    """The bytes of a result that fits one batch, else the result."""
     result = run()
     return result if result.row_count > ARROW_ROWS else b"".join(arrow_blocks(result))
 
 
 def arrow_blocks(result: Result) -> Iterator[bytes]:
-    """The rows as an Arrow stream in blocks; counts and commit are metadata of its schema."""
+    """The rows as blocks of an Arrow stream; counts and commit are in the schema's metadata."""
     table = result.to_arrow()
     about = {**(table.schema.metadata or {}), ARROW_METADATA: orjson.dumps(result.metadata())}
     batches = table.to_batches(max_chunksize=ARROW_ROWS)
@@ -199,7 +199,7 @@ async def list_queries(call: Call) -> Response:
 
 
 def shows_stored(call: Call, stored: StoredQuery) -> bool:
-    """Whether a stored query names only what the caller may see; any other is not there."""
+    """Whether a stored query names only what the caller may see; otherwise it is hidden."""
     signature = stored.signature
     return shows_query(call.graph, stored.source, signature.name, writes=signature.is_mutation)
 
@@ -207,9 +207,9 @@ def shows_stored(call: Call, stored: StoredQuery) -> bool:
 def _as_shown(
     call: Call, stored: StoredQuery, branch: str | None, run: Callable[..., Answered]
 ) -> Callable[..., Answered]:
-    """A stored query, unknown as well if it names what the caller does not see of a branch.
+    """``run``, with a compile error reported as an unknown query if it could reveal hidden names.
 
-    Its own error would tell the name: the text is not the caller's.
+    The caller did not write the text, so the error would reveal its names.
     """
     writes = stored.signature.is_mutation
 

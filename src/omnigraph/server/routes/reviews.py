@@ -1,4 +1,4 @@
-"""Review: what differs, what a merge or a replayed commit would do, and replaying commits."""
+"""Diffs, merge plans, reverts and cherry-picks, and change requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ VERSIONS_DEFAULT, VERSIONS_MAX = 100, 1_000
 
 
 async def diff(call: Call) -> Response:
-    """What a branch or commit changed since it went apart from another."""
+    """The changes of a branch or commit since its merge base with another."""
     target, source = call.required_parameter("target"), call.required_parameter("source")
     direct = call.flag_parameter("direct")
     pages: Any = {name: call.number_parameter(name) for name in ("limit", "limit_bytes")}
@@ -83,7 +83,7 @@ async def entity_history(call: Call) -> Response:
 def _history_page(
     graph: Graph, entity: tuple[str, str, str], limit: int, after: str | None
 ) -> EntityHistoryPage:
-    """The versions behind commit ``after``, which ended the page before."""
+    """The versions after commit ``after``, the last one of the previous page."""
     type_name, entity_id, branch = entity
     found = graph.entity_history(type_name, entity_id, branch=branch)
     if after is not None:
@@ -97,7 +97,7 @@ def _history_page(
 
 
 async def plan_merge(call: Call) -> Response:
-    """What a merge would do."""
+    """The plan of a merge."""
     asked = await call.document(MergePlanRequest)
     target = asked.target or MAIN_BRANCH
     plan = await call.read(
@@ -136,7 +136,7 @@ async def revert(call: Call) -> Response:
 
 
 async def plan_revert(call: Call) -> Response:
-    """What undoing a commit would do."""
+    """The plan of a revert."""
     asked = await call.document(ReplayPlanRequest)
     branch, commit_id = asked.branch or MAIN_BRANCH, call.values["commit_id"]
     plan = await call.read(call.graph.plan_revert, commit_id, branch=branch, **_page(asked))
@@ -144,7 +144,7 @@ async def plan_revert(call: Call) -> Response:
 
 
 async def cherry_pick(call: Call) -> Response:
-    """Do a commit once more on another branch."""
+    """Apply a commit to another branch."""
     asked = await call.document(ReplayRequest)
     branch, commit_id = asked.branch or MAIN_BRANCH, call.values["commit_id"]
     verb = "branch cherry-pick"
@@ -164,7 +164,7 @@ async def cherry_pick(call: Call) -> Response:
 
 
 async def plan_cherry_pick(call: Call) -> Response:
-    """What doing a commit once more would do."""
+    """The plan of a cherry-pick."""
     asked = await call.document(ReplayPlanRequest)
     branch, commit_id = asked.branch or MAIN_BRANCH, call.values["commit_id"]
     plan = await call.read(call.graph.plan_cherry_pick, commit_id, branch, **_page(asked))
@@ -175,7 +175,7 @@ async def plan_cherry_pick(call: Call) -> Response:
 
 
 async def list_reviews(call: Call) -> Response:
-    """Change requests about branches that the caller may read."""
+    """Change requests between branches that the caller may read."""
     state: Any = call.parameter("state") or "open"
     page = await call.read(
         call.graph.reviews.list,
@@ -187,7 +187,7 @@ async def list_reviews(call: Call) -> Response:
 
 
 async def open_review(call: Call) -> Response:
-    """Ask for a merge."""
+    """Open a change request."""
     asked = await call.document(OpenReviewRequest)
     target = asked.target or MAIN_BRANCH
     call.gate.review("review open", call.access, asked.source, target)
@@ -202,7 +202,7 @@ async def open_review(call: Call) -> Response:
 
 
 async def export_reviews(call: Call) -> Response:
-    """Events of requests about branches that the caller may read."""
+    """Events of change requests between branches that the caller may read."""
     page = await call.read(
         call.graph.reviews.export_page,
         page_token=call.parameter("page_token"),
@@ -212,13 +212,13 @@ async def export_reviews(call: Call) -> Response:
 
 
 async def get_review(call: Call) -> Response:
-    """One request."""
+    """One change request."""
     review = await _readable(call)
     return json_response(await call.read(call.graph.reviews.get, review.id))
 
 
 async def diff_review(call: Call) -> Response:
-    """What one request changes."""
+    """The changes of one change request."""
     images = call.flag_parameter("images")
     pages: Any = {name: call.number_parameter(name) for name in ("limit", "limit_bytes")}
     review = await _readable(call)
@@ -234,7 +234,7 @@ async def diff_review(call: Call) -> Response:
 
 
 async def edit_review(call: Call) -> Response:
-    """Change what a request says about itself."""
+    """Change the title or description of a request."""
     asked = await call.document(EditReviewRequest)
     review = await _readable(call)
     return await _told(
@@ -295,7 +295,7 @@ async def check_review(call: Call) -> Response:
 
 
 async def report_check(call: Call) -> Response:
-    """Take the result of another program's check."""
+    """Record the result of an external check."""
     asked = await call.document(ReportCheckRequest)
     review = await _readable(call)
     call.gate.check_report("review check report", call.access, review.source)
@@ -312,7 +312,7 @@ async def report_check(call: Call) -> Response:
 
 
 async def merge_review(call: Call) -> Response:
-    """Merge a request, and delete its source afterwards if that is wanted and allowed."""
+    """Merge a request; delete its source afterwards if requested and allowed."""
     asked = await call.document(MergeReviewRequest)
     review = await _readable(call)
     call.gate.review_merge(call.access, review.source, review.target)
@@ -347,12 +347,12 @@ async def reopen_review(call: Call) -> Response:
 
 
 async def _readable(call: Call) -> ReviewSummary:
-    """The request of the path; one about branches that the caller may not read is not found."""
+    """The addressed request; raises `NotFound` if the caller may not read its branches."""
     return await call.read(call.graph.reviews.summary, call.values["review_id"])
 
 
 async def _told(call: Call, work: Callable[..., Review], *args: Any, **options: Any) -> Response:
-    """What a verb returns that adds events; both branches can be read by now."""
+    """Run a verb that adds events, and wake the webhooks."""
     added = await call.write(
         None,
         BRANCH_OPERATION_BYTES,

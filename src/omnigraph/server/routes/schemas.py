@@ -1,4 +1,4 @@
-"""The schema of a graph, and what a branch holds."""
+"""Schemas, permissions, statistics and snapshots."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def get_permissions(call: Call) -> Response:
 
 
 async def apply_schema(call: Call) -> Response:
-    """Bring the graph to another schema, unless a cluster is in charge of it."""
+    """Apply a schema to the graph, unless a cluster manages it."""
     asked = await call.document(SchemaApplyRequest)
     call.gate.schema_apply(call.access)
     if not call.services.config.applies_schemas:
@@ -74,8 +74,8 @@ async def apply_schema(call: Call) -> Response:
         actor=call.actor,
         operation_id=call.key,
         message=asked.message,
-        # A server does not start with a stored query that does not compile, so no schema is
-        # published that breaks one of those it serves.
+        # A server does not start with a stored query that does not compile, so a schema that breaks
+        # a served query is not published.
         check=partial(
             require_compiling, {each.signature.name: each.source for each in call.served.queries}
         ),
@@ -101,7 +101,7 @@ async def rebase_schema(call: Call) -> Response:
 
 
 async def plan_schema(call: Call) -> Response:
-    """The steps to another schema."""
+    """The migration steps to another schema."""
     asked = await call.document(SchemaRequest)
     graph = call.graph
     planned = await call.read(
@@ -113,16 +113,16 @@ async def plan_schema(call: Call) -> Response:
 
 
 async def get_stats(call: Call) -> Response:
-    """A branch and the graph around it in numbers."""
+    """Statistics of a branch and its graph."""
     branch = call.branch_parameter() or MAIN_BRANCH
     found = await call.read(call.graph.stats, branch)
-    # The owner of a session on this machine runs the commands as they are.
+    # The owner of a local session can run the commands as they are.
     is_owned = call.services.config.owner is not None
     return json_response(found if is_owned else _by_graph_id(found, call.served))
 
 
 def _by_graph_id(stats: GraphStats, served: Served) -> GraphStats:
-    """Findings that name the graph, and not its place: where a server keeps it is hidden."""
+    """Statistics whose findings name the graph's id, because its location is hidden."""
     uri = served.graph.uri
 
     def named(text: str) -> str:
@@ -136,7 +136,7 @@ def _by_graph_id(stats: GraphStats, served: Served) -> GraphStats:
 
 
 async def get_snapshot(call: Call) -> Response:
-    """What a branch holds at its head."""
+    """The types and counts of a branch at its head."""
     branch = call.branch_parameter() or MAIN_BRANCH
     found = await call.read(call.graph.snapshot, branch)
     return json_response(found)

@@ -1,4 +1,4 @@
-"""What a server says about itself."""
+"""Health, readiness, description, metrics, and the list of graphs."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ from omnigraph.wire.requests import JSON, SessionRequest
 
 
 async def health(call: Call) -> Response:
-    """The process is alive."""
+    """Answer that the process is alive."""
     return json_response(Health("ok", __version__, INTERNAL_SCHEMA_VERSION))
 
 
 async def ready(call: Call) -> Response:
-    """Whether the process takes work."""
+    """Whether the process accepts work."""
     generation, audit = call.generation, call.services.audit
     if audit is not None:
-        audit.log.flush()  # so that a line which cannot be written shows below
+        audit.log.flush()  # so that a failing write of the audit shows below
     blocked = [
         (served, found)
         for _, served in sorted(generation.graphs.items())
         for found in served.graph.blocked_branches
     ]
-    # Names of branches and types are for those who may read them.
+    # Names of branches and types are shown only to callers that may read them.
     try:
         is_known = await call.identify()
     except TooManyRequests:
-        is_known = False  # a probe is answered all the same
+        is_known = False  # a probe is answered in any case
     shown = [each for each in blocked if is_known and _may_read(call, *each)]
     is_open = generation.state is RuntimeState.OPEN
     may_list = is_open or (is_known and call.may_list_graphs())
@@ -72,8 +72,8 @@ async def ready(call: Call) -> Response:
         tuple(sorted(generation.quarantined)) if may_list else (),
         None if audit is None else _audit_state(audit.log),
     )
-    # A blocked branch does not make the process unready: other processes would be blocked, too, and
-    # reads and other branches are served.
+    # A blocked branch does not make the process unready: other processes would be blocked, too,
+    # while reads and other branches work.
     is_stopped = audit is not None and audit.log.settings.required and audit.log.problem is not None
     return json_response(found, 503 if call.is_draining or is_stopped else 200)
 
@@ -99,7 +99,7 @@ async def describe(call: Call) -> Response:
 
 
 async def open_session(call: Call) -> Response:
-    """A token for the one-time code of the owner."""
+    """Exchange the owner's one-time code for a token."""
     asked = await call.document(SessionRequest)
     owner = call.services.config.owner
     token = None if owner is None else owner.exchange(asked.code)
@@ -113,16 +113,16 @@ async def open_session(call: Call) -> Response:
 
 
 METRICS = Operation("metrics", "GET /metrics", "Numbers for Prometheus")
-"""Served when it is configured; not a part of the description."""
+"""Served if configured; not part of the description."""
 
 
 async def metrics(call: Call) -> Response:
-    """The numbers, for every holder of a token."""
+    """The metrics, for every holder of a token."""
     return metrics_response(call.services.metrics)
 
 
 def metrics_app(metrics: Metrics, hosts: OwnHosts) -> Starlette:
-    """The numbers alone, for an address of their own that asks for no token, only for a name."""
+    """The metrics alone, for a separate address that requires no token, only a known host name."""
 
     async def page(request: Request) -> Response:
         if not hosts.knows(request.headers.get("host", "").encode("latin-1")):
@@ -138,7 +138,7 @@ def metrics_app(metrics: Metrics, hosts: OwnHosts) -> Starlette:
 
 
 def metrics_response(metrics: Metrics) -> Response:
-    """The numbers as text."""
+    """The metrics as text."""
     return Response(metrics.page(), media_type=Metrics.content_type)
 
 

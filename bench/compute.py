@@ -97,7 +97,7 @@ def in_process(sizes: Sizes) -> Iterator[Figure]:
     sampled = min(sizes.edges, SAMPLED_EDGES)
     with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as directory, durability("process"):
         graph = _graph(Path(directory), sampled)
-        graph.compute.degrees()
+        graph.compute.degree()
         seconds, _ = _timed(lambda: graph.compute.betweenness(samples=SAMPLES).to_arrow())
         yield Figure(f"betweenness from {SAMPLES} nodes, {sampled:,} edges", seconds, "s")
 

@@ -157,7 +157,7 @@ VERBS: tuple[Callable[[og.Graph], Any], ...] = (
     lambda g: g.poll_changes(types=["Secret"]),
     lambda g: g.change_baseline(types=["Hides"]),
     lambda g: g.diff("main", "main", types=["Secret"]),
-    lambda g: g.compute.degrees(nodes=["Secret"]).to_arrow(),
+    lambda g: g.compute.degree(nodes=["Secret"]).to_arrow(),
     lambda g: g.compute.pagerank(edges=["Hides"]).to_arrow(),
 )
 

@@ -64,7 +64,8 @@ def test_values_are_written_to_a_branch(run: Run, people: str) -> None:
     ("arguments", "code", "message"),
     [
         (["pagerang"], 2, "pagerank"),
-        (["degrees", "--weight", "weight"], 2, "degrees has no `--weight`"),
+        (["triangle_count"], 2, "triangles"),
+        (["degree", "--weight", "weight"], 2, "degree has no `--weight`"),
         (["shortest_paths", "--edge", "Knows"], 2, "needs `--landmark`"),
         (["k_core", "--out", "cores.txt"], 2, "is no .parquet or .csv file"),
         (["shortest_paths", "--landmark", "p0", "--landmark", "Person:p1"], 2, "names no type"),

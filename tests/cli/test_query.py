@@ -290,7 +290,7 @@ def test_settings_of_spark_are_for_queries_on_spark(run, full_graph: str, argume
     "command",
     [
         ("optimize",),
-        ("compute", "degrees"),
+        ("compute", "degree"),
         ("branch", "merge", "review", "--uri"),
         ("branch", "diff", "main", "review", "--uri"),
         ("load", "--data", "x.jsonl", "--mode", "merge"),

@@ -108,9 +108,9 @@ def test_c_pip_025_triangles_cores_and_degrees_equal_the_reference(graph: Graph)
     reference = directed(PEOPLE, EDGES, None)
     plain = simple(reference)
     compute = graph.compute
-    assert values(compute.triangle_count(edges="Knows"), "triangles") == nx.triangles(plain)
+    assert values(compute.triangles(edges="Knows"), "triangles") == nx.triangles(plain)
     assert values(compute.k_core(edges="Knows"), "core") == nx.core_number(plain)
-    degrees = compute.degrees(edges="Knows").to_arrow().to_pylist()
+    degrees = compute.degree(edges="Knows").to_arrow().to_pylist()
     into, out = Counter(e for _, e in EDGES), Counter(b for b, _ in EDGES)
     for row in degrees:
         number = int(row["id"][1:])
@@ -164,7 +164,7 @@ def test_c_pip_025_communities_and_components_of_random_graphs(
     found = graph.compute.label_propagation(edges="Knows", iterations=rounds)
     assert values(found, "community") == propagated(12, edges, found.rounds)
     plain = simple(directed(12, edges, None))
-    assert values(graph.compute.triangle_count(edges="Knows"), "triangles") == nx.triangles(plain)
+    assert values(graph.compute.triangles(edges="Knows"), "triangles") == nx.triangles(plain)
     assert values(graph.compute.k_core(edges="Knows"), "core") == nx.core_number(plain)
     components = values(graph.compute.connected_components(edges="Knows"), "component")
     assert len(set(components.values())) == nx.number_connected_components(plain)
@@ -221,14 +221,14 @@ def test_without_types_the_whole_graph_is_covered_and_groups_name_the_type(
 
 
 def test_edges_alone_bring_their_ends(travellers: Graph) -> None:
-    found = travellers.compute.degrees(edges="Knows").to_arrow().to_pylist()
+    found = travellers.compute.degree(edges="Knows").to_arrow().to_pylist()
     assert {row["type"] for row in found} == {"Person"}
 
 
 def test_a_deleted_node_and_its_edges_are_gone(travellers: Graph) -> None:
-    travellers.compute.degrees(edges="Knows")  # slots of both are known from here on
+    travellers.compute.degree(edges="Knows")  # slots of both are known from here on
     travellers.mutate('query q { delete Person where name = "bob" }')
-    found = travellers.compute.degrees(nodes="Person", edges="Knows").to_arrow().to_pylist()
+    found = travellers.compute.degree(nodes="Person", edges="Knows").to_arrow().to_pylist()
     assert found == [{"type": "Person", "id": "ada", "in_degree": 0, "out_degree": 0, "degree": 0}]
 
 
@@ -242,7 +242,7 @@ def test_edges_of_several_types_meet_the_nodes_that_they_lead_to(
     travellers.mutate('query q { insert Person { name: "eve" } }')
     travellers.mutate('query q { insert Knows { from: "eve", to: "ada" } }')
     travellers.mutate('query q { insert Likes { from: "eve", to: "ada" } }')
-    found = travellers.compute.degrees(nodes=["Person", "Place"], edges=edges).to_pylist()
+    found = travellers.compute.degree(nodes=["Person", "Place"], edges=edges).to_pylist()
     place = '["oak","7"]'
     ends = {"Knows": [("eve", "ada")], "Likes": [("eve", "ada")], "Visits": [("ada", place)]}
     expected = {
@@ -255,8 +255,8 @@ def test_edges_of_several_types_meet_the_nodes_that_they_lead_to(
 def test_an_older_commit_is_computed_as_it_was(travellers: Graph) -> None:
     before = travellers.snapshot().graph_commit_id
     travellers.mutate('query q { insert Person { name: "eve" } }')
-    assert len(travellers.compute.degrees(nodes="Person", snapshot=before)) == 2
-    assert len(travellers.compute.degrees(nodes="Person")) == 3
+    assert len(travellers.compute.degree(nodes="Person", snapshot=before)) == 2
+    assert len(travellers.compute.degree(nodes="Person")) == 3
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def main(folder: Path) -> None:
         "load a frame": lambda: graph.load(frames={"Person": frame}, mode="merge"),
         "load": lambda: graph.load(records, mode="merge", engine="spark", spark=options),
         "query": lambda: graph.query(ALL, engine="spark", spark=options).to_pylist(),
-        "compute": lambda: graph.compute.degrees(engine="spark", spark=options),
+        "compute": lambda: graph.compute.degree(engine="spark", spark=options),
         "optimize": lambda: graph.optimize(engine="spark", spark=options),
         "embed": lambda: graph.embed(spark=options, embedding=_mock()),
         "stream_into": lambda: graph.stream_into(arriving, "Person", checkpoint=folder / "no"),

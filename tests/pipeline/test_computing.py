@@ -57,12 +57,12 @@ def assert_equal(here: Computation, there: Computation) -> None:
     [
         ("pagerank", {"weight": "weight", "iterations": 4}),
         ("pagerank", {"direction": "both", "iterations": 3}),
-        ("degrees", {}),
+        ("degree", {}),
         ("connected_components", {}),
         ("label_propagation", {"iterations": 3, "weight": "weight"}),
         ("shortest_paths", {"landmarks": ["p0", "p41"], "direction": "in"}),
         ("shortest_paths", {"landmarks": "p40", "weight": "weight"}),
-        ("triangle_count", {}),
+        ("triangles", {}),
         ("k_core", {}),
     ],
 )
@@ -105,14 +105,14 @@ def test_c_pip_025_groups_of_several_node_types_have_equal_names(
 
 
 def test_values_become_a_frame_of_spark(linked_graph: Graph, spark: Any) -> None:
-    found = linked_graph.compute.degrees(
+    found = linked_graph.compute.degree(
         edges="Knows", engine="spark", spark=SparkOptions(session=spark)
     )
     frame = found.to_spark()
     assert frame.columns == ["type", "id", "in_degree", "out_degree", "degree"]
     assert frame.agg({"degree": "sum"}).collect()[0][0] == 2 * len(WEIGHTS)
-    with pytest.raises(InputError, match="degrees ran in this process"):
-        linked_graph.compute.degrees(edges="Knows").to_spark()
+    with pytest.raises(InputError, match="degree ran in this process"):
+        linked_graph.compute.degree(edges="Knows").to_spark()
 
 
 def test_a_landmark_that_does_not_exist_is_named(linked_graph: Graph, spark: Any) -> None:

@@ -167,7 +167,7 @@ def test_spark_connect_is_refused_by_every_verb_before_anything_is_written(tmp_p
         lambda: graph.load(frames={"Doc": RemoteFrame()}, mode="append"),
         lambda: graph.load(records, mode="append", engine="spark", spark=remote),
         lambda: graph.query(asked, engine="spark", spark=remote).to_pylist(),
-        lambda: graph.compute.degrees(engine="spark", spark=remote),
+        lambda: graph.compute.degree(engine="spark", spark=remote),
         lambda: graph.optimize(engine="spark", spark=remote),
         lambda: graph.embed(spark=remote, embedding=mock),
         lambda: graph.embed(spark=og.SparkOptions(master="sc://host"), embedding=mock),

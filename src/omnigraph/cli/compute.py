@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 COMMANDS = Commands()
 ALGORITHMS = (
     "pagerank",
-    "degrees",
+    "degree",
     "betweenness",
     "closeness",
     "connected_components",
@@ -55,7 +55,7 @@ ALGORITHMS = (
     "louvain",
     "shortest_paths",
     "similarity",
-    "triangle_count",
+    "triangles",
     "k_core",
 )
 """The verbs of `Graph.compute`; a test compares them."""

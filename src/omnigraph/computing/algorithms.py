@@ -154,7 +154,7 @@ class PageRank:
 class Degrees:
     """How many edges lead to each node, leave it, and both together."""
 
-    name: ClassVar[str] = "degrees"
+    name: ClassVar[str] = "degree"
     edge_use: ClassVar[EdgeUse] = "directed"
     is_weighted: ClassVar[bool] = False
     iterations: int | None = None
@@ -345,7 +345,7 @@ class KCore:
 
 
 @dataclass(frozen=True, slots=True)
-class TriangleCount:
+class Triangles:
     """How many triangles each node is a corner of.
 
     Every edge points to the end with more neighbours, so that a node has few edges that leave it
@@ -353,7 +353,7 @@ class TriangleCount:
     of the nodes that this points to.
     """
 
-    name: ClassVar[str] = "triangle_count"
+    name: ClassVar[str] = "triangles"
     edge_use: ClassVar[EdgeUse] = "simple"
     is_weighted: ClassVar[bool] = False
     iterations: int | None = None

@@ -19,7 +19,7 @@ from omnigraph.computing.algorithms import (
     LabelPropagation,
     LandmarkDistances,
     PageRank,
-    TriangleCount,
+    Triangles,
 )
 from omnigraph.computing.blocks import distance_rows, group_names
 from omnigraph.computing.selection import ComputeDirection, Selection
@@ -86,7 +86,7 @@ class Algorithms:
         algorithm = PageRank(damping, iterations, tolerance)
         return self._run(algorithm, "rank", options, direction=direction, weight=weight)
 
-    def degrees(self, **options: Unpack[ComputeOptions]) -> Computation:
+    def degree(self, **options: Unpack[ComputeOptions]) -> Computation:
         """`in_degree`, `out_degree` and `degree`: the edges at each node."""
         return self._run(Degrees(), "degree", options)
 
@@ -225,9 +225,9 @@ class Algorithms:
             landmarks=landmarks,
         )
 
-    def triangle_count(self, **options: Unpack[ComputeOptions]) -> Computation:
+    def triangles(self, **options: Unpack[ComputeOptions]) -> Computation:
         """`triangles`: how many triangles each node is a corner of, whatever their direction."""
-        return self._run(TriangleCount(), "triangles", options)
+        return self._run(Triangles(), "triangles", options)
 
     def k_core(self, **options: Unpack[ComputeOptions]) -> Computation:
         """`core`: the largest k such that the node is in a part where all have k neighbours."""

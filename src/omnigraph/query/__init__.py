@@ -1,1 +1,1 @@
-"""The query language `.gq`: check, plan, lint. Knows neither Lance nor Spark."""
+"""The query language `.gq`: check, plan, lint. Imports neither Lance nor Spark."""

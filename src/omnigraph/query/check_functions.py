@@ -24,7 +24,7 @@ _INTEGERS = (Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64)
 def check_computed(
     node: ast.Arithmetic | ast.FunctionCall | ast.Conditional | ast.ListItem, operands: Operands
 ) -> ex.Expression:
-    """A typed computation; T7 for operands that it does not take."""
+    """A typed computation; raises T7 for operands of the wrong types."""
     match node:
         case ast.Arithmetic():
             return _arithmetic(node, operands)
@@ -76,7 +76,7 @@ def _arithmetic(node: ast.Arithmetic, operands: Operands) -> ex.Expression:
             )
     divides = node.operator in ("/", "%")
     is_float = node.operator == "/" or left.type.scalar.is_float or right.type.scalar.is_float
-    # A division may meet zero, and then has no value.
+    # A division by zero is null.
     nullable = divides or left.type.nullable or right.type.nullable
     result = ValueType(Scalar.F64 if is_float else Scalar.I64, nullable=nullable)
     return ex.ArithmeticValue(node.operator, left, right, result)
@@ -89,7 +89,7 @@ def _is_period(node: ast.Expression) -> bool:
 def _shifted(
     node: ast.Arithmetic, moment: ast.Expression, period: ast.Expression, operands: Operands
 ) -> ex.Expression:
-    """A Date or DateTime moved by a length of time."""
+    """A Date or DateTime plus or minus a period of time."""
     assert isinstance(period, ast.FunctionCall)
     typed = operands.value(moment)
     if node.operator not in ("+", "-") or not _is_moment(typed.type):
@@ -150,7 +150,7 @@ def check_condition(node: ast.Condition, operands: Operands) -> ex.Expression:
 def _common_type(
     what: str, values: tuple[ex.Expression, ...], nodes: list[ast.Expression], operands: Operands
 ) -> ValueType:
-    """The type of a result that is one of several values."""
+    """The common type of the values that a result is chosen from."""
     types = [value.type for value in values]
     for at, candidate in enumerate(types):
         if not candidate.is_plain_scalar:
@@ -178,7 +178,7 @@ def _is_natural(typed: ex.Expression) -> bool:
 
 
 def _widest(types: list[ValueType]) -> ValueType:
-    """One numeric type for results: F64 if any is a float, U64 if all are, else I64."""
+    """The numeric type of a result: F64 if any is a float, U64 if all are, else I64."""
     scalars = {t.scalar for t in types}
     if any(s.is_float for s in scalars):
         scalar = Scalar.F64
@@ -231,7 +231,7 @@ class _Call:
                     self._round_digits(node.arguments[1])
                 result = _widest([first])
             case "sqrt" | "pow" | "log":
-                # Of some numbers they have no value.
+                # These functions are null for some numbers.
                 self._require_all(lambda type: type.is_numeric, "numbers")
                 result = ex.F64.with_nullable(True)
             case "date_part":

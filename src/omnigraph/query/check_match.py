@@ -51,7 +51,7 @@ class CheckedMatch:
     block: CheckedBlock
     scope: VariableScope
     check_block: CheckBlock
-    """Checks a block that what follows the match reads."""
+    """Checks a block that is read after the match."""
 
 
 def check_match(
@@ -71,7 +71,7 @@ def check_match(
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """How far a hop goes: see the fields of `Expand`."""
+    """The bounds of a hop; see the fields of `Expand`."""
 
     minimum: int
     maximum: int
@@ -80,7 +80,7 @@ class _Bounds:
 
 
 class _FreshNames:
-    """Names for `$_`, which no variable can have, and numbers for blocks that give a value."""
+    """Names for `$_`, which no other variable can have, and numbers for blocks with a value."""
 
     def __init__(self) -> None:
         self._used = 0
@@ -109,7 +109,7 @@ class _BlockChecker:
         self._shared: dict[str, ex.BoundValue | ex.RecordList] | None = (
             {} if shares_blocks else None
         )
-        """The values of blocks by their texts, where two of one text are one block."""
+        """The values of blocks by source text, where blocks of the same text are one block."""
         self._context = context
         self._scope = scope
         self._fresh = fresh
@@ -157,7 +157,7 @@ class _BlockChecker:
         return _BlockChecker(self._context, scope, self._fresh).check(clauses), scope
 
     def check_block(self, node: ast.BlockValue) -> ex.BoundValue | ex.RecordList:
-        """Check a block that gives a value for each row of this one."""
+        """Check a block that has a value for each row of this one."""
         text = " ".join(self._context.source.text[node.span.start : node.span.end].split())
         if self._shared is not None and text in self._shared:
             return self._shared[text]
@@ -210,7 +210,7 @@ class _BlockChecker:
             )
         bound = self._bind_node(clause.variable, node_type)
         if bound.optional:
-            # An outer variable that may be null: only a node satisfies a binding.
+            # An outer variable may be null; a binding needs a node.
             found = ex.EntityId(clause.variable.name, ex.STRING.with_nullable(True))
             self._block.predicates.append(ex.IsNull(found, negated=True))
         for pair in clause.pairs:
@@ -233,9 +233,9 @@ class _BlockChecker:
         return found
 
     def _type_test(self, clause: ast.TypeTest) -> None:
-        """`$x is Type`: in the block that binds `$x`, as if it were bound to that type.
+        """Check `$x is Type`. In the block that binds `$x`, it binds `$x` to that type.
 
-        Elsewhere it is a condition, and `$x` stays what it is outside.
+        In other blocks it is a condition, and the type of `$x` stays the same.
         """
         name = clause.variable.name
         if clause.variable.is_anonymous or self._scope.lookup(name) is None:
@@ -269,7 +269,7 @@ class _BlockChecker:
     def _bind_node(
         self, variable: ast.Variable, node_type: NodeType | InterfaceType
     ) -> NodeVariable:
-        """Bind a node variable here, or conjoin with its earlier binding."""
+        """Bind a node variable, or combine with its earlier binding."""
         bound = self._endpoint(variable)
         if bound is None:
             bound = NodeVariable(node_type)
@@ -366,10 +366,10 @@ class _BlockChecker:
         left: NodeVariable | None,
         right: NodeVariable | None,
     ) -> tuple[Direction, str, str]:
-        """Direction and declared end types, inferred from whichever end is typed; T5 if none fits.
+        """The direction and declared end types that fit the ends of known type; T5 if none fits.
 
-        Where an interface makes both directions fit, the one counts whose ends are exactly the
-        types of the variables, and else the one of the edge.
+        If an interface makes both directions fit, the direction whose ends are exactly the types of
+        the variables is chosen, otherwise the one of the edge type.
         """
         outgoing: tuple[Direction, str, str] = ("out", edge.source, edge.target)
         incoming: tuple[Direction, str, str] = ("in", edge.target, edge.source)
@@ -435,7 +435,7 @@ class _BlockChecker:
         return any(node.name in others for node in catalog.node_types(left))
 
     def _bind_end(self, variable: ast.Variable, type_name: str, bound: NodeVariable | None) -> str:
-        """Bind an end of a hop; one that is bound already stays what it is."""
+        """Bind an end of a hop; an end that is already bound keeps its type."""
         if variable.is_anonymous:
             name = self._fresh.next()
             self._block.nodes[name] = type_name
@@ -475,7 +475,7 @@ class _BlockChecker:
     def _weight(
         self, clause: ast.Hop, edge: EdgeType, direction: Direction, ends: tuple[str, str]
     ) -> ex.PropertyValue | None:
-        """What the edges of a cheapest path add up, if that is a property of each of them.
+        """The property that a cheapest path adds up, if the weight is a property of each edge.
 
         Any other weight is computed by a block of its own.
         """
@@ -491,7 +491,7 @@ class _BlockChecker:
     def _stored_weight(
         self, clause: ast.Hop, edge: EdgeType, weight: ast.PropertyRef
     ) -> ex.PropertyValue:
-        """A weight that is a number each edge may have."""
+        """A weight that is a numeric property of the edge, which may be null."""
         context, named = self._context, clause.edge_variable
         if named is None or named.name != weight.variable.name or named.is_anonymous:
             raise context.error(
@@ -553,7 +553,7 @@ class _BlockChecker:
                 f"{describe(clause.path_weight)} is a {value.type}, not a number",
                 clause.path_weight.span,
             )
-        # Of a copy: a block remembers what it reads, and its variables may be renamed later.
+        # Use a copy: `outer` is cached, and variables may be renamed later.
         read = deepcopy(block).outer | (ex.variables_of(value) - block.introduces)
         if read:
             name = min(read)
@@ -583,7 +583,7 @@ class _BlockChecker:
 
 
 def _wanted_existence(clause: ast.Filter) -> bool | None:
-    """Whether an `exists { … }` that is compared to a literal has to hold; None for other tests."""
+    """Whether an `exists { … }` compared to a literal has to be true; None for other tests."""
     value = clause.right.value if isinstance(clause.right, ast.Literal) else None
     return value if clause.operator == "=" and isinstance(value, bool) else None
 
@@ -593,7 +593,7 @@ def _is_same(left: str, right: str) -> bool:
 
 
 def _mentions(clause: ast.Clause, parameters: Set[str]) -> set[str]:
-    """Variables a clause mentions directly, without those inside a nested `not`."""
+    """Variables that a clause mentions directly, without those inside a nested `not`."""
     match clause:
         case ast.Binding() | ast.TypeTest():
             return {clause.variable.name}
@@ -631,7 +631,7 @@ def _tested_by(node: ast.Condition, parameters: Set[str]) -> set[str]:
 
 
 def _read_by(node: ast.Expression, parameters: Set[str]) -> set[str]:
-    """Variables an expression reads; a bare one that is also a parameter means the parameter."""
+    """Variables that an expression reads; a bare name that is also a parameter is the parameter."""
     match node:
         case ast.Variable():
             return {node.name} - parameters

@@ -80,7 +80,7 @@ class _MutationChecker:
         self._context = context
         self._operands = Operands(context, scope or VariableScope())
         self._columns = columns
-        """Columns beside the properties that a `where` may name."""
+        """Columns that a `where` may name in addition to the properties."""
 
     def statement(self, node: ast.Statement) -> plan.MutationStep:
         """One statement, or a loop with the statements in it."""
@@ -128,7 +128,7 @@ class _MutationChecker:
         return plan.ForEach(name, items, tuple(map(checker.statement, node.statements)))
 
     def _list(self, node: ast.Variable | ast.PropertyRef) -> ex.ParameterValue:
-        """The parameter, or the field of a record, that a loop goes over."""
+        """The list that a loop iterates over: a parameter, or a field of a record."""
         if isinstance(node, ast.Variable):
             several: ex.Expression = self._context.parameter(node)
         else:
@@ -214,7 +214,7 @@ class _MutationChecker:
         return plan.UpdateNodes(target.name, assignments, predicate)
 
     def _computing(self, node: ast.Update, target: NodeType | EdgeType) -> _MutationChecker:
-        """The checker of values that may be computed from the entity they are assigned to."""
+        """The checker for values that may be computed from the entity they are assigned to."""
         variable = node.variable
         if variable is None:
             return self
@@ -334,7 +334,7 @@ class _MutationChecker:
         return found
 
     def _as_end(self, target: EdgeType, name: str, given: ex.Expression) -> ex.Expression | None:
-        """A value, or a list of them, as the id of a node; None if it can be no id.
+        """A value, or a list of values, as the id of a node; None if it cannot be one.
 
         A text is the id itself. A value of another type is the key of the node.
         """
@@ -346,7 +346,8 @@ class _MutationChecker:
         return ex.KeyId(given, key, ex.STRINGS if given.type.is_list else ex.STRING)
 
     def _end_key(self, target: EdgeType, name: str) -> ValueType | None:
-        """The type of the key at an end, if all node types there have the same single one."""
+        """The key type at an end, if all node types there have one single key property of that
+        type."""
         if name not in _ENDPOINTS:
             return None
         end = target.source if name == "from" else target.target
@@ -449,7 +450,7 @@ def _end_names(edge: EdgeType) -> dict[str, str]:
 
 
 def _assignable(given: ValueType, wanted: ValueType) -> bool:
-    """Whether a parameter's type can supply a property; ranges are checked at run time."""
+    """Whether a value of a parameter can be assigned to a property; ranges are checked later."""
     if wanted.is_blob:
         return not given.is_list and given.scalar in (Scalar.BLOB, Scalar.STRING)
     if given.is_list != wanted.is_list or given.vector_dim != wanted.vector_dim:

@@ -101,7 +101,7 @@ class _OrderChecker:
         return plan.LimitPer(count, self._group_keys(written.key))
 
     def _group_keys(self, node: ast.Expression) -> tuple[ex.Expression, ...]:
-        """What tells the groups of a limit apart: a node, a property or an alias."""
+        """The keys of `limit … per`: a node, a property or an alias."""
         value: ex.OutputExpression | None = None
         match node:
             case ast.Variable() if (item := self._item(node)) is not None:
@@ -143,7 +143,7 @@ class _OrderChecker:
         return tuple(keys)
 
     def _returned(self, value: ex.Expression, span: Span) -> ex.Expression:
-        """The column that has a value; T25 if none does."""
+        """The output column with a value; T25 if there is none."""
         for name, shown in self._output.row_values.items():
             if shown == value:
                 return ex.OutputValue(name, value.type)
@@ -191,7 +191,7 @@ class _OrderChecker:
         self._rank = plan.Rank(score, best_first)
 
     def _check_returned_rrf(self) -> None:
-        """A fused score only exists while ranking by it."""
+        """Raise if a fused score is returned without ranking by it."""
         for item, value in zip(self._body.items, self._output.row_values.values(), strict=True):
             if isinstance(value, ex.Whole):
                 continue
@@ -251,7 +251,7 @@ class _OrderChecker:
         )
 
     def _item(self, node: ast.Variable) -> ex.Expression | None:
-        """The item of a list that a variable is bound to, if it is."""
+        """The item of a list that a variable is bound to; None for other variables."""
         bound = self._operands.scope.lookup(node.name)
         return bound.value if isinstance(bound, ValueVariable) else None
 

@@ -1,6 +1,7 @@
 """Type-checks what a read returns: items, aggregates and `having`.
 
-Also blocks that give a value, which return as well: `count { … }`, `collect { … return { … } }`.
+Also blocks with a value, which have a return of their own: `count { … }`, `collect { … return { … }
+}`.
 """
 
 from __future__ import annotations
@@ -64,8 +65,7 @@ class ReturnBlock:
     row_values: dict[str, ex.OutputExpression]
     """The expression of each column by name, before grouping replaces it."""
     is_distinct: bool
-    """Whether repeated rows are still to be dropped: not where rows are grouped by all they show.
-    """
+    """Whether repeated rows have to be dropped; not if rows are grouped by all output columns."""
 
 
 def check_return(
@@ -76,9 +76,9 @@ def check_return(
     *,
     is_stage: bool = False,
 ) -> ReturnBlock:
-    """Items, grouping and `having` of a read, or of a stage that hands them on.
+    """The checked items, grouping and `having` of a read, or of a stage that hands them on.
 
-    ``block`` checks the blocks that items take a value of.
+    ``block`` checks blocks with a value inside items.
     """
     operands = _ItemOperands(context, scope, block)
     if is_stage:
@@ -195,7 +195,7 @@ class _ItemOperands(Operands):
         return ex.AggregateValue(node.function, argument, node.distinct, result, fraction)
 
     def _fraction(self, node: ast.Expression) -> ex.Expression:
-        """Which percentile: a number between 0 and 1, the same for all rows."""
+        """The fraction of a percentile: a number between 0 and 1, the same for all rows."""
         typed = self.value(node)
         is_given = isinstance(typed, ex.Constant | ex.ParameterValue)
         if not is_given or not typed.type.is_numeric:
@@ -209,7 +209,7 @@ class _ItemOperands(Operands):
         )
 
     def _counted_edge(self, node: ast.Aggregate) -> ex.Expression | None:
-        """The edges that `count($e)` counts, by their ids."""
+        """`count($e)` as a count of edge ids; None for other aggregates."""
         argument = node.argument
         if node.function != "count" or not isinstance(argument, ast.Variable):
             return None
@@ -220,7 +220,7 @@ class _ItemOperands(Operands):
 
 
 class _StageOperands(_ItemOperands):
-    """The items of a `with`: nodes, which stay nodes, and values, which have names."""
+    """The items of a `with`: nodes, which stay nodes, and named values."""
 
     __slots__ = ()
 
@@ -246,7 +246,7 @@ class _StageOperands(_ItemOperands):
         return super().name(item)
 
     def _is_carried(self, node: ast.Expression) -> TypeGuard[ast.Variable]:
-        """Whether this is a variable that stays one: not a parameter, nor an item of a list."""
+        """Whether this is a variable to hand on as such: no parameter, and no item of a list."""
         return (
             isinstance(node, ast.Variable)
             and node.name not in self.context.parameters
@@ -271,7 +271,8 @@ class _StageOperands(_ItemOperands):
 def aggregate_type(
     context: Context, function: ast.AggregateFunction, argument: ValueType, span: Span
 ) -> ValueType:
-    """The type of an aggregate of values of a type; T8, at ``span``, if it takes none of those."""
+    """The type of an aggregate over values of a type; T8, at ``span``, if it does not take that
+    type."""
     problem = None
     match function:
         case "count":
@@ -301,7 +302,7 @@ class _Grouping:
     aggregates: dict[str, ex.AggregateValue] = field(default_factory=dict)
 
     def output(self, value: ex.Expression) -> ex.Expression | None:
-        """The column of the grouped rows that holds ``value``, computing aggregates on demand."""
+        """The column of the grouped rows that contains ``value``; adds aggregates on demand."""
         for name, item in self.items.items():
             if item == value:
                 return ex.OutputValue(name, value.type)
@@ -381,7 +382,7 @@ class _ReturnChecker:
             if isinstance(value, ex.AggregateValue):
                 grouping.aggregates.setdefault(name, value)
             elif isinstance(value, ex.Constant) and not self._has_aggregates(values):
-                continue  # of distinct rows, which are all alike in this
+                continue  # equal in all rows
             elif not isinstance(value, ex.Whole) and _is_aggregate_free(value):
                 is_alias = isinstance(item.expression, ast.AliasRef)
                 is_given = isinstance(value, ex.BoundValue)
@@ -421,7 +422,7 @@ class _ReturnChecker:
     def _over_groups(
         self, value: ex.Expression, item: ast.ReturnItem | ast.Filter | ast.NullTest
     ) -> ex.Expression:
-        """``value`` over grouped columns; T9 if it reads a value that varies in a group."""
+        """``value`` over grouped columns; T9 if it reads a value that varies within a group."""
         assert self._grouping is not None
         grouped = ex.rewrite(value, self._grouping.output)
         if ex.variables_of(grouped):
@@ -463,7 +464,8 @@ class _ReturnChecker:
 
 
 def _type_beside_id(value: ex.OutputExpression) -> ex.PropertyValue | None:
-    """What tells the nodes of an interface apart, if ``value`` is their id: others may share it."""
+    """The type column of an interface if ``value`` is a node's id, which is unique per type
+    only."""
     if isinstance(value, ex.PropertyValue) and value.property == ex.NODE_ID:
         return replace(value, property=ex.NODE_TYPE)
     return None
@@ -474,7 +476,7 @@ def _is_aggregate_free(value: ex.Expression) -> bool:
 
 
 def _has_aggregate(node: object) -> bool:
-    """Whether an aggregate is written anywhere inside a condition."""
+    """Whether a condition contains an aggregate."""
     match node:
         case ast.Aggregate():
             return True
@@ -495,7 +497,7 @@ def _has_aggregate(node: object) -> bool:
 
 
 def output_key(node: ast.Expression) -> str | None:
-    """The column name of an item without `as`; None when it has no natural one."""
+    """The column name of an item without `as`; None if there is no natural one."""
     match node:
         case ast.PropertyRef():
             return f"{node.variable.name}.{node.name}"
@@ -516,7 +518,7 @@ def output_key(node: ast.Expression) -> str | None:
 
 
 def field_name(item: ast.ReturnItem) -> str:
-    """What the operation descriptor calls an item: alias, property, variable or function."""
+    """The name of an item in the operation descriptor: alias, property, variable or function."""
     node = item.expression
     if item.alias is not None:
         return item.alias
@@ -530,7 +532,7 @@ def field_name(item: ast.ReturnItem) -> str:
 # --- blocks that give a value --------------------------------------------------------------------
 
 _NO_PATTERN = plan.Pattern(())
-"""In the place of the pattern that lowering makes."""
+"""Placeholder until lowering makes the pattern."""
 
 
 def check_block(
@@ -538,7 +540,7 @@ def check_block(
 ) -> tuple[ComputedBlock, ex.BoundValue | ex.RecordList]:
     """A block whose clauses are checked, and the expression that reads its value.
 
-    ``operands`` see the variables of the block, ``number`` tells it from other ones of the query.
+    ``operands`` see the variables of the block; ``number`` makes its name unique in the query.
     """
     variable = plan.value_variable(f"{node.function}#{number}")
     items = _items(node, operands)
@@ -560,7 +562,7 @@ def check_block(
 
 
 def _items(node: ast.BlockValue, operands: Operands) -> dict[str, ex.Expression]:
-    """What a block returns, by name."""
+    """The items that a block returns, by name."""
     context = operands.context
     items: dict[str, ex.Expression] = {}
     for item in node.items:
@@ -596,7 +598,7 @@ def _item(node: ast.Expression, operands: Operands) -> ex.Expression:
 def _value(
     node: ast.BlockValue, variable: str, items: dict[str, ex.Expression], operands: Operands
 ) -> ex.BoundValue | ex.RecordList:
-    """How the value of a block is read; T28 if it returns what its function does not take."""
+    """The expression that reads the value of a block; T28 if its function cannot take the items."""
     context, function = operands.context, node.function
     problem = None
     if node.limit is not None and function != "collect":

@@ -1,4 +1,4 @@
-"""The entry point of the room: parses a query, checks it against a catalog and plans it."""
+"""The entry point of this package: parses a query, checks it against a catalog and plans it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from omnigraph.syntax.tokens import Source
 
 PLANS_BYTES_MAX = 64 << 20
 FILES_BYTES_MAX = 16 << 20
-"""Memory of the plans and of the parsed texts that a compiler keeps."""
+"""Limit for the memory of the plans and parsed texts that a compiler caches."""
 
 _FILE_BYTES_PER_CHARACTER = 60
 _PLAN_BYTES_PER_CHARACTER = 100
 _PLAN_BYTES_PER_PAIR = 32
-"""Measured: an engine keeps sets of variables by step, at worst one entry for each pair."""
+"""Measured: an engine keeps a set of variables per step, at worst one entry per pair."""
 
 
 def compile_query(
@@ -62,7 +62,7 @@ def compile_query(
 
 
 def compile_where(text: str, target: TableType, catalog: Catalog) -> Expression:
-    """A condition on the rows of one type, as an `update` or `delete` has it behind `where`.
+    """A condition on the rows of one type, as it follows `where` in an `update` or `delete`.
 
     It may also name the columns `id`, `src` and `dst`. Raises `QueryParseError` or `QueryTypeError`
     with the position of the problem.
@@ -81,8 +81,8 @@ def compile_condition(
 ) -> Expression:
     """A condition on `$row`, an entity of one type, and `$actor`, whose fields are parameters.
 
-    It depends on the row and the actor alone, so it holds as long as the row does: `now()`, text
-    search and blocks are refused. Raises `QueryParseError` or `QueryTypeError` with the position.
+    Its value may depend on the row and the actor only: `now()`, text search and blocks are refused.
+    Raises `QueryParseError` or `QueryTypeError` with the position.
     """
     source, condition = parse_condition(text)
     context = Context(source, catalog, {}, records={ACTOR: actor})
@@ -100,9 +100,9 @@ def compile_condition(
 
 
 class QueryCompiler:
-    """Compiles against one catalog and remembers the plans, keyed by text and query name.
+    """Compiles against one catalog and caches the plans, keyed by text and query name.
 
-    A plan depends on nothing else, so parameters belong in parameters, not in the text. Make a new
+    A plan depends on nothing else: pass varying values as parameters, not in the text. Make a new
     compiler when the schema changes. Safe to share between threads.
     """
 
@@ -118,7 +118,7 @@ class QueryCompiler:
         if isinstance(origin, str):
             known = self._plans.get((origin, None, name))
             if known is not None:
-                return known  # a known text is not checked again
+                return known  # cached: not checked again
         source = Source.of(origin, QueryParseError)
         key = (source.text, source.path, name)
         plan = self._plans.get(key)
@@ -188,7 +188,7 @@ def _declare(parameter: ast.ParameterDecl, context: Context, *, is_mutation: boo
 
 
 def _check_read(query: ast.Query, body: ast.ReadBody, context: Context) -> plan.ReadPlan:
-    """The plan of a read: that of each stage is inside the plan of the one after it."""
+    """The plan of a read; the plan of each stage is nested in the plan of the next one."""
     stage: plan.Stage | None = None
     for each in body.stages:
         stage = _handed_on(_check_part(query, each, context, stage, is_stage=True))
@@ -196,7 +196,7 @@ def _check_read(query: ast.Query, body: ast.ReadBody, context: Context) -> plan.
         context = replace(context, values=values)
     read = _check_part(query, body, context, stage)
     if stage is not None:
-        # Nodes that go from stage to stage have to be told apart in the same way in all of them.
+        # Nodes handed from stage to stage need the same references in all stages.
         read = _with_interfaces(read, read.interfaces, read.references)
     return read
 
@@ -221,7 +221,7 @@ def _with_interfaces(
     interfaces: tuple[plan.InterfaceNodes, ...],
     references: tuple[plan.TypeNumber, ...],
 ) -> plan.ReadPlan:
-    """The plan and its stages, all with the interfaces that one of them names."""
+    """The plan and its stages, all with the interfaces that any of them names."""
     first, *rest = read.pattern.steps
     if isinstance(first, plan.Stage):
         first = replace(first, read=_with_interfaces(first.read, interfaces, references))
@@ -237,7 +237,7 @@ def _check_part(
     *,
     is_stage: bool = False,
 ) -> plan.ReadPlan:
-    """The plan of a match and of what it returns or hands on."""
+    """The plan of one match and its return or `with`."""
     matched = check_match(body.clauses, context, stage)
     scope = matched.scope
     output = check_return(body, context, scope, matched.check_block, is_stage=is_stage)
@@ -334,10 +334,10 @@ def _is_bounded_by_parameters(pattern: plan.Pattern) -> bool:
 def referenced_types(
     interfaces: tuple[plan.InterfaceNodes, ...], catalog: Catalog
 ) -> tuple[plan.TypeNumber, ...]:
-    """The types of these interfaces, those of all other interfaces of theirs, and so on.
+    """The types of these interfaces, of all other interfaces that these types implement, and so on.
 
-    All plans that mix the nodes of some types therefore agree on which types these are, and can
-    use the same caches.
+    So all plans that mix the nodes of some types agree on the set of types, and can use the same
+    caches.
     """
     found = {name: number for each in interfaces for name, number in each.types}
     waiting = list(found)
@@ -373,11 +373,11 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 _LARGEST_SHARE = 4
-"""One entry may take this fraction of the cache; a larger one would drop all others."""
+"""A single entry may take at most one in this many bytes of the cache."""
 
 
 class ByteCache(Generic[Key, Value]):
-    """Keeps the entries used last, up to so many bytes. Safe to share between threads."""
+    """An LRU cache limited by the bytes of its entries. Safe to share between threads."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -389,19 +389,19 @@ class ByteCache(Generic[Key, Value]):
         return len(self._entries)
 
     def get(self, key: Key) -> Value | None:
-        """What was put under a key, if it is still there."""
+        """The value cached under a key, or None."""
         found = self._entries.get(key)
         if found is None:
             return None
         if 2 * self.used > self.bytes_max:
-            # Only a cache that fills up needs to know what was used last.
+            # Only a cache that fills up needs the order of use.
             with self._lock:
                 if key in self._entries:
                     self._entries.move_to_end(key)
         return found[0]
 
     def put(self, key: Key, value: Value, nbytes: int) -> None:
-        """Keep a value that takes about so many bytes; a very large one is not kept."""
+        """Cache a value of about ``nbytes`` bytes; a very large one is not cached."""
         if nbytes * _LARGEST_SHARE > self.bytes_max:
             return
         with self._lock:

@@ -1,8 +1,8 @@
-"""The language service: what an editor asks about a `.pg` or `.gq` text while it is written.
+"""The language service for `.pg` and `.gq` texts in editors.
 
-Problems with their places, completions, what a name means, where it is declared, and the layout.
-Pure functions of texts: a page asks over HTTP, an editor through its own protocol, and both get the
-same answers. A text need not parse to be completed: tokens are enough for that.
+Diagnostics, completions, hovers, definitions and formatting. Pure functions of texts: a page asks
+over HTTP, an editor through the Language Server Protocol, and both get the same answers. Completion
+works on tokens, so the text need not parse.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ ANNOTATIONS = (
 
 @dataclass(frozen=True)
 class Document:
-    """One text, and the schema that its names are looked up in.
+    """A text, and the schema in which its names are looked up.
 
-    Without a schema, a query is only parsed; a schema text is its own.
+    Without a schema, a query is only parsed; a schema text is its own schema.
     """
 
     text: str
@@ -68,7 +68,7 @@ class Document:
     # --- asked for ------------------------------------------------------------------------------
 
     def answer(self, line: int | None = None, column: int | None = None) -> LanguageAnswer:
-        """All there is to say; the position of a cursor counts from 1."""
+        """All answers at once; the position of the cursor counts from 1."""
         formatted = self.formatted()
         if line is None or column is None:
             return LanguageAnswer(self.diagnostics(), formatted=formatted)
@@ -78,7 +78,7 @@ class Document:
         )
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What is wrong with the text, in its order."""
+        """The problems of the text, in text order."""
         errors: list[tuple[CompileError, Severity, str | None]] = []
         if self.language == "pg":
             errors = [(finding.error, "error", None) for finding in lint_schema(self.source)]
@@ -99,22 +99,22 @@ class Document:
         return tuple(sorted(found, key=lambda each: (each.place.line, each.place.column)))
 
     def formatted(self) -> str | None:
-        """The text laid out; None if it does not parse."""
+        """The formatted text; None if it does not parse."""
         try:
             return format_text(self.source, self.language)
         except CompileError:
             return None
 
     def complete(self, at: int) -> tuple[Completion, ...]:
-        """What may come at an offset, in the order it is likely; the editor filters by prefix."""
+        """Completions at an offset, most likely first; the editor filters by prefix."""
         before = [token for token in self._tokens if token.span.end <= at]
         if before and before[-1].span.end == at and before[-1].kind in _NAMES:
-            before.pop()  # the word that is being written
+            before.pop()  # the word that is being typed
         found = self._schema_words(before) if self.language == "pg" else self._query_words(before)
         return tuple(dict.fromkeys(found))
 
     def hover(self, at: int) -> Hover | None:
-        """What the name at an offset means; None if it is none."""
+        """The meaning of the name at an offset; None if there is no name."""
         index = self._index_at(at)
         if index is None:
             return None
@@ -122,7 +122,7 @@ class Document:
         return None if text is None else Hover(text, self._place(self._tokens[index].span))
 
     def definition(self, at: int) -> Definition | None:
-        """Where the name at an offset is declared; None if that is not known."""
+        """Where the name at an offset is declared; None if unknown."""
         index = self._index_at(at)
         if index is None:
             return None
@@ -148,7 +148,7 @@ class Document:
     # --- places -----------------------------------------------------------------------------------
 
     def offset(self, line: int, column: int) -> int:
-        """The character at a position, which is cut to the text."""
+        """The offset of a position, clamped to the text."""
         lines = self.text.split("\n")
         row = min(max(line, 1), len(lines)) - 1
         return sum(len(each) + 1 for each in lines[:row]) + min(max(column, 1) - 1, len(lines[row]))
@@ -231,7 +231,7 @@ class Document:
         return self._catalog.edges.get(name) or self._catalog.edge_named(name)
 
     def _owner_of_property(self, index: int) -> TableType | None:
-        """The type whose property the word at an index names."""
+        """The type with the property that the token at ``index`` names."""
         tokens = self._tokens
         if index >= 2 and tokens[index - 1].text == "." and tokens[index - 2].kind is TokenKind.VAR:
             return self._variable_type(tokens[index - 2].text, index)
@@ -244,7 +244,7 @@ class Document:
         return None
 
     def _declared_type(self, index: int) -> tuple[str, str | None] | None:
-        """The type that a token names, or the type and the property of it."""
+        """The type that a token names, or the type and the property."""
         token = self._tokens[index]
         if self.language == "pg":
             return (token.text, None) if token.kind is TokenKind.TYPE else None
@@ -257,7 +257,7 @@ class Document:
         return None if edge is None else (edge.name, None)
 
     def _declaration(self, owner: str, prop: str | None) -> Span | None:
-        """Where a schema text declares a type, or a property of one."""
+        """Where a schema text declares a type, or a property of it."""
         tokens = self._tokens
         for at, token in enumerate(tokens):
             if token.text != owner or at == 0 or tokens[at - 1].text not in SCHEMA_WORDS:
@@ -365,7 +365,7 @@ _NAMES = frozenset({TokenKind.WORD, TokenKind.TYPE, TokenKind.VAR})
 
 
 def _is_in_header(before: Sequence[Token]) -> bool:
-    """Whether these tokens end among the parameters of a query."""
+    """Whether these tokens end inside the parameters of a query."""
     for token in reversed(before):
         if token.text in ("{", "}", ")"):
             return False
@@ -381,7 +381,7 @@ def _properties(owner: TableType | None) -> Iterator[Completion]:
 
 
 def _word(edge: EdgeType) -> str:
-    """An edge as queries spell it."""
+    """The name of an edge type as queries spell it."""
     return edge.name[:1].lower() + edge.name[1:]
 
 

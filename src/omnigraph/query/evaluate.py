@@ -63,7 +63,7 @@ ColumnExpression: TypeAlias = (
 """The leaves with one value per row."""
 
 Columns: TypeAlias = Callable[[ColumnExpression], pa.Array | pa.ChunkedArray]
-"""Gives the values of a leaf; all columns have the same length."""
+"""Returns the values of a leaf; all columns have the same length."""
 
 Parameters: TypeAlias = Mapping[str, object]
 """Bound parameters by name, in the form of `model.values`."""
@@ -87,7 +87,7 @@ def holds(
     now: dt.datetime,
     row_count: int,
 ) -> pa.Array | pa.ChunkedArray:
-    """For each of ``row_count`` rows, whether the predicate is true; there are no nulls in it."""
+    """For each of ``row_count`` rows, whether the predicate is true; without nulls."""
     answer = evaluate(predicate, columns, parameters, now)
     return pa.repeat(answer, row_count) if isinstance(answer, pa.Scalar) else answer
 
@@ -156,7 +156,7 @@ class _Evaluation:
                 | ex.TextMatches()
                 | ex.ListContains()
             ):
-                # Two-valued: there is no `not` over a predicate, so a null can be false at once.
+                # Two-valued: predicates are never negated, so a null can become false here.
                 return pc.fill_null(self.test(node), False)
             case ex.TextQuery():
                 return self.value(node.text)
@@ -172,7 +172,7 @@ class _Evaluation:
                 raise InternalError(f"{kind} is not a value of a single row")
 
     def _until_known(self, arguments: Sequence[ex.Expression]) -> list[Datum]:
-        """The values to choose from, without columns after one that has no nulls."""
+        """The values to choose from; stored columns after one without nulls are not read."""
         values: list[Datum] = []
         for argument in arguments:
             is_known = any(isinstance(each, pa.Array) and not each.null_count for each in values)
@@ -211,7 +211,7 @@ class _Evaluation:
             if holds.as_py():
                 return _converted(self.value(node.values[0]), node.type)
             return self._conditional(rest)
-        # A branch is computed for its own rows only: elsewhere it may fail.
+        # A branch is computed only for its own rows: for others it may fail.
         if isinstance(holds, pa.ChunkedArray):
             holds = holds.combine_chunks()
         fails = pc.invert(holds)
@@ -229,7 +229,7 @@ class _Evaluation:
         )
 
     def _of_rows(self, mask: pa.Array, compute: Callable[[_Evaluation], Datum]) -> pa.Array:
-        """What is computed over some of the rows."""
+        """The values computed for the rows of a mask."""
         count = pc.sum(mask).as_py() or 0
         if not count:
             return pa.nulls(0)
@@ -263,7 +263,7 @@ class _Evaluation:
 
 
 def _key_ids(given: Datum, node: ex.KeyId) -> pa.Scalar:
-    """Only values of a run become ids, never those of rows."""
+    """Key ids are only made of values of the run, never of rows."""
     value = given.as_py()
     if isinstance(value, list):
         value = [spell(each, node.key) for each in value]
@@ -277,7 +277,7 @@ def _is_period(function: ScalarFunction) -> TypeGuard[PeriodFunction]:
 
 
 def _computes_anywhere(node: ex.ConditionalValue) -> bool:
-    """Whether all branches can be computed for all rows, because no value makes an error."""
+    """Whether all branches can be computed for all rows, because none can fail."""
     branches = (*node.values, *([] if node.otherwise is None else [node.otherwise]))
     return not any(map(ex.can_fail, (*node.conditions, *branches))) and all(
         branch.type.scalar is node.type.scalar
@@ -288,7 +288,7 @@ def _computes_anywhere(node: ex.ConditionalValue) -> bool:
 
 
 def _converted(value: Datum, result: ValueType) -> Datum:
-    """One of several values, in the type of them all."""
+    """One of several values, in their common type."""
     if result.is_numeric:
         return to_numeric(value, result)
     return pc.cast(value, arrow_type(result))
@@ -350,7 +350,7 @@ def call(function: ScalarFunction, arguments: Sequence[Datum], result: ValueType
 def _map_case(
     texts: Datum, ascii_kernel: Callable[[Datum], Datum], convert: Callable[[str], str]
 ) -> Datum:
-    """Map case by Unicode; Arrow maps other than ASCII only one character to one."""
+    """Map case by Unicode; outside ASCII, Arrow only maps one character to one."""
     if isinstance(texts, pa.Scalar):
         return pa.scalar(convert(texts.as_py()) if texts.is_valid else None, pa.string())
     is_other = pc.invert(pc.string_is_ascii(texts))

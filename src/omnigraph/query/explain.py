@@ -15,7 +15,7 @@ _ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\
 
 
 def explain(compiled: plan.QueryPlan) -> str:
-    """The steps of a plan, top to bottom in execution order, indented by nesting."""
+    """The steps of a plan in execution order, one per line, indented by nesting."""
     lines = _read(compiled) if isinstance(compiled, plan.ReadPlan) else _mutation(compiled.steps)
     return "\n".join([f"{_kind(compiled)} {compiled.name}{_parameters(compiled)}", *lines])
 
@@ -30,7 +30,7 @@ def _parameters(compiled: plan.QueryPlan) -> str:
 
 
 def _read(compiled: plan.ReadPlan, last: str = "Return") -> Iterator[str]:
-    """The lines of a read, which end in what it returns or, as a stage, hands on."""
+    """The lines of a read, which end with what it returns, or as a stage hands on."""
     yield from _pattern(compiled.pattern, "  ")
     if compiled.rank is not None:
         order = "best first" if compiled.rank.best_first else "worst first"
@@ -61,7 +61,7 @@ def _read(compiled: plan.ReadPlan, last: str = "Return") -> Iterator[str]:
 def _pattern(pattern: plan.Pattern, indent: str) -> Iterator[str]:
     for step in pattern.steps:
         if isinstance(step, plan.Stage):
-            yield from _read(step.read, "With")  # only ever the first step of a whole match
+            yield from _read(step.read, "With")  # always the first step of a whole match
             continue
         yield indent + explain_step(step)
         match step:
@@ -101,7 +101,7 @@ def explain_step(step: plan.Step) -> str:
 
 
 def _computed(step: plan.Compute) -> str:
-    """What a block returns, in which order, and how much of it."""
+    """The items of a block, their order, and the limit."""
     text = ""
     if step.items:
         shown = ", ".join(f"{name} = {show(value)}" for name, value in step.items)
@@ -185,7 +185,7 @@ def _column(column: plan.Column) -> str:
 
 
 def show(expression: ex.Expression) -> str:
-    """An expression in the spelling of the language, as far as it has one."""
+    """An expression in the syntax of the language, as far as it has one."""
     match expression:
         case ex.Constant():
             return show_constant(expression.value)
@@ -277,7 +277,7 @@ def _searched(call: ex.TextMatch | ex.Highlight | ex.Nearest | ex.Bm25) -> str:
 
 
 def _part(expression: ex.Expression) -> str:
-    """An operand, in parentheses where it has operators of its own."""
+    """An operand, in parentheses if it has operators of its own."""
     text = show(expression)
     return (
         f"({text})"
@@ -287,7 +287,7 @@ def _part(expression: ex.Expression) -> str:
 
 
 def show_constant(value: ex.Value) -> str:
-    """A constant as the language writes it; strings in quotes, Blobs by size or address."""
+    """A constant in the syntax of the language; Blobs by size or address."""
     match value:
         case None:
             return "null"

@@ -1,8 +1,8 @@
 """Typed expressions: the output of the checker.
 
 They are frozen values that carry their type and everything an engine needs, so that no engine reads
-source text or the catalog. Equal expressions denote the same value, which is how a returned score
-is recognised as the ranking one.
+source text or the catalog. Equal expressions denote the same value; that is how a returned score is
+recognised as the ranking one.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class CurrentTime:
 class PropertyValue:
     """A stored column of a bound node or edge; `id`, `src` and `dst` count as columns.
 
-    Of a node, `NODE_TYPE` is the name of its type. Of a variable that is an interface, `NODE_ID`
-    is the id, which another node of another type may have too.
+    For a node, `NODE_TYPE` is the name of its type. For an interface variable, `NODE_ID` is the id,
+    which nodes of different types may share.
     """
 
     variable: str
@@ -80,7 +80,7 @@ class PropertyValue:
 
 @dataclass(frozen=True, slots=True)
 class EntityId:
-    """The id of a bound node; of an interface, a text that tells the node from all others."""
+    """The id of a bound node; for an interface, a reference that is unique across its types."""
 
     variable: str
     type: ValueType = STRING
@@ -115,9 +115,9 @@ class PathLength:
 
 @dataclass(frozen=True, slots=True)
 class BoundValue:
-    """A value that each row of a match has: of the stage before, or of a block like `count { … }`.
+    """A value that each row of a match has, from a stage or from a block like `count { … }`.
 
-    The name begins with a dot, so that no variable of a text has it.
+    The name begins with a dot, which no variable of a text does.
     """
 
     variable: str
@@ -134,9 +134,9 @@ class RecordList:
 
 @dataclass(frozen=True, slots=True)
 class CarriedNode:
-    """A bound node as a column that `with` hands on, for the next match to bind again.
+    """A bound node as a column that `with` hands on, to be bound again by the next match.
 
-    Its value is whatever an engine has for the node: a number, an id, or the node itself.
+    Its value is the engine's own representation of the node: a number, an id, or the node itself.
     """
 
     variable: str
@@ -146,7 +146,8 @@ class CarriedNode:
 
 @dataclass(frozen=True, slots=True)
 class PathEdges:
-    """The ids of the edges along a bound path; of parallel ones, the cheapest or the smallest."""
+    """The ids of the edges along a bound path; of parallel ones the cheapest, then the smallest
+    id."""
 
     variable: str
     type: ValueType = STRINGS
@@ -170,7 +171,7 @@ class OutputValue:
 
 @dataclass(frozen=True, slots=True)
 class RoundToF32:
-    """A float rounded to single precision, as a comparison with an F32 property demands."""
+    """A float rounded to single precision, for a comparison with an F32 property."""
 
     operand: Expression
     type: ValueType = ValueType(Scalar.F32)
@@ -178,7 +179,7 @@ class RoundToF32:
 
 @dataclass(frozen=True, slots=True)
 class KeyId:
-    """The id of the node whose only key property has this value; of a list, the ids of several."""
+    """The id of the node whose only key property has this value; for a list, the ids of several."""
 
     operand: Expression
     key: ValueType
@@ -187,9 +188,10 @@ class KeyId:
 
 @dataclass(frozen=True, slots=True)
 class ArithmeticValue:
-    """`left operator right`; null if either side is, and for a division by zero.
+    """`left operator right`; null if either side is null, and for a division by zero.
 
-    Of a date the right side is a period of time, or another date for their difference.
+    If the left side is a date, the right side is a period of time, or another date for their
+    difference.
     """
 
     operator: ArithmeticOperator
@@ -200,7 +202,7 @@ class ArithmeticValue:
 
 @dataclass(frozen=True, slots=True)
 class ScalarCall:
-    """A scalar function. A length of time such as `days(3)` is the number of its units."""
+    """A scalar function. A period of time such as `days(3)` is the number of its units."""
 
     function: ScalarFunction
     arguments: tuple[Expression, ...]
@@ -209,7 +211,7 @@ class ScalarCall:
 
 @dataclass(frozen=True, slots=True)
 class ListItem:
-    """The item of a list at a place counted from 0; null where there is none."""
+    """The item of a list at an index counted from 0; null if there is none."""
 
     list: Expression
     index: Expression
@@ -218,13 +220,13 @@ class ListItem:
 
 @dataclass(frozen=True, slots=True)
 class ConditionalValue:
-    """The value at the first condition that holds, or ``otherwise``; no other is computed."""
+    """The value for the first true condition, or ``otherwise``; no other value is computed."""
 
     conditions: tuple[Expression, ...]
     values: tuple[Expression, ...]
-    """As many as there are conditions."""
+    """One per condition."""
     otherwise: Expression | None
-    """Without it the result is null where no condition holds."""
+    """None: the result is null if no condition is true."""
     type: ValueType
 
 
@@ -307,7 +309,7 @@ class Combine:
 
 @dataclass(frozen=True, slots=True)
 class TextQuery:
-    """How a search text is read: as a phrase, as an expression with operators, … A text without
+    """How a search text is parsed: as a phrase, as an expression with operators, … A text without
     this is a bag of words."""
 
     kind: TextQueryKind
@@ -332,7 +334,7 @@ class TextMatch:
 
 @dataclass(frozen=True, slots=True)
 class Highlight:
-    """The parts of a text in which a search text is found, with the found words marked."""
+    """The fragments of a text that contain hits of a search text, with the hits marked."""
 
     variable: str
     type_name: str
@@ -355,7 +357,7 @@ class Nearest:
     dimension: int
     query: Expression
     model: str | None = None
-    """The embedding model recorded with the property; a text query must be embedded with it."""
+    """The embedding model of the property; a query text has to be embedded with it."""
     type: ValueType = ValueType(Scalar.F64, nullable=True)
 
 
@@ -405,16 +407,16 @@ class AggregateValue:
     distinct: bool
     type: ValueType
     fraction: Expression | None = None
-    """Which percentile: 0.5 is the median."""
+    """The fraction of a percentile: 0.5 is the median."""
 
     @property
     def sums_integers(self) -> bool:
-        """Whether this is a sum of integers, which is exact, and an error beyond I64."""
+        """Whether this is a sum of integers, which is exact; the result must fit I64."""
         return self.function == "sum" and self.type.scalar.is_integer
 
     @property
     def needs_all_values(self) -> bool:
-        """Whether partial results of some rows cannot be joined: all values are needed at once."""
+        """Whether partial results cannot be merged, because all values are needed at once."""
         return self.function in ("collect", "median", "stddev", "percentile")
 
 
@@ -453,7 +455,7 @@ Expression: TypeAlias = (
     | Rrf
     | AggregateValue
 )
-"""Anything that denotes one typed value per row."""
+"""Anything that has one typed value per row."""
 
 _READS_VARIABLE = (
     PropertyValue,
@@ -472,7 +474,7 @@ _READS_VARIABLE = (
 """The expressions that name a match variable."""
 
 Whole: TypeAlias = EntityObject | RecordList
-"""An item that is more than one value: it is returned, and used for nothing else."""
+"""An item with more than one value: it can be returned, and is no operand."""
 
 OutputExpression: TypeAlias = Expression | Whole
 """A return item."""
@@ -486,7 +488,7 @@ _OPERAND_NAMES: dict[type, tuple[str, ...]] = {
     )
     for kind in get_args(Expression)
 }
-"""The fields of each expression class that hold expressions, by their annotations. Looked up once:
+"""The fields of each expression class that contain expressions, by their annotations. Cached:
 walking expressions is a large part of compiling a query."""
 
 
@@ -501,7 +503,7 @@ def children(expression: Expression) -> Iterator[Expression]:
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """The expression and everything inside it."""
+    """The expression and all nested expressions."""
     yield expression
     for child in children(expression):
         yield from walk(child)
@@ -510,7 +512,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 def rewrite(
     expression: Expression, replacement: Callable[[Expression], Expression | None]
 ) -> Expression:
-    """The expression with parts replaced where ``replacement`` gives another one."""
+    """The expression, with each part replaced for which ``replacement`` returns one."""
     new = replacement(expression)
     if new is not None:
         return new
@@ -541,7 +543,7 @@ _NEVER_FAIL: frozenset[ScalarFunction] = frozenset(
 
 
 def can_fail(expression: Expression) -> bool:
-    """Whether some values make an error of it: numbers, dates and texts that do not fit."""
+    """Whether evaluation fails for some values: numbers, dates and texts out of range."""
     return any(
         isinstance(part, ArithmeticValue)
         or (isinstance(part, ScalarCall) and part.function not in _NEVER_FAIL)

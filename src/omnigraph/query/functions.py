@@ -1,8 +1,8 @@
 """Kernels of the scalar functions on texts, numbers and dates, and of the aggregates over numbers.
 
-All are linear in the size of their input, and what they make is bounded: a text by
-`TEXT_BYTES_MAX`, a regular expression by `PATTERN_CHARACTERS_MAX`. They take columns or single
-values; a null gives a null.
+All are linear in the size of their input, and results are bounded: a text by `TEXT_BYTES_MAX`, a
+regular expression by `PATTERN_CHARACTERS_MAX`. They take columns or single values; null arguments
+give null.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def _array(operand: Datum) -> pa.Array:
-    """A column; of a single value, the column with one row."""
+    """The operand as a column; a single value becomes a column of one row."""
     if isinstance(operand, pa.Scalar):
         return pa.repeat(operand, 1)
     return operand.combine_chunks() if isinstance(operand, pa.ChunkedArray) else operand
@@ -45,9 +45,9 @@ def _computed(
     result: pa.DataType,
     numbers: pa.DataType,
 ) -> Datum:
-    """``compute`` over the operands as numbers of one type, null where one of them is null.
+    """``compute`` over the operands as numbers of one type; null where any of them is null.
 
-    NumPy repeats the only value of a column that has one row; rows with a null count as zero.
+    NumPy broadcasts columns of one row; nulls are passed as zero.
     """
     arrays = [_array(operand) for operand in operands]
     null = np.zeros(1, np.bool_)
@@ -58,13 +58,13 @@ def _computed(
     found = compute(*(value.to_numpy(zero_copy_only=False) for value in values), ~null)
     column = pa.array(found, mask=np.broadcast_to(null, found.shape))
     if pa.types.is_date32(result):
-        column = column.cast(pa.int32())  # the only integers that Arrow takes for days
+        column = column.cast(pa.int32())  # the only integer type that Arrow casts to days
     column = column.cast(result)
     return column[0] if all(isinstance(each, pa.Scalar) for each in operands) else column
 
 
 def _integral(array: pa.Array) -> pa.Array:
-    """Dates as their numbers."""
+    """Dates as integers; other columns unchanged."""
     if pa.types.is_date32(array.type):
         return array.cast(pa.int32())
     return array.cast(pa.int64()) if pa.types.is_timestamp(array.type) else array
@@ -94,14 +94,14 @@ def _is_null(operand: Datum) -> bool:
 
 
 def list_items(lists: Datum, places: Datum) -> Datum:
-    """The item of each list at its place, counted from 0; null where there is none.
+    """The item of each list at its index, counted from 0; null if there is none.
 
     >>> list_items(pa.array([["a", "b"], ["c"], None]), pa.scalar(1)).to_pylist()
     ['b', None, None]
     """
     several, places_of = _array(lists), _array(places)
     starts = several.offsets.to_numpy()
-    # Not a negative number in place of null: an unsigned column has none.
+    # Null becomes 0, not a negative number: an unsigned column has none.
     place = places_of.fill_null(0).to_numpy(zero_copy_only=False)
     exists = several.is_valid().to_numpy(zero_copy_only=False) & (place >= 0)
     exists = exists & places_of.is_valid().to_numpy(zero_copy_only=False)
@@ -123,7 +123,7 @@ _TEXTS = pa.list_(_TEXT)
 
 
 def _require_room(lengths: Datum) -> None:
-    """Raise `LimitExceeded` for texts of so many bytes, before they are made."""
+    """Raise `LimitExceeded` if texts of these lengths would be too large, before they are made."""
     longest = pc.max(_array(lengths)).as_py() or 0
     total = pc.sum(_array(lengths)).as_py() or 0
     if longest > TEXT_BYTES_MAX:
@@ -145,7 +145,7 @@ def _byte_length(texts: Datum) -> Datum:
 
 
 def concat(texts: Sequence[Datum]) -> Datum:
-    """The texts one after the other."""
+    """The concatenated texts."""
     lengths = _byte_length(texts[0])
     for text in texts[1:]:
         lengths = pc.add(lengths, _byte_length(text))
@@ -174,7 +174,7 @@ _POSITION_MAX = 2**31
 
 
 def _positions(start: int, length: int | None = None) -> tuple[int, int | None]:
-    """The part of a text that lies between two positions, of which either may be outside."""
+    """Start and end as positions within a text; either may be outside."""
     stop = None if length is None else min(max(start + length, 0), _POSITION_MAX)
     return min(max(start, 0), _POSITION_MAX), stop
 
@@ -185,14 +185,14 @@ def _cut(text: str, start: int, length: int | None = None) -> str:
 
 
 def split(texts: Datum, separator: Datum) -> Datum:
-    """The parts between separators; an empty one separates nothing."""
+    """The parts between separators; an empty separator does not split."""
     if isinstance(separator, pa.Scalar) and separator.as_py():
         return pc.split_pattern(texts, pattern=separator.as_py())
     return _by_row(lambda text, by: text.split(by) if by else [text], [texts, separator], _TEXTS)
 
 
 def replaced(texts: Datum, old: Datum, new: Datum) -> Datum:
-    """The texts with one part replaced wherever it is; an empty one is nowhere."""
+    """The texts with every occurrence of a part replaced; an empty part does not occur."""
     if not (isinstance(old, pa.Scalar) and isinstance(new, pa.Scalar)):
         return _by_row(_replaced, [texts, old, new], _TEXT)
     if _is_null(old) or _is_null(new):
@@ -239,7 +239,7 @@ def text_matches(texts: Datum, pattern: Datum) -> Datum:
 
 
 def pattern_problem(pattern: str) -> str | None:
-    """What is wrong with a regular expression, if something is."""
+    """The problem of a regular expression, or None."""
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         return f"it has {len(pattern)} characters, at most {PATTERN_CHARACTERS_MAX} are allowed"
     try:
@@ -257,24 +257,24 @@ _NO_FLOAT = pa.scalar(None, pa.float64())
 def whole(operand: Datum, result: ValueType, kernel: Callable[[Datum], Datum]) -> Datum:
     """`floor` or `ceil`, of the type of the operand."""
     operand = to_numeric(operand, result)
-    # The sum makes a negative zero positive.
+    # Adding zero turns -0.0 into 0.0.
     return pc.add(kernel(operand), 0.0) if result.scalar.is_float else operand
 
 
 def square_root(operand: Datum, result: ValueType) -> Datum:
-    """`sqrt`; null of a negative number."""
+    """`sqrt`; null for a negative number."""
     number = pc.add(to_numeric(operand, result), 0.0)
     return pc.if_else(pc.less(number, 0.0), _NO_FLOAT, pc.sqrt(number))
 
 
 def logarithm(operand: Datum, result: ValueType) -> Datum:
-    """The natural logarithm; null unless the number is above zero."""
+    """The natural logarithm; null unless the number is positive."""
     number = to_numeric(operand, result)
     return pc.if_else(pc.less_equal(number, 0.0), _NO_FLOAT, pc.ln(number))
 
 
 def power(base: Datum, exponent: Datum, result: ValueType) -> Datum:
-    """`pow`; null where no real number is the result."""
+    """`pow`; null if the result is no real number."""
     base, exponent = to_numeric(base, result), to_numeric(exponent, result)
     of_zero = pc.and_(pc.equal(base, 0.0), pc.less(exponent, 0.0))
     is_part = pc.and_(pc.is_finite(exponent), pc.not_equal(pc.floor(exponent), exponent))
@@ -296,7 +296,7 @@ _UNITS_MS: dict[str, int] = {
 }
 _MONTHS: dict[str, int] = {"years": 12, "months": 1}
 _REACH_MS = MS_MAX - MS_MIN + 1
-"""A moment that is moved further than this is out of range, however much further."""
+"""Shifting by more than this always leaves the range of dates."""
 
 
 def difference(left: Datum, right: Datum) -> Datum:
@@ -306,7 +306,7 @@ def difference(left: Datum, right: Datum) -> Datum:
 
 
 def shifted(moments: Datum, amounts: Datum, unit: PeriodFunction, sign: int) -> Datum:
-    """Dates or date-times, moved by so many units of time.
+    """Dates or date-times, shifted by a number of units.
 
     A month later is the same day of the next month, or its last day if it has no such day.
     """
@@ -350,7 +350,7 @@ def _add_months(days: Integers, months: Integers) -> Integers:
 
 
 def truncated(unit: str, moments: Datum) -> Datum:
-    """The beginning of the unit of time that each moment is in; weeks begin on Monday."""
+    """The start of the unit that contains each date or date-time; weeks begin on Monday."""
     is_date = pa.types.is_date32(moments.type)
 
     def beginnings(starts: Integers, _: npt.NDArray[np.bool_]) -> Integers:
@@ -371,7 +371,7 @@ def truncated(unit: str, moments: Datum) -> Datum:
 
 
 _MONDAY = 3
-"""Days from the Monday of its week to 1970-01-01."""
+"""Days from Monday to 1970-01-01, a Thursday."""
 _MONTHS_IN = {"month": 1, "quarter": 3, "year": 12}
 
 _DATE_PARTS: dict[str, Callable[[Datum], Datum]] = {
@@ -406,7 +406,7 @@ def date_part(part: str, moments: Datum) -> Datum:
 
 
 def require_fraction(value: object) -> float | None:
-    """The fraction of a `percentile` that a parameter gives; null stays null."""
+    """The fraction of a `percentile` given by a parameter; null stays null."""
     if value is None:
         return None
     if not is_fraction(value):
@@ -421,9 +421,9 @@ def require_fraction(value: object) -> float | None:
 def percentiles(
     numbers: Floats, group: npt.NDArray[np.integer], count: int, fraction: float | None
 ) -> pa.Array:
-    """For each of ``count`` groups the number below which a fraction of its numbers lies.
+    """For each of ``count`` groups, the number below which a fraction of its numbers lies.
 
-    Between two numbers it is interpolated. A NaN is smaller than every number.
+    Interpolates between two numbers. NaN sorts below every number.
     """
     sizes = np.bincount(group, minlength=count)
     if fraction is None or not len(numbers):
@@ -445,7 +445,8 @@ def percentiles(
 
 
 def deviations(numbers: Floats, group: npt.NDArray[np.integer], count: int) -> pa.Array:
-    """For each of ``count`` groups the sample standard deviation; null of fewer than two."""
+    """For each of ``count`` groups, the sample standard deviation; null for fewer than two
+    numbers."""
     sizes = np.bincount(group, minlength=count)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         means = np.bincount(group, numbers, count) / sizes

@@ -56,7 +56,7 @@ def compare(operator: ComparisonOperator, left: Datum, right: Datum) -> Datum:
     kernel = _KERNELS[operator]
     if left.type == right.type or not (_is_number(left) and _is_number(right)):
         return kernel(left, right)
-    # One number is converted to the type of a column rather than the column to that of the number.
+    # Convert the single number to the type of the column, not the column to its type.
     if isinstance(right, pa.Scalar) and (number := _as_type(right, left.type)) is not None:
         return kernel(left, number)
     if isinstance(left, pa.Scalar) and (number := _as_type(left, right.type)) is not None:
@@ -75,7 +75,7 @@ def compare(operator: ComparisonOperator, left: Datum, right: Datum) -> Datum:
 def equal_members(members: pa.Array, type: pa.DataType) -> pa.Array:
     """The values of ``type`` that equal one of ``members``, for a test by hashing.
 
-    Hashing distinguishes the two zeros and equates NaN with itself; comparisons do neither.
+    Hashing distinguishes 0.0 from -0.0 and equates NaN with itself; comparisons do neither.
     """
     members = members.drop_null()
     if members.type != type:
@@ -91,7 +91,7 @@ def equal_members(members: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def _as_type(number: pa.Scalar, type: pa.DataType) -> pa.Scalar | None:
-    """The same number in another type, if that has it."""
+    """The same number in another type, or None if that type cannot represent it."""
     if not number.is_valid:
         return None
     exact = exactly(number.as_py(), type)
@@ -115,8 +115,8 @@ def exactly(value: int | float, type: pa.DataType) -> int | float | None:
 def _integer_with_float(operator: ComparisonOperator, integers: Datum, floats: Datum) -> Datum:
     """Compare integers with floats by rounding the float up or down to an integer.
 
-    `i < 2.5` is `i < 3` and `i <= 2.5` is `i <= 2`. Floats beyond the integer type lie on one side
-    of every integer, and a NaN on neither.
+    `i < 2.5` is `i < 3` and `i <= 2.5` is `i <= 2`. Floats beyond the integer type are on one side
+    of every integer; a NaN is on neither.
     """
     low, beyond = (0.0, 2.0**64) if integers.type == pa.uint64() else (-(2.0**63), 2.0**63)
     whole = (pc.ceil if operator in ("<", ">=") else pc.floor)(floats)
@@ -185,7 +185,7 @@ _EXACT: dict[ArithmeticOperator, Callable[[int, int], int]] = {
 
 
 def arithmetic(operator: ArithmeticOperator, left: Datum, right: Datum, result: ValueType) -> Datum:
-    """`left operator right` as I64 or F64; null where either side is, and for a division by 0."""
+    """`left operator right` as I64 or F64; null if either side is null, and for a division by 0."""
     if operator in ("/", "%"):
         right = pc.if_else(pc.equal(right, pa.scalar(0, right.type)), _none(right.type), right)
     if not result.scalar.is_float:
@@ -199,7 +199,7 @@ def arithmetic(operator: ArithmeticOperator, left: Datum, right: Datum, result: 
 
 
 def to_numeric(operand: Datum, wanted: ValueType) -> Datum:
-    """``operand`` in the type of a numeric result: rounded in the floats, exact in the integers."""
+    """``operand`` in the type of a numeric result: rounded to floats, exact as integers."""
     if wanted.scalar.is_float:
         return pc.cast(operand, arrow_type(wanted), safe=False)
     try:
@@ -213,7 +213,7 @@ def _none(type: pa.DataType) -> pa.Scalar:
 
 
 def _remainders(left: Datum, right: Datum) -> Datum:
-    """What a division to a whole number leaves; its sign is that of ``left``."""
+    """The remainder of an integer division; it has the sign of ``left``."""
     null = pc.or_(pc.is_null(left), pc.is_null(right))
     sides = []
     for side in (left, right):
@@ -222,7 +222,7 @@ def _remainders(left: Datum, right: Datum) -> Datum:
         sides.append(filled.as_py() if is_scalar else filled.to_numpy(zero_copy_only=False))
     dividend, divisor = np.asarray(sides[0], left.type.to_pandas_dtype()), np.asarray(sides[1])
     if left.type == pa.int64():
-        # Both leave nothing, and the least integer has no positive counterpart.
+        # Both have remainder 0, and dividing the least integer by -1 overflows.
         divisor = np.where(divisor == -1, 1, divisor).astype(np.int64)
     with np.errstate(invalid="ignore"):
         found = np.fmod(dividend, divisor)
@@ -240,8 +240,8 @@ def _integers(operator: ArithmeticOperator, left: Datum, right: Datum) -> Datum:
             return _remainders(left_integers, right_integers)
         return _INTEGER_KERNELS[operator](left_integers, right_integers)
     except pa.ArrowInvalid:
-        # Either a result is too large, or only an operand is: U64 goes beyond I64, and a
-        # difference of two such numbers may still fit.
+        # Either a result is too large, or only an operand is: U64 exceeds I64, and a difference of
+        # two such numbers may still fit.
         return _exact_integers(operator, left, right)
 
 
@@ -323,11 +323,11 @@ F64 = pa.float64()
 _WHOLE = 2.0**52
 """From here on every float is an integer."""
 _DOUBT = 2.0**-50
-"""Largest relative error of a scaled float against its scaled decimal digits."""
+"""Maximum relative error of a scaled float against its scaled decimal digits."""
 
 
 def _round_floats(column: pa.Array, digits: int) -> pa.Array:
-    """Scale, round, scale back; where scaling may have crossed a half, go by the digits.
+    """Scale, round, scale back; if scaling may have crossed a half, round the decimal digits.
 
     The quotient or product of an integer below 2^53 with an exact power of ten is correctly
     rounded, so the last step gives the float nearest to the decimal result.
@@ -344,7 +344,7 @@ def _round_floats(column: pa.Array, digits: int) -> pa.Array:
     is_settled = ~np.isfinite(values)
     if digits >= 0:
         is_settled |= np.abs(values) >= _WHOLE
-    # The sum makes a negative zero positive.
+    # Adding zero turns -0.0 into 0.0.
     result = np.where(is_settled, values, result) + 0.0
     is_doubtful &= ~is_settled
     for at in np.flatnonzero(is_doubtful):
@@ -390,7 +390,7 @@ def list_contains(lists: Datum, items: Datum) -> Datum:
 
 
 def text_contains(texts: Datum, needles: Datum) -> Datum:
-    """Whether each text contains its needle, character by character."""
+    """Whether each text contains its substring."""
     if not isinstance(needles, pa.Scalar):
         return _pairwise(texts, needles, lambda text, needle: needle in text)
     return pc.match_substring(texts, needles.as_py()) if needles.is_valid else _NEVER

@@ -1,6 +1,6 @@
-"""What a file of queries says: lint against a schema, and the descriptor of each operation.
+"""Lint of a query file against a schema, and the descriptor of each operation.
 
-Both are data for people and tools: findings, and what a query returns, reads and writes.
+Descriptors tell what a query returns, reads and writes.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def describe_operation(compiled: plan.QueryPlan, catalog: Catalog) -> OperationD
 
 
 def describe_parameter(parameter: plan.TypedParameter) -> FieldDescriptor:
-    """A parameter with the same kinds as result fields; records also say their fields."""
+    """A parameter, with the same kinds as result fields; records include their fields."""
     if isinstance(parameter.type, RecordsType):
         return FieldDescriptor(
             name=parameter.name,
@@ -136,7 +136,7 @@ def _result_field(column: plan.Column, compiled: plan.ReadPlan) -> FieldDescript
                 name=column.field, column=column.name, kind="object", nullable=value.type.nullable
             )
         case AggregateValue():
-            # A group may hold no values, so every aggregate counts as nullable.
+            # A group may have no values, so every aggregate counts as nullable.
             return describe_value(column.field, value.type.with_nullable(True), column.name)
     return describe_value(column.field, value.type, column.name)
 
@@ -144,7 +144,7 @@ def _result_field(column: plan.Column, compiled: plan.ReadPlan) -> FieldDescript
 def _before_grouping(
     expression: OutputExpression, group_by: plan.GroupBy | None
 ) -> OutputExpression:
-    """The group item or aggregate behind a grouped column."""
+    """The group item or aggregate that a grouped column contains."""
     if group_by is None or not isinstance(expression, OutputValue):
         return expression
     sources: dict[str, OutputExpression] = dict(group_by.items)
@@ -153,7 +153,7 @@ def _before_grouping(
 
 
 def describe_value(name: str, value_type: ValueType, column: str | None = None) -> FieldDescriptor:
-    """A value that a query takes or returns, or a property."""
+    """The descriptor of a value that a query takes or returns, or of a property."""
     kind = _KINDS[value_type.scalar]
     return FieldDescriptor(
         name=name,
@@ -166,7 +166,7 @@ def describe_value(name: str, value_type: ValueType, column: str | None = None) 
 
 
 def _pattern_reads(pattern: plan.Pattern) -> Iterator[TypeUse]:
-    """Types a pattern touches: scanned nodes, and followed edges with both their ends."""
+    """The types that a pattern reads: scanned nodes, and followed edges with both their ends."""
     for step in pattern.steps:
         match step:
             case plan.Scan():
@@ -208,7 +208,7 @@ def _filled(**members: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The outcome for one query."""
+    """The result for one query."""
 
     name: str
     kind: Literal["read", "mutation"]
@@ -230,7 +230,7 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryFinding:
-    """A problem or a warning."""
+    """An error or a warning."""
 
     severity: Severity
     code: str
@@ -239,7 +239,7 @@ class QueryFinding:
     property: str | None = None
     query_names: tuple[str, ...] = ()
     cause: CompileError | None = None
-    """The compile error behind an error finding, with its position."""
+    """The compile error of an error finding, with its position."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; members that do not apply are left out."""
@@ -258,13 +258,13 @@ class QueryFinding:
 
 @dataclass(frozen=True, slots=True)
 class LintReport:
-    """The outcome for one query file."""
+    """The result for one query file."""
 
     results: tuple[QueryResult, ...]
     findings: tuple[QueryFinding, ...]
 
     def count(self, severity: Severity) -> int:
-        """How many problems of this severity: findings, and for warnings those of queries too."""
+        """The number of problems of a severity; for warnings, those of queries are included."""
         total = sum(finding.severity == severity for finding in self.findings)
         if severity == "warning":
             total += sum(len(result.warnings) for result in self.results)
@@ -332,10 +332,10 @@ def lint_queries(origin: str | bytes | Path | Source, catalog: Catalog) -> LintR
 def _backwards(
     query: ast.Query, compiled: plan.QueryPlan, catalog: Catalog
 ) -> Iterator[QueryFinding]:
-    """L202: hops against their edge type from a node that may be one of its sources as well.
+    """L202: hops against their edge type from a node that could also be one of its sources.
 
-    Such a node is only known by its interface, and the hop goes in because the edge type ends
-    there. A reader from left to right may have meant the other way.
+    The type of such a node is an interface, and the hop is taken backwards because the edge type
+    ends there. Read from left to right, the query may have meant the other direction.
     """
     ways = {(hop.source, hop.target, hop.edge_type): hop for hop in _all_of(plan.Expand, compiled)}
     for hop in _all_of(ast.Hop, query.body):
@@ -369,7 +369,7 @@ _Part = TypeVar("_Part")
 
 
 def _all_of(kind: type[_Part], node: object) -> Iterator[_Part]:
-    """All parts of a kind in a text or a plan, at any depth."""
+    """All parts of a class in a syntax tree or a plan, at any depth."""
     if isinstance(node, kind):
         yield node
     if isinstance(node, tuple):
@@ -381,7 +381,7 @@ def _all_of(kind: type[_Part], node: object) -> Iterator[_Part]:
 
 
 def _never_updated(plans: list[plan.QueryPlan], catalog: Catalog) -> list[QueryFinding]:
-    """L201: nullable properties that no update sets, of types that do have updates."""
+    """L201: nullable properties that no update sets, of types with other updates."""
     updated: dict[str, set[str]] = {}
     queries: dict[str, set[str]] = {}
     for compiled in plans:

@@ -1,4 +1,4 @@
-"""Orders the checked clauses of a block into steps that run one after the other.
+"""Orders the checked clauses of a block into executable steps.
 
 The order depends on the query alone: scan the most selective variable first (a key, then an
 equality), follow hops from bound variables, run each test as soon as the variables it reads are
@@ -37,7 +37,7 @@ from omnigraph.schema.catalog import Catalog
 
 @dataclass(slots=True)
 class ComputedBlock:
-    """A checked block whose matches give a value: a `Compute` without its pattern."""
+    """A checked block with a value: a `Compute` without its pattern."""
 
     step: Compute
     block: CheckedBlock
@@ -52,12 +52,12 @@ class ComputedBlock:
 
     @property
     def expressions(self) -> Iterator[ex.Expression]:
-        """What it returns and orders by."""
+        """The expressions it returns and orders by."""
         yield from (value for _, value in self.step.items)
         yield from (key.expression for key in self.step.order)
 
     def rewrite(self, change: Callable[[ex.Expression], ex.Expression]) -> None:
-        """Change what it returns and orders by."""
+        """Rewrite the expressions it returns and orders by."""
         items = tuple((name, change(value)) for name, value in self.step.items)
         order = tuple(replace(key, expression=change(key.expression)) for key in self.step.order)
         self.step = replace(self.step, items=items, order=order)
@@ -72,7 +72,7 @@ class CheckedWeight:
     """Binds the edge and its ends; it reads no variable from outside."""
 
     def rename(self, names: dict[str, str]) -> None:
-        """Rename variables of the block where the weight names them."""
+        """Rename variables of the block in the weight."""
         weight = self.weight
         self.weight = ComputedWeight(
             names.get(weight.near, weight.near),
@@ -90,7 +90,7 @@ class CheckedBlock:
     nodes: dict[str, str] = field(default_factory=dict)
     """Node variables introduced here, with their types, in order of appearance."""
     hops: list[Expand] = field(default_factory=list)
-    """Each starts at its left variable."""
+    """Each starts at the variable on the left."""
     weights: dict[str, CheckedWeight] = field(default_factory=dict)
     """The computed weights of hops, by their path variables."""
     predicates: list[ex.Expression] = field(default_factory=list)
@@ -100,12 +100,12 @@ class CheckedBlock:
     computed: list[ComputedBlock] = field(default_factory=list)
     unnests: list[Unnest] = field(default_factory=list)
     stage: Stage | None = None
-    """The stage before, if this is the block of a later match."""
+    """The previous stage, for a match after the first."""
     _outer: frozenset[str] | None = None
 
     @property
     def outer(self) -> frozenset[str]:
-        """Variables that the block reads but does not introduce; asked for once names are final."""
+        """Variables that the block reads but does not introduce; cached, so names must be final."""
         if self._outer is None:
             read = {name for hop in self.hops for name in (hop.source, hop.target)}
             for predicate in self.predicates:
@@ -121,7 +121,7 @@ class CheckedBlock:
 
     @property
     def introduces(self) -> frozenset[str]:
-        """Variables that have a value once the block has run, those of `optional` included."""
+        """Variables that are bound after the block has run, those of `optional` included."""
         bound = {name for hop in self.hops for name in (hop.edge_variable, hop.path_variable)}
         optional = (name for _, names in self.optionals for name in names)
         staged = self.stage.introduces if self.stage is not None else ()
@@ -132,13 +132,13 @@ class CheckedBlock:
 
     @property
     def tested_blocks(self) -> Iterator[CheckedBlock]:
-        """Negations and alternatives."""
+        """The blocks of negations and alternatives."""
         yield from self.exclusions
         yield from chain.from_iterable(self.disjunctions)
 
     @property
     def local_blocks(self) -> Iterator[CheckedBlock]:
-        """All blocks whose variables are not seen outside of them."""
+        """All blocks whose variables are not visible outside of them."""
         yield from self.tested_blocks
         yield from (each.block for each in self.computed)
         yield from (each.block for each in self.weights.values())
@@ -150,9 +150,9 @@ class CheckedBlock:
 
 
 def keep_locals_apart(block: CheckedBlock) -> None:
-    """Rename local variables that share a name with a variable of an enclosing block.
+    """Rename local variables that have the name of a variable of an enclosing block.
 
-    Names resolve from top to bottom, so in `not { $a wrote $b }  $b: Book` the first `$b` is local
+    Names resolve from top to bottom, so in `not { $a wrote $b } $b: Book` the first `$b` is local
     and the second is another variable. Lowering reorders clauses, after which only their names
     distinguish them.
     """
@@ -211,7 +211,7 @@ def _rename_shown(computed: ComputedBlock, names: dict[str, str]) -> None:
 
 
 def retype(block: CheckedBlock, name: str, type_name: str) -> None:
-    """Give a variable of a block another type, everywhere it is read so far."""
+    """Change the type of a variable of a block wherever it has been read so far."""
     if name in block.nodes:
         block.nodes[name] = type_name
     block.hops = [_hop_with_type(hop, name, type_name) for hop in block.hops]
@@ -256,8 +256,8 @@ Test = TypeVar("Test")
 class _Tests(Generic[Test]):
     """Tests of one kind; each can run once all variables it reads are bound.
 
-    A test counts the variables it waits for, so binding one costs as much as there are tests that
-    read it, not as much as there are tests.
+    Each test counts its unbound variables, so binding a variable costs as much as the number of
+    tests that read it, not the number of all tests.
     """
 
     def __init__(self, entries: Sequence[Test]) -> None:
@@ -269,7 +269,7 @@ class _Tests(Generic[Test]):
         self._taken: set[int] = set()
 
     def enter(self, reads: Iterable[frozenset[str]], is_bound: Callable[[str], bool]) -> None:
-        """Say what each test reads, in the order of the entries."""
+        """Set the variables that each test reads, in the order of the entries."""
         for number, names in enumerate(reads):
             unbound = [name for name in names if not is_bound(name)]
             self._missing.append(len(unbound))
@@ -281,14 +281,14 @@ class _Tests(Generic[Test]):
                 self._ready.append(number)
 
     def bind(self, name: str) -> None:
-        """From now on a variable has a value."""
+        """Mark a variable as bound."""
         for number in self._readers.pop(name, ()):
             self._missing[number] -= 1
             if not self._missing[number]:
                 heappush(self._ready, number)
 
     def is_awaited(self, name: str) -> bool:
-        """Whether a test waits for this variable."""
+        """Whether a test is waiting for this variable."""
         return name in self._readers
 
     def take_ready(self) -> list[Test]:
@@ -298,7 +298,7 @@ class _Tests(Generic[Test]):
         return [self._entries[each] for each in found]
 
     def reading_only(self, name: str) -> list[Test]:
-        """The tests that read this variable alone and wait for it."""
+        """The waiting tests that read this variable alone."""
         return [self._entries[each] for each in self._alone.get(name, ())]
 
     def take_reading_only(self, names: Iterable[str]) -> list[Test]:
@@ -309,7 +309,7 @@ class _Tests(Generic[Test]):
 
 
 class _Ordering:
-    """Orders the clauses of one block, which runs inside of ``outer``."""
+    """Orders the clauses of one block; the variables of ``outer`` are bound already."""
 
     def __init__(
         self, block: CheckedBlock, catalog: Catalog, outer: _Ordering | None = None
@@ -338,7 +338,7 @@ class _Ordering:
 
     def pattern(self) -> Pattern:
         """All clauses as steps."""
-        # Nothing that decides the order of starts changes before the start itself is bound.
+        # The sort order of the starts does not change until they are bound.
         starts = iter(sorted(self._block.nodes, key=self._badness))
         if self._block.stage is not None:
             self._steps.append(self._block.stage)
@@ -388,9 +388,9 @@ class _Ordering:
         return _Ordering(block, self._catalog, self).pattern()
 
     def _badness(self, name: str) -> tuple[bool, int]:
-        """Sorts the variables to scan: pinned by key, then by equality, then by any condition.
+        """Sort key of the variables to scan: by key, then by equality, then by any condition.
 
-        The target of a hop that only runs forwards is scanned when nothing else is left.
+        The target of a hop that cannot be reversed is scanned last.
         """
         local = self._predicates.reading_only(name)
         equal = {column.property for p in local for column, _ in _equalities(p)}
@@ -415,7 +415,7 @@ class _Ordering:
     def _pinned_id(
         self, type_name: str, predicates: tuple[ex.Expression, ...]
     ) -> ex.Expression | None:
-        """The required id: the value of `id`, or of a single String key."""
+        """The id that the conditions require: by `id`, or by a single String key."""
         key = self._key(type_name)
         for predicate in predicates:
             for column, value in _equalities(predicate):
@@ -426,7 +426,7 @@ class _Ordering:
         return None
 
     def _key(self, type_name: str) -> tuple[str, ...]:
-        """The key of a node type; nodes of an interface have none in common."""
+        """The key of a node type; empty for an interface, whose types have no common key."""
         node_type = self._catalog.nodes.get(type_name)
         return () if node_type is None else node_type.key
 
@@ -450,10 +450,9 @@ class _Ordering:
         self._bind(computed.step.variable)
 
     def _unnest(self) -> bool:
-        """Unnest the lists that can be read now; whether there was one.
+        """Unnest the lists that can be read now; returns whether there was one.
 
-        After the hops, whose results may read no list, and before the scan of another variable,
-        which may be joined by an item.
+        Runs after the hops and before the scan of another variable, which may be joined by an item.
         """
         ready = self._unnests.take_ready()
         for step in ready:
@@ -480,14 +479,14 @@ class _Ordering:
 
 
 class _WaitingHops:
-    """The hops of a block that have not run, by what can be done with each."""
+    """The hops of a block that have not run, by which ends are bound."""
 
     def __init__(self, hops: Sequence[Expand], is_bound: Callable[[str], bool]) -> None:
         self._hops = hops
         self._is_bound = is_bound
         self._done: set[int] = set()
         self._tests: list[int] = []
-        """A heap of the hops with both ends bound; the other two are of one bound end."""
+        """A heap of the hops with both ends bound; the other two heaps have one bound end."""
         self._forwards: list[int] = []
         self._backwards: list[int] = []
         self._at: dict[str, list[int]] = {}
@@ -501,12 +500,13 @@ class _WaitingHops:
             self._sort_in(number)
 
     def bind(self, name: str) -> None:
-        """From now on a variable has a value."""
+        """Mark a variable as bound."""
         for number in self._at.get(name, ()):
             self._sort_in(number)
 
     def next(self) -> Expand | None:
-        """A hop that can run now: tests first, then the first one with a usable bound end."""
+        """A hop that can run now: first those with both ends bound, then with one usable bound
+        end."""
         for heap in (self._tests, self._forwards, self._backwards):
             while heap:
                 number = heappop(heap)
@@ -527,7 +527,7 @@ class _WaitingHops:
 
 
 def reversed_hop(hop: Expand) -> Expand:
-    """The hop as a step that starts at its target; for one that is reversible."""
+    """The same hop starting at its target; only for reversible hops."""
     return replace(
         hop,
         source=hop.target,
@@ -540,7 +540,7 @@ def reversed_hop(hop: Expand) -> Expand:
 
 
 def _equalities(predicate: ex.Expression) -> Iterator[tuple[ex.PropertyValue, ex.Expression]]:
-    """The column and the value of `column = value`, where the value is the same for all rows."""
+    """The column and the value of each `column = value` whose value is the same for all rows."""
     if isinstance(predicate, ex.Compare) and predicate.operator == "=":
         for column, value in (
             (predicate.left, predicate.right),

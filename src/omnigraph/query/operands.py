@@ -58,7 +58,7 @@ class ValueVariable:
 
     @property
     def value(self) -> ex.BoundValue:
-        """What reads it; an item may be null."""
+        """The expression that reads it; an item may be null."""
         return ex.BoundValue(self.name, self.item.with_nullable(True))
 
 
@@ -73,20 +73,21 @@ class Context:
     catalog: Catalog
     parameters: dict[str, ex.ParameterValue]
     values: Mapping[str, ex.BoundValue] = field(default_factory=dict)
-    """What the stage before hands on, by the names that the clauses of this one use."""
+    """The values that the previous stage hands on, by the names used in this one."""
     record_lists: dict[str, RecordsType] = field(default_factory=dict)
     """The parameters of a mutation that are lists of records."""
     records: Mapping[str, RecordsType] = field(default_factory=dict)
-    """The records of the loops around a statement, by their variables."""
+    """The records of the enclosing loops, by their variables."""
 
     def error(
         self, code: str | None, message: str, span: Span, hint: str | None = None
     ) -> QueryTypeError:
-        """A type error at ``span``; ``code`` is its T code, if the language gives it one."""
+        """A type error at ``span``; ``code`` is its T code, if it has one."""
         return self.source.error(QueryTypeError, message, span, diagnostic=code, hint=hint)
 
     def parameter(self, variable: ast.Variable) -> ex.ParameterValue:
-        """The declared parameter of this name; T14 if there is none, T7 if it is no value."""
+        """The declared parameter of this name; T14 if there is none, T7 if it is not a single
+        value."""
         declared = self.parameters.get(variable.name)
         if declared is not None:
             return declared
@@ -107,7 +108,8 @@ class Context:
         )
 
     def record_field(self, node: ast.PropertyRef) -> ex.ParameterValue | None:
-        """The field of the record that a loop of a mutation is at, if the variable is its."""
+        """The field of the record that an enclosing loop iterates over; None for other
+        variables."""
         record = self.records.get(node.variable.name)
         if record is None:
             return None
@@ -122,7 +124,7 @@ class Context:
         return ex.ParameterValue(f"{node.variable.name}.{node.name}", fields[node.name])
 
     def row_count(self, count: ast.Count | None, word: str) -> int | ex.ParameterValue | None:
-        """The number after `limit` or `offset`; T7 for a parameter that is no integer."""
+        """The number after `limit` or `offset`; T7 for a parameter that is not an integer."""
         if count is None:
             return None
         if isinstance(count.value, int):
@@ -139,13 +141,13 @@ class Context:
 
 @dataclass(slots=True)
 class VariableScope:
-    """Variables of one block; those of the enclosing blocks are visible too."""
+    """The variables of one block; those of the enclosing blocks are visible too."""
 
     outer: VariableScope | None = None
     own: dict[str, BoundAs] = field(default_factory=dict)
 
     def lookup(self, name: str) -> BoundAs | None:
-        """What ``name`` is bound to here, innermost block first."""
+        """The binding of ``name``, innermost block first."""
         scope: VariableScope | None = self
         while scope is not None:
             if name in scope.own:
@@ -161,7 +163,7 @@ class VariableScope:
             scope = scope.outer
 
     def adopt_optional(self, inner: VariableScope) -> None:
-        """Make the variables of a finished `optional` block visible here, as possibly null."""
+        """Make the variables of a finished `optional` block visible here, as nullable."""
         for name, bound in inner.own.items():
             self.own[name] = replace(bound, optional=True)
 
@@ -191,9 +193,9 @@ class Operands:
     aliases: dict[str, ex.OutputExpression] = field(default_factory=dict)
     """Earlier return items, for expressions that may name them."""
     alias_code: str = "T7"
-    """The code for a bare word that names none of them: T25 where aliases are allowed."""
+    """The code for a bare word that is no alias: T25 where aliases are allowed."""
     block: CheckBlock | None = None
-    """Checks a block that gives a value, where there may be one."""
+    """Checks a block with a value, where such a block is allowed."""
 
     def value(self, node: ast.Expression) -> ex.Expression:
         """A typed value; raises T6, T7 or T24 for anything else."""
@@ -209,7 +211,7 @@ class Operands:
             case ast.Now():
                 return ex.CurrentTime()
             case ast.Arithmetic() | ast.FunctionCall() | ast.Conditional() | ast.ListItem():
-                # Conditions are made of values and values of conditions.
+                # Imported late: conditions contain values, and values contain conditions.
                 from omnigraph.query.check_functions import check_computed
 
                 return check_computed(node, self)
@@ -237,7 +239,7 @@ class Operands:
         return typed
 
     def block_value(self, node: ast.BlockValue) -> ex.BoundValue | ex.RecordList:
-        """The value of a block; T7 where there can be none."""
+        """The value of a block; T7 where blocks are not allowed."""
         if self.block is None:
             raise self.context.error("T7", f"{describe(node)} is not a value here", node.span)
         return self.block(node)
@@ -270,7 +272,7 @@ class Operands:
         return property_value(node.variable.name, bound, declared)
 
     def no_entity(self, variable: ast.Variable, code: str) -> Exception:
-        """The error for a value in the place of a node or an edge."""
+        """The error for a value where a node or an edge is needed."""
         return self.context.error(
             code,
             f"`${variable.name}` is an item of a list, not a node",
@@ -281,7 +283,7 @@ class Operands:
     def unbound(
         self, variable: ast.Variable, code: str | None, also: Iterable[str] = ()
     ) -> Exception:
-        """The error for a variable no clause has bound yet; ``also`` are names that would do."""
+        """The error for an unbound variable; ``also`` are further names to suggest."""
         name = variable.name
         if variable.is_anonymous:
             hint: str | None = "`$_` stands for no node in particular; give the variable a name"
@@ -297,7 +299,7 @@ class Operands:
     def unknown_property(
         self, code: str, bound: BoundAs, name: str, span: Span, variable: str | None = None
     ) -> Exception:
-        """The error for a property its type does not have."""
+        """The error for a property that its type does not have."""
         assert not isinstance(bound, PathVariable | ValueVariable)
         kind = "edge type" if isinstance(bound, EdgeVariable) else "node type"
         hint = did_you_mean(name, bound.type.properties)
@@ -368,7 +370,7 @@ class Operands:
             values.append(item.value)
             kinds.add(_LITERAL_SCALARS[type(item.value)])
         numbers = [v for v in values if isinstance(v, int | float)]
-        # An integer no float equals would silently become another number.
+        # Only if every integer has an equal float; otherwise its value would silently change.
         if kinds == {Scalar.I64, Scalar.F64} and all(float(v) == v for v in numbers):
             kinds = {Scalar.F64}
             values = [float(v) for v in numbers]
@@ -444,7 +446,7 @@ def node_id(variable: str, bound: NodeVariable) -> ex.Expression:
 
 
 def edge_id(variable: str, bound: EdgeVariable) -> ex.PropertyValue:
-    """The id of an edge, which tells it from parallel ones; nullable if its variable is."""
+    """The id of an edge, which distinguishes parallel edges; nullable if its variable is."""
     type = ex.STRING.with_nullable(bound.optional)
     return ex.PropertyValue(variable, "edge", bound.type.name, "id", type)
 
@@ -470,11 +472,11 @@ def is_empty_list(typed: ex.Expression) -> bool:
 
 
 def round_to_match(column: ex.Expression, other: ex.Expression) -> ex.Expression:
-    """``other`` as a comparison with ``column`` sees it.
+    """``other`` converted for a comparison with ``column``.
 
     A stored F32 never equals most decimal literals, so literals and parameters are rounded to
-    single precision first, also against the smallest or first of several stored values; every
-    other pair of numbers compares by mathematical value.
+    single precision first, also when compared with an aggregate of stored values. All other pairs
+    of numbers compare by mathematical value.
     """
     is_given = isinstance(column, ex.Constant | ex.ParameterValue)
     if is_given or column.type.scalar is not Scalar.F32:
@@ -494,7 +496,7 @@ def round_to_match(column: ex.Expression, other: ex.Expression) -> ex.Expression
 
 
 def describe(node: ast.Expression) -> str:
-    """How messages name an expression."""
+    """The name of an expression in messages."""
     match node:
         case ast.PropertyRef():
             return f"`${node.variable.name}.{node.name}`"

@@ -1,13 +1,12 @@
-"""The typed plan: what both engines run.
+"""The typed plan that both engines run.
 
 A read is a `Pattern` (an ordered list of steps that produces bindings) followed by the fixed tail
 of the language: rank, aggregate, project, having, distinct, order, offset and limit. A mutation is
-a list of statements. Search, ranking, negation and mutation are nodes of their own, so that an
-engine never has to recognise them inside an expression tree.
+a list of statements. Search, ranking, negation and mutation have nodes of their own, so that
+engines need not recognise them inside an expression tree.
 
-Steps are in an executable order: the variables a step reads are bound before it.
-An engine may choose another order, and may walk a hop from its target, where `Expand.reversible`
-allows it.
+Steps are in an executable order: the variables a step reads are bound before it. An engine may
+choose another order, and may follow a hop from its target, where `Expand.reversible` allows it.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from omnigraph.syntax.query_ast import BlockFunction, PathKind
 Direction: TypeAlias = Literal["out", "in", "both"]
 
 FLIPPED: Mapping[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
-"""The direction of a hop that is walked from its other end."""
+"""The direction of a hop seen from its other end."""
 
 HOPS_MAX = 2**32 - 1
-"""The largest bound of a hop. There are fewer nodes than this, so that a hop with this maximum ends
-when it finds no more of them: an open bound."""
+"""The largest bound of a hop, used for an open bound. There are fewer nodes than this, so the
+search ends earlier, when it finds no more nodes."""
 
 # --- match ----------------------------------------------------------------------------------------
 
@@ -53,8 +52,8 @@ class Scan:
     entity_id: Expression | None = None
     """The id of the only node that can satisfy them, if they fix a String key."""
     among: tuple[Pattern, ...] = ()
-    """If there are any: only nodes that a solution of one of these binds the variable to. Engines
-    set it where an `any` finds fewer nodes than there are; the compiler never does."""
+    """If not empty: only nodes that a solution of one of these patterns binds the variable to. Set
+    by engines, never by the compiler, where an `any` finds few nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,8 @@ class Expand:
     """Follow one edge type from a bound node.
 
     Without ``edge_variable`` the result is a set of destinations per source, found breadth first;
-    with it there is one row per stored edge. With ``target_is_bound`` it is a test that keeps a row
-    once if its target is among the destinations of its source.
+    with it there is one row per stored edge. With ``target_is_bound`` it is a semi join: it keeps a
+    row once if its target is among the destinations of its source.
     """
 
     source: str
@@ -74,52 +73,52 @@ class Expand:
     direction: Direction
     minimum: int
     maximum: int
-    """Below ``minimum`` for a second hop between two types, which finds nothing."""
+    """Less than ``minimum`` for several hops between two types, which find nothing."""
     edge_variable: str | None = None
     path_variable: str | None = None
     target_is_bound: bool = False
     predicates: tuple[Expression, ...] = ()
     """Conditions on the target or the edge alone, ready to be pushed into storage."""
     ends: tuple[str, str] | None = None
-    """The types that the edge type declares at the side of the source and of the target, if they
-    are not the types of these variables: one of the four is an interface then. Edges at nodes of
-    other types than a variable's are no part of the hop, so their number says nothing about it."""
+    """The types that the edge type declares for the source and the target, if they differ from
+    those of the variables: one of the four is an interface then. Edges at nodes of other types
+    are not part of the hop, so statistics of the edge type do not apply."""
     minimum_from: ParameterValue | None = None
-    """The parameter that sets the minimum of a run; ``minimum`` is then 0."""
+    """The parameter with the minimum; ``minimum`` is then 0."""
     maximum_from: ParameterValue | None = None
-    """The parameter that sets the maximum of a run, if it is not above ``maximum``."""
+    """The parameter with the maximum, which may not exceed ``maximum``."""
     path_kind: PathKind = "one"
-    """Which paths ``path_variable`` is bound to; with `all` a pair has a row for each."""
+    """Which paths ``path_variable`` is bound to; with `all` a pair has a row per path."""
     weight: PropertyValue | ComputedWeight | None = None
-    """What the edges of a cheapest path add up; the minimum is then 0 or 1, the maximum open, or 1
-    between two types. An edge without a value is not taken."""
+    """The weight that a cheapest path adds up. The minimum is then 0 or 1, the maximum open, or 1
+    between two types. Edges without a value are not followed."""
 
     @property
     def weight_pattern(self) -> Pattern | None:
-        """The pattern that computes the weight, if it is more than a property."""
+        """The pattern that computes the weight, unless it is a property."""
         return self.weight.pattern if isinstance(self.weight, ComputedWeight) else None
 
     @property
     def is_single(self) -> bool:
-        """Whether the hop goes exactly one step."""
+        """Whether the hop has exactly one step."""
         return self.minimum == self.maximum == 1 and self.maximum_from is None
 
     @property
     def declared(self) -> tuple[str, str]:
-        """The types that the edge type declares at the side of the source and of the target."""
+        """The types that the edge type declares for the source and the target."""
         return self.ends or (self.source_type, self.target_type)
 
     @property
     def reversible(self) -> bool:
-        """Whether the same pairs come out when the hop is walked from its target.
+        """Whether following the hop from its target gives the same pairs.
 
-        With a minimum above one they do not: a self-loop reports its node one hop later, and which
-        end carries the loop then matters. A path is defined from its source.
+        With a minimum above one it does not: a self-loop reports its node one hop later, so it
+        matters which end has the loop. Paths are defined from their source.
         """
         return self.minimum <= 1 and self.minimum_from is None and self.path_variable is None
 
     def within(self, parameters: Mapping[str, object]) -> Expand:
-        """The hop with the bounds that the parameters of a run set."""
+        """The hop with the bounds given by the parameters of a run."""
         if isinstance(self.weight, ComputedWeight):
             pattern = _pattern_within(self.weight.pattern, parameters)
             return replace(self, weight=replace(self.weight, pattern=pattern))
@@ -152,18 +151,18 @@ def _bound(parameter: ParameterValue, parameters: Mapping[str, object]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ComputedWeight:
-    """A weight that is computed for each edge that a path may take, in the direction of the path.
+    """A weight computed for each edge that a path may take, in the direction of the path.
 
-    It depends on the edge, its ends and parameters alone, so it is the same for all rows.
+    It depends only on the edge, its ends and parameters, so it is the same for all rows.
     """
 
     near: str
     edge: str
     far: str
-    """The variables of the edge and of the nodes at its ends."""
+    """The variables of the near node, the edge and the far node."""
     pattern: Pattern
-    """Binds the three to every edge of the hop, in its first two steps. The other steps are the
-    blocks that the value reads."""
+    """Its first two steps bind the three variables to every edge of the hop. The other steps are
+    the blocks that the value reads."""
     value: Expression
 
 
@@ -176,21 +175,21 @@ class FilterRows:
 
 @dataclass(frozen=True, slots=True)
 class Exclude:
-    """`not`: keep the rows that no solution of the inner pattern extends."""
+    """`not`: keep the rows that no solution of the inner pattern extends (anti join)."""
 
     pattern: Pattern
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """`any`: keep, once, the rows that some solution of some alternative extends."""
+    """`any`: keep, once, the rows that some solution of some alternative extends (semi join)."""
 
     alternatives: tuple[Pattern, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """`optional`: extend each row by every solution, or by nulls when there is none."""
+    """`optional`: extend each row by every solution, or by nulls if there is none (outer join)."""
 
     pattern: Pattern
     introduces: tuple[str, ...]
@@ -214,18 +213,18 @@ class StageValue:
 
     @property
     def variable(self) -> str:
-        """What the values of rows are bound to in the match after the stage."""
+        """The variable that holds the value in the match after the stage."""
         return value_variable(self.name)
 
 
 def value_variable(name: str) -> str:
-    """The variable of a value called ``name``, which no variable of a text is called."""
+    """The variable for a value called ``name``; no variable of a text has this form."""
     return f".{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`with`: bind the rows of a read of its own, the stage before. The first step, if any."""
+    """`with`: bind the rows of the previous stage, a read of its own. Always the first step."""
 
     read: ReadPlan
     nodes: tuple[StageNode, ...]
@@ -233,36 +232,35 @@ class Stage:
 
     @property
     def introduces(self) -> tuple[str, ...]:
-        """The variables that have a value after it."""
+        """The variables that are bound after it."""
         return (*(each.name for each in self.nodes), *(each.variable for each in self.values))
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """`count { … }` and its kin: give each row a value of the solutions that extend it.
+    """`count { … }` and other blocks: give each row a value of the solutions that extend it.
 
-    Rows that bind the variables which the block reads alike have the same value. A `BoundValue` or
-    a `RecordList` reads it.
+    Rows with equal bindings of the variables that the block reads have the same value. A
+    `BoundValue` or a `RecordList` reads it.
     """
 
     variable: str
     function: BlockFunction
     pattern: Pattern
     items: tuple[tuple[str, Expression], ...] = ()
-    """What the block returns, by name; a null is no value, unless it is part of a record."""
+    """The items of the block by name; a null is left out, unless it is part of a record."""
     distinct: bool = False
     order: tuple[SortKey, ...] = ()
-    """Of the list that `collect` makes; without keys the items order it."""
+    """The order of the list that `collect` makes; without keys it is sorted by the items."""
     ties: tuple[BoundVariable, ...] = ()
-    """The variables of the block whose ids order what the keys leave equal; none where the items
-    do."""
+    """The variables of the block whose ids break ties of the order; empty if the items do."""
     limit: RowCount | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unnest:
-    """`unnest`: extend each row by every item of a list, null items included; a `BoundValue` reads
-    it. A row whose list is null or empty is extended by nothing, and gone."""
+    """`unnest`: one row per item of a list, null items included; a `BoundValue` reads the item. A
+    row whose list is null or empty is dropped."""
 
     variable: str
     list: Expression
@@ -276,8 +274,8 @@ Step: TypeAlias = Scan | Expand | FilterRows | Exclude | Exists | Extend | Stage
 class Pattern:
     """Steps to run in order, starting from one empty row or from the rows of an outer pattern.
 
-    No two variables of a pattern and of those around it share a name. A name with a `#` in it is
-    not the one in the text: the variable was `$_`, or local to a block.
+    Variable names are unique across a pattern and its outer patterns. A name with a `#` in it is
+    generated: the variable was `$_`, or local to a block.
     """
 
     steps: tuple[Step, ...]
@@ -288,19 +286,20 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class BoundVariable:
-    """What breaks ties of rows: ids of named variables in name order, then values of a stage."""
+    """A tie breaker: ids of named variables in name order, then values of a stage."""
 
     name: str
     kind: EntityKind | Literal["value", "path"]
-    """A path only where a pair of nodes has several: their ids do not tell its rows apart."""
+    """A path only if a pair of nodes has several: the ids of the nodes do not distinguish its
+    rows."""
     type_name: str
-    """The node or edge type; nothing for a value."""
+    """The node or edge type; empty for a value."""
     value_type: ValueType | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Order candidates by a score before anything else orders rows."""
+    """Order candidates by a score before any sort key."""
 
     score: RankExpression
     best_first: bool = True
@@ -308,7 +307,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class NamedAggregate:
-    """One aggregate to compute; names that no column uses serve `having` and computed items."""
+    """One aggregate to compute; names that no column has are for `having` and computed items."""
 
     name: str
     value: AggregateValue
@@ -316,7 +315,7 @@ class NamedAggregate:
 
 @dataclass(frozen=True, slots=True)
 class GroupBy:
-    """Group rows by the items and compute the aggregates; no items means one group."""
+    """Group rows by the items and compute the aggregates; without items there is one group."""
 
     items: tuple[tuple[str, Expression], ...]
     aggregates: tuple[NamedAggregate, ...]
@@ -329,7 +328,7 @@ class Column:
     name: str
     expression: OutputExpression
     field: str
-    """Its name in the operation descriptor: alias, property, variable or function."""
+    """The name in the operation descriptor: alias, property, variable or function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,8 +348,7 @@ class LimitPer:
 
     count: RowCount
     keys: tuple[Expression, ...]
-    """What the rows of a group agree in. Where rows are grouped or distinct they read output
-    columns."""
+    """The group keys. For grouped or distinct rows they read output columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +360,7 @@ class TypedParameter:
 
 
 TypeNumber: TypeAlias = tuple[str, int]
-"""A node type, and the number by which references to its nodes name it."""
+"""A node type, and its number in references to its nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,30 +385,31 @@ class ReadPlan:
     having: tuple[Expression, ...]
     """Conditions on output columns and aggregates, before `distinct`."""
     distinct: bool
-    """Drop repeated rows; of rows that a rank has ordered, the first one stays."""
+    """Drop repeated rows; of ranked rows, the best one stays."""
     order: tuple[SortKey, ...]
-    """Keys after the rank. Where rows are grouped or distinct they read output columns."""
+    """Sort keys after the rank. For grouped or distinct rows they read output columns."""
     tie_breakers: tuple[OutputValue, ...]
-    """For grouped or distinct rows, where an entity column stands for its id; otherwise ties break
-    by the ids of ``variables``."""
+    """For grouped or distinct rows, where an entity column stands for its id; for other rows the
+    ids of ``variables`` break ties."""
     limit: RowCount | None
     offset: RowCount | None
     description: str | None = None
     instruction: str | None = None
     interfaces: tuple[InterfaceNodes, ...] = ()
-    """Those that variables and hops name, by name; empty for a query over node types alone."""
+    """The interfaces that variables and hops name, by name; empty for a query over node types
+    alone."""
     references: tuple[TypeNumber, ...] = ()
-    """The node types whose nodes an interface may mix, directly or by way of others, by name.
+    """The node types that these interfaces may mix, directly or through other interfaces, by name.
     Empty if ``interfaces`` is."""
     memory_bytes: int = field(default=0, compare=False, repr=False)
-    """About what the plan and its prepared form take, for caches."""
+    """Approximate memory of the plan and its prepared form, for caches."""
     is_bounded_by_parameters: bool = False
-    """Whether some hop has bounds that only a run knows."""
+    """Whether parameters set the bounds of some hop."""
     per: LimitPer | None = None
-    """What each group keeps, before `offset` and `limit`."""
+    """The limit of each group, before `offset` and `limit`."""
 
     def within(self, parameters: Mapping[str, object]) -> ReadPlan:
-        """The plan of a run: the parameters that bound hops have their values."""
+        """The plan with the values of parameters that bound hops."""
         if not self.is_bounded_by_parameters:
             return self
         pattern = _pattern_within(self.pattern, parameters)
@@ -458,7 +457,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class InsertNode:
-    """Insert one node; with a key it replaces the entity of that key."""
+    """Insert one node; if a node with the same key exists, replace it."""
 
     type_name: str
     assignments: tuple[Assignment, ...]
@@ -473,13 +472,13 @@ class InsertEdge:
     target: Expression
     assignments: tuple[Assignment, ...]
     source_type: Expression | None = None
-    """The type of the node at an end that is an interface; without, it is looked up."""
+    """The type of the node at an end that is an interface; None: it is looked up."""
     target_type: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateNodes:
-    """Assign to every node the predicate matches."""
+    """Assign to every node that the predicate matches."""
 
     type_name: str
     assignments: tuple[Assignment, ...]
@@ -488,7 +487,7 @@ class UpdateNodes:
 
 @dataclass(frozen=True, slots=True)
 class UpdateEdges:
-    """Assign to every edge the predicate matches; its ends stay."""
+    """Assign to every edge that the predicate matches; its ends stay."""
 
     type_name: str
     assignments: tuple[Assignment, ...]
@@ -497,7 +496,7 @@ class UpdateEdges:
 
 @dataclass(frozen=True, slots=True)
 class DeleteNodes:
-    """Delete every node the predicate matches, and every edge at them."""
+    """Delete every node that the predicate matches, and every edge at them."""
 
     type_name: str
     predicate: Expression
@@ -506,7 +505,7 @@ class DeleteNodes:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEdges:
-    """Delete every edge the predicate matches."""
+    """Delete every edge that the predicate matches."""
 
     type_name: str
     predicate: Expression
@@ -516,7 +515,7 @@ class DeleteEdges:
 class ForEach:
     """Run the steps once for each item of a list.
 
-    They read the item as a parameter called ``variable``, and the field `f` of a record as one
+    The steps read the item as a parameter called ``variable``, or the field `f` of a record as one
     called ``variable.f``.
     """
 
@@ -554,11 +553,11 @@ class MutationPlan:
     description: str | None = None
     instruction: str | None = None
     memory_bytes: int = field(default=0, compare=False, repr=False)
-    """About what the plan takes, for caches."""
+    """Approximate memory of the plan, for caches."""
 
     @property
     def is_insert_only(self) -> bool:
-        """Whether the write can be prepared again when the branch moved."""
+        """Whether all statements insert; such a write can be prepared again on a newer head."""
         return all(isinstance(step, InsertNode | InsertEdge) for step in statements_of(self.steps))
 
     @property

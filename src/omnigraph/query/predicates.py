@@ -107,7 +107,7 @@ def _identity(node: ast.Filter, operands: Operands) -> ex.Expression | None:
 
 
 def check_null_test(node: ast.NullTest, operands: Operands) -> ex.Expression:
-    """`operand is [not] null`; of a bare variable, whether an optional match was found."""
+    """`operand is [not] null`; for a bare variable, whether an optional match found nothing."""
     operand = node.operand
     if isinstance(operand, ast.Variable) and operand.name not in operands.context.parameters:
         bound = operands.scope.lookup(operand.name)
@@ -189,7 +189,7 @@ def _pair_value(
 def require_enum_member(
     declared: Property, typed: ex.Expression, where: str, span: Span, operands: Operands
 ) -> None:
-    """T3 when a literal is none of the values of an enum property."""
+    """Raise T3 if a literal is not one of the values of an enum property."""
     allowed = declared.type.enum_values
     if allowed is None or not isinstance(typed, ex.Constant):
         return
@@ -205,7 +205,7 @@ def require_enum_member(
 
 
 def literal_hint(expected: ValueType) -> str | None:
-    """How to write a literal of a type whose spelling is easily missed."""
+    """How to write a literal of a type with a spelling that is easily missed."""
     match expected.scalar:
         case Scalar.DATE:
             return 'write a date as `date("2031-04-09")`'
@@ -215,7 +215,7 @@ def literal_hint(expected: ValueType) -> str | None:
 
 
 def require_comparable(left: ValueType, right: ValueType, span: Span, operands: Operands) -> None:
-    """T7 unless two single values may be compared."""
+    """Raise T7 unless two single values may be compared."""
     if not comparable(left, right):
         other = left if right.scalar is Scalar.STRING else right
         raise operands.context.error(
@@ -272,7 +272,8 @@ def _matches(node: ast.Filter, operands: Operands) -> ex.Expression:
     text, pattern = operands.value(node.left), operands.value(node.right)
     _require_text(node, (text, pattern), operands)
     if isinstance(pattern, ex.Constant):
-        # Arrow, which has the syntax of patterns, takes longer to import than to compile a query.
+        # Imported late: Arrow, which checks patterns, takes longer to import than a query to
+        # compile.
         from omnigraph.query.functions import PATTERN_HINT, pattern_problem
 
         problem = pattern_problem(str(pattern.value))
@@ -422,7 +423,7 @@ def _single_rank(call: ast.SearchCall, operands: Operands) -> ex.Nearest | ex.Bm
 def _searched_property(
     call: ast.SearchCall, operands: Operands
 ) -> tuple[str, NodeVariable, Property]:
-    """The node property a call searches: String for text, Vector for `nearest`."""
+    """The node property that a call searches: String for text, Vector for `nearest`."""
     context, code = operands.context, _CODES[call.function]
     wanted = "Vector" if call.function == "nearest" else "String"
     field = call.arguments[0]
@@ -497,7 +498,7 @@ def _text_query(call: ast.SearchCall, operands: Operands) -> ex.Expression:
 def _require_search_text(
     kind: ast.TextQueryKind, text: str, span: Span, operands: Operands
 ) -> None:
-    """Raise a parse error in the middle of a literal if its search text does not parse."""
+    """Raise a parse error at the right place of a literal if its search text does not parse."""
     try:
         search_term(kind, text)
     except QueryParseError as error:
@@ -552,7 +553,7 @@ def _known_length(typed: ex.Expression) -> int | None:
 def _as_vector(
     typed: ex.Expression, dimension: int, span: Span, operands: Operands
 ) -> ex.Expression:
-    """A list literal as a vector; a list parameter keeps its type and is measured at run time.
+    """A list literal as a vector; the length of a list parameter is checked at run time.
 
     Components are rounded to single precision, like those of a vector parameter.
     """
@@ -565,7 +566,7 @@ def _as_vector(
 
 
 def _count(call: ast.SearchCall, at: int, operands: Operands, *, minimum: int) -> ex.Expression:
-    """The integer option of `fuzzy` and `rrf`; parameters are measured at run time."""
+    """The integer option of `fuzzy` and `rrf`; parameters are checked at run time."""
     node = call.arguments[at]
     typed = _literal_or_parameter(node, operands)
     is_integer = typed is not None and not typed.type.is_list and typed.type.scalar.is_integer

@@ -1,7 +1,7 @@
-"""A primer of the query language for one schema: rules in short, and examples of its own types.
+"""A primer of the query language for one schema: short rules, and examples with its own types.
 
-It is for readers who know no `.gq` yet, such as language models: an example about the types at hand
-is worth more than a rule. Every example is compiled against the schema before it is shown.
+It is for readers who know no `.gq` yet, such as language models. Every example is compiled against
+the schema before it is shown.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ A query describes a pattern, and says what to return or to write. Every query ha
 - There is no `WHERE`, `SELECT` or semicolon. Comments begin with `//`.
 """
 _FOUND_MAX = 2
-"""Node types and edge types that examples are about."""
+"""Maximum number of node types and of edge types with examples."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstReading:
-    """A text about a graph for those who know nothing of it, under the same name everywhere."""
+    """The text for clients that know nothing of a graph yet, under the same name in all
+    interfaces."""
 
     uri: str
     name: str
@@ -77,7 +78,7 @@ QUERIES_READING = FirstReading(
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One query, and what it shows."""
+    """A query, and a line on what it shows."""
 
     title: str
     text: str
@@ -95,7 +96,7 @@ def primer(schema_source: str) -> str:
 
 
 def examples(catalog: Catalog) -> list[Example]:
-    """What is shown of the language for a schema: each compiles."""
+    """The examples for a schema, all of which compile."""
     return [each for each in candidates(catalog) if _compiles(each.text, catalog)]
 
 
@@ -108,7 +109,7 @@ def _compiles(text: str, catalog: Catalog) -> bool:
 
 
 def candidates(catalog: Catalog) -> Iterator[Example]:
-    """Every example that the types of a schema give cause to."""
+    """Every example that the types of a schema allow."""
     edges = sorted(catalog.edges.values(), key=lambda each: (not each.properties, each.name))
     ends = {name for edge in edges for name in (edge.source, edge.target)}
     nodes = sorted(catalog.nodes.values(), key=lambda each: (each.name not in ends, each.name))
@@ -358,7 +359,7 @@ def _is_text(each: Property) -> bool:
 
 
 def _shown(properties: Mapping[str, Property]) -> list[Property]:
-    """Up to three properties that are single values, those that are always there first."""
+    """Up to three single-valued properties, required ones first."""
     single = [each for each in properties.values() if each.type.is_plain_scalar]
     return sorted(single, key=lambda each: (each.type.nullable, each.name))[:3]
 
@@ -372,7 +373,7 @@ def _needed(properties: Mapping[str, Property]) -> list[Property]:
 
 
 def _columns(type_name: str, catalog: Catalog) -> str | None:
-    """A property that tells nodes of a type apart, or at least shows one."""
+    """A property that identifies nodes of a type, or else one to show."""
     node = catalog.nodes.get(type_name)
     if node is not None and node.key:
         return node.key[0]
@@ -382,7 +383,7 @@ def _columns(type_name: str, catalog: Catalog) -> str | None:
 
 
 def _end(type_name: str, catalog: Catalog) -> str:
-    """The type of what an edge names its end by: the key, else the id."""
+    """The parameter type for an end of an edge: that of the key, else of the id."""
     node = catalog.nodes.get(type_name)
     if node is None or len(node.key) != 1:
         return str(ValueType(Scalar.STRING))
@@ -396,7 +397,7 @@ def _declared(each: Property) -> str:
 
 
 def _alias(each: Property) -> str:
-    """The name of a column; what `order` reads as a word of its own is spelled otherwise."""
+    """The name of a column; renamed if the examples have another column of that name."""
     return f"{each.name}_value" if each.name in ("n", "one", "other") else each.name
 
 

@@ -1,5 +1,5 @@
 """From text to syntax tree: source texts, tokens and the grammars of `.pg` and `.gq`.
 
-This room knows no types and no graph: names are not resolved here. It turns positions back into
-messages a person can use, and suggests the name that was meant.
+Names are not resolved here: this package has no types and no graph. It turns positions into error
+messages, and suggests the nearest name for a misspelt one.
 """

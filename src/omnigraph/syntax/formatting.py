@@ -1,8 +1,8 @@
-"""The one layout of `.pg` and `.gq` texts: indentation, spaces and blank lines.
+"""The formatter of `.pg` and `.gq` texts: indentation, spaces and blank lines.
 
-Lines end where their author ended them. The formatter moves no token to another line, adds and
-removes none, and keeps every comment, so a text means the same afterwards; it knows tokens and not
-the grammar, so new clauses of the languages need nothing here. Formatting twice is formatting once.
+Line breaks stay where the author put them. The formatter moves no token to another line, adds and
+removes none, and keeps every comment, so the meaning of a text stays the same. It uses tokens, not
+the grammar, so new clauses of the languages need no change here. Formatting is idempotent.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _CONTINUING = frozenset(
         "->",
     }
 )
-"""What a line may begin with that goes on with the one before."""
+"""Tokens at the start of a line that continues the previous one."""
 _BLOCKS = frozenset({"match", "return", "order", "having", "with", "not", "optional", "any", "all"})
-"""Words before the brace of a block that may hold a variable alone, as bounds may."""
+"""Words before the brace of a block that may contain a variable alone, as bounds may."""
 _VALUES = frozenset(
     {TokenKind.TYPE, TokenKind.VAR, TokenKind.STRING, TokenKind.INT, TokenKind.FLOAT}
 )
@@ -54,12 +54,12 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def language_of(path: str) -> Language:
-    """The language of a file by its name."""
+    """The language of a file, by its name."""
     return "pg" if path.endswith(SCHEMA_SUFFIX) else "gq"
 
 
 def format_text(source: str | Source, language: Language) -> str:
-    """The text in the one layout; raises the parse error of a text that is none."""
+    """The formatted text; raises the parse error of a text that does not parse."""
     text = source if isinstance(source, Source) else Source(source.removeprefix("\ufeff"))
     if language == "gq":
         parse_query_file(text)
@@ -75,16 +75,16 @@ def format_text(source: str | Source, language: Language) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A token or a comment, and what separates it from the one before."""
+    """A token or a comment, with the white space before it."""
 
     text: str
     kind: TokenKind | None
     """None for a comment."""
     newlines: int
     space: int
-    """How much white space is before it."""
+    """The width of the white space before it."""
     column: int
-    """Of the line that it begins, how far that was indented."""
+    """The indentation of its line, if it is the first of a line."""
     is_tight: bool = False
     """Whether it is in the bounds of a hop, or one of their braces."""
 
@@ -103,7 +103,8 @@ def _pieces(source: Source, language: Language) -> Iterator[_Piece]:
 
 
 def _bounds_end(found: list[_Piece], at: int) -> int:
-    """Where the bounds of a hop end that begin here; before it if this is another brace."""
+    """The end of the bounds of a hop that begin here; less than ``at`` if the brace is another
+    one."""
     before = found[at - 1] if at else None
     if before is None or found[at].space or before.text in _BLOCKS:
         return at - 1
@@ -123,7 +124,7 @@ def _spread(source: Source, language: Language) -> Iterator[_Piece]:
     stream = QueryStream(source) if language == "gq" else SchemaStream(source)
     for token in stream.tokens:
         for comment in _COMMENT.finditer(text, at, token.span.start):
-            # A line comment ends before its newline, and has no space at its end.
+            # A line comment ends before its newline; trailing spaces are removed.
             yield _piece(text, at, comment.start(), comment[0].rstrip(), None)
             at = comment.end()
         if token.kind is TokenKind.END:
@@ -140,10 +141,10 @@ def _piece(text: str, end: int, start: int, spelled: str, kind: TokenKind | None
 
 
 def _lines(pieces: list[_Piece], language: Language) -> Iterator[str]:
-    """The text, line by line with the ends of lines."""
+    """The formatted text, line by line, with line ends."""
     depth = 0
     base: int | None = None
-    """How far the last line of this block was indented that began something, by its author."""
+    """The author's indentation of the last line in this block that began something."""
     lines: list[list[_Piece]] = []
     for piece in pieces:
         if not lines or piece.newlines:
@@ -168,7 +169,7 @@ def _lines(pieces: list[_Piece], language: Language) -> Iterator[str]:
 
 
 def _may_be_apart(previous: list[_Piece], first: _Piece) -> bool:
-    """Whether a blank line is kept: not behind an opening bracket, nor before a closing one."""
+    """Whether a blank line is kept: not after an opening bracket, nor before a closing one."""
     return previous[-1].text not in _OPENING and first.text not in _CLOSING
 
 
@@ -188,10 +189,10 @@ def _leading_closers(line: list[_Piece]) -> int:
 
 
 def _continues(first: _Piece, depth: int, base: int | None) -> bool:
-    """Whether a line goes on with what the one before began.
+    """Whether a line continues the previous one.
 
-    Between declarations, everything does that begins none. Within a block the author's own
-    indentation tells an annotation of the property above from a constraint of the type.
+    Between declarations, every line does that begins no declaration. Within a block the author's
+    indentation distinguishes an annotation of the property above from a constraint of the type.
     """
     if first.kind is None or _step(first) != 0:
         return False
@@ -201,7 +202,7 @@ def _continues(first: _Piece, depth: int, base: int | None) -> bool:
 
 
 def _spaced(line: list[_Piece], language: Language, depth: int) -> str:
-    """The pieces of a line with the spaces that belong between them."""
+    """The pieces of a line with the spaces between them."""
     parts = [line[0].text]
     for before, piece in pairwise(line):
         depth += _step(before)
@@ -211,10 +212,10 @@ def _spaced(line: list[_Piece], language: Language, depth: int) -> str:
 
 
 def _space(before: _Piece, piece: _Piece, language: Language, most: int) -> int:
-    """How many spaces are between two pieces of a line.
+    """The number of spaces between two pieces of a line.
 
-    Where both none and one are right, the author decides. Within a block, two tell clauses of one
-    line apart (``most``), and comments behind lines may be aligned.
+    Where both none and one are allowed, the author's choice stays. Within a block, two spaces may
+    separate clauses on one line (``most``), and comments at the end of lines may be aligned.
     """
     if piece.kind is None:
         return max(1, piece.space)

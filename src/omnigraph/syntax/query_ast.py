@@ -18,7 +18,7 @@ ANONYMOUS = "_"
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant. Dates and date-times are decoded, so that a bad one is a parse error."""
+    """A constant. Dates and date-times are decoded, so that an invalid one is a parse error."""
 
     value: str | int | float | bool | dt.date | dt.datetime
     span: Span
@@ -26,7 +26,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class ListLiteral:
-    """`[ … ]`, of literals only; nesting is refused by the checker."""
+    """`[ … ]`, of literals only; the checker refuses nested lists."""
 
     items: tuple[Literal | ListLiteral, ...]
     span: Span
@@ -53,7 +53,7 @@ class Variable:
 
 
 TYPE = "@type"
-"""What `$x.@type` reads instead of a property."""
+"""In place of a property: `$x.@type` reads the name of the node's type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ RANK_FUNCTIONS: tuple[SearchFunction, ...] = ("nearest", "bm25", "rrf")
 
 @dataclass(frozen=True, slots=True)
 class SearchCall:
-    """A text predicate, a ranking call or `highlight`; the number of arguments is right."""
+    """A text predicate, a ranking call or `highlight`; the number of arguments is checked."""
 
     function: SearchFunction
     arguments: tuple[Expression, ...]
@@ -110,7 +110,7 @@ TEXT_QUERY_KINDS: tuple[TextQueryKind, ...] = get_args(TextQueryKind)
 
 @dataclass(frozen=True, slots=True)
 class TextQuery:
-    """`phrase("…")` and its kin: how the text of a search call is read."""
+    """`phrase("…")` and similar calls: how the text of a search call is parsed."""
 
     kind: TextQueryKind
     text: Expression
@@ -125,7 +125,7 @@ AGGREGATE_FUNCTIONS: tuple[AggregateFunction, ...] = get_args(AggregateFunction)
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """`count(…)` and its kin; ``argument`` is None for `count(*)`."""
+    """`count(…)` and similar calls; ``argument`` is None for `count(*)`."""
 
     function: AggregateFunction
     argument: Expression | None
@@ -139,7 +139,7 @@ PeriodFunction = OneOf[
     "years", "months", "weeks", "days", "hours", "minutes", "seconds", "milliseconds"
 ]
 PERIOD_FUNCTIONS: tuple[PeriodFunction, ...] = get_args(PeriodFunction)
-"""Lengths of time, to be added to dates and date-times."""
+"""Periods of time, which are added to dates and date-times."""
 
 TextFunction = OneOf[
     "lower", "upper", "length", "size", "concat", "substring", "split", "replace", "trim"
@@ -168,12 +168,13 @@ BLOCK_FUNCTIONS: tuple[BlockFunction, ...] = get_args(BlockFunction)
 
 @dataclass(frozen=True, slots=True)
 class BlockValue:
-    """`count { … }` and its kin: a value of the matches of a block, for each row outside of it."""
+    """`count { … }` and similar: a value computed from the matches of a block, for each outer
+    row."""
 
     function: BlockFunction
     clauses: tuple[Clause, ...]
     items: tuple[ReturnItem, ...]
-    """What the block returns; none without `return`."""
+    """The items of the block; empty without `return`."""
     distinct: bool
     order: tuple[OrderKey, ...]
     limit: Count | None
@@ -195,7 +196,7 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class ListItem:
-    """`list[index]`, where the bracket touches what is in front of it."""
+    """`list[index]`; there is no space before the bracket."""
 
     list: Expression
     index: Expression
@@ -215,7 +216,7 @@ class BooleanCondition:
 class Conditional:
     """`if(condition, value, value)` or `case { condition: value, …, else: value }`.
 
-    The value of the first condition that holds; without `otherwise` null if none does.
+    The value of the first true condition; without `otherwise` null if none is true.
     """
 
     cases: tuple[tuple[Condition, Expression], ...]
@@ -272,7 +273,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class HopBounds:
-    """`{minimum,maximum}`, numbers or parameters; ``maximum`` None has no upper bound."""
+    """`{minimum,maximum}`, numbers or parameters; without an upper bound ``maximum`` is None."""
 
     minimum: int | Variable
     maximum: int | Variable | None
@@ -280,7 +281,7 @@ class HopBounds:
 
 
 PathKind = OneOf["one", "all", "cheapest"]
-"""One shortest path of each pair, all of them, or the one whose edges have the smallest sum."""
+"""One shortest path per pair, all of them, or the one whose edges have the smallest sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +303,8 @@ class Hop:
     path_kind: PathKind = "one"
     path_weight: Expression | None = None
     path_step: tuple[Variable, Variable] | None = None
-    """What the weight calls the two ends of each edge, in the direction of the path."""
+    """The names that the weight uses for the two ends of each edge, in the direction of the
+    path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,9 +358,9 @@ class Optional:
 
 @dataclass(frozen=True, slots=True)
 class Any:
-    """`any { … }`: at least one alternative holds.
+    """`any { … }`: at least one alternative is true.
 
-    Each direct clause is an alternative of its own; `all { … }` groups several into one.
+    Each direct clause is an alternative; `all { … }` groups several into one.
     """
 
     alternatives: tuple[tuple[Clause, ...], ...]
@@ -391,7 +393,7 @@ class ReturnItem:
 
 @dataclass(frozen=True, slots=True)
 class OrderKey:
-    """One sort key; ``descending`` is None when no direction was written."""
+    """One sort key; ``descending`` is None if no direction was written."""
 
     expression: Expression
     descending: bool | None
@@ -408,7 +410,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class LimitPer:
-    """`limit count per key`: so many rows of each group that agrees in the key."""
+    """`limit count per key`: at most ``count`` rows of each group with equal keys."""
 
     count: Count
     key: Expression
@@ -423,7 +425,7 @@ class ReadBody:
     """
 
     clauses: tuple[Clause, ...]
-    """None where a stage is followed by `return` at once."""
+    """Empty if a stage is followed by `return` directly."""
     items: tuple[ReturnItem, ...]
     distinct: bool
     having: tuple[Filter | NullTest, ...]
@@ -431,9 +433,9 @@ class ReadBody:
     limit: Count | None
     offset: Count | None
     return_span: Span
-    """The word `return` or `with`, where errors about the whole result point."""
+    """The word `return` or `with`, at which errors about the whole result point."""
     per: LimitPer | None = None
-    """The limit of each group, which comes before the other one."""
+    """The limit of each group, which comes before the limit of the result."""
     stages: tuple[ReadBody, ...] = ()
     """The stages before: each hands its rows to the next one, the last of them to this match."""
 
@@ -504,7 +506,7 @@ class Update:
     where: Predicate
     span: Span
     variable: Variable | None = None
-    """What assigned values call the entity that they are computed from."""
+    """The variable by which assigned values refer to the entity they are computed from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Conditions of `.gq`: the tests of filters, and conditionals, which choose a value by them.
+"""Conditions of `.gq`: the tests of filters, and conditionals.
 
 ::
 
@@ -104,12 +104,12 @@ def _tested(stream: QueryStream) -> ast.Condition:
         return inner
     left = parse_operand(stream)
     test = _test(stream, left, start, parse_operand)
-    # A value alone is a condition if it is true.
+    # A value alone stands for the test `= true`.
     return test or ast.Filter(left, "=", ast.Literal(True, left.span), stream.span_from(start))
 
 
 def _holds_test(stream: QueryStream) -> bool:
-    """Whether the parentheses that open here have a test directly inside them."""
+    """Whether the parentheses that open here directly contain a test."""
     depth, at, after_operand = 0, 0, False
     while (token := stream.peek(at)).kind is not TokenKind.END:
         if token.text in ("(", "[", "{"):
@@ -193,7 +193,7 @@ def _test(
             candidates = _candidates(stream)
             return ast.Filter(left, "in", candidates, stream.span_from(start))
         operator = _TEXT_TESTS.get(token.text)
-        # Behind a text predicate these were aliases before they were tests.
+        # After a text predicate these words stay aliases, as they were before they became tests.
         if operator is None or (operator in _LATER_TESTS and _is_text_predicate(left)):
             return None
     stream.advance()

@@ -7,10 +7,10 @@
     primary        = "(" expression ")" | call | conditional | block
                    | var [ "." ( ident | "*" ) ] | literal | ident
 
-A binary operator always continues the expression in front of it, also where a new clause or item
-could start: `$a.x -3` is a difference. A `-` that touches digits is a sign only where an operand is
-expected, and a `[` that touches the operand in front of it is an index. A word with `(` behind it
-is a call; any other word names the alias of a return item.
+A binary operator always continues the expression before it, even where a new clause or item could
+start: `$a.x -3` is a difference. A `-` directly before digits is a sign only where an operand is
+expected, and a `[` directly after an operand is an index. A word followed by `(` is a call; any
+other word names the alias of a return item.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ U32_MAX = 2**32 - 1
 U64_MAX = 2**64 - 1
 
 OPERATORS_MAX = 100
-"""Most arithmetic operators in one expression. Each may deepen its tree by one level, which the
-recursive passes over that tree must survive; nesting is limited for the same reason."""
+"""Maximum number of arithmetic operators in one expression. Each may add a level to its tree, which
+is processed recursively; nesting is limited for the same reason."""
 
 TEXT_BYTES_MAX = 1 << 20
 TOKENS_MAX = 50_000
 CLAUSES_MAX = 2_000
 VARIABLES_MAX = 1_000
-"""Limits of a text, and of each query in it; within them a text compiles in under a second."""
+"""Limits of a text and of each query in it; within them a text compiles in under a second."""
 
 _PUNCTUATION = ["{", "}", "(", ")", "[", "]", ":", ",", ".", "@", "?"]
 _SYMBOLS = ["=", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%"]
@@ -53,7 +53,7 @@ FOREIGN_OPERATORS = {
     "<>": "inequality is written `!=`",
     "->": "a hop is written `$a knows $b`, without an arrow",
 }
-"""Operators of other languages, lexed as tokens so that the parser can name the mistake."""
+"""Operators of other languages, lexed as tokens so that the parser can explain the mistake."""
 
 _LEXER = Lexer(
     _PUNCTUATION + _SYMBOLS + list(FOREIGN_OPERATORS),
@@ -93,20 +93,20 @@ class QueryStream(TokenStream):
     # --- limits ----------------------------------------------------------------------------------
 
     def begin_query(self) -> None:
-        """Count clauses and variables from here."""
+        """Reset the counts of clauses and variables."""
         self._clauses = 0
         self._query_began = self._at
 
     def count_clause(self) -> None:
-        """One more clause, parameter, item, key or statement; raises `LimitExceeded`."""
+        """Count one clause, parameter, item, key or statement; raises `LimitExceeded`."""
         self._clauses += 1
         require_within(self._clauses, CLAUSES_MAX, "the number of clauses in a query")
 
     def require_few_variables(self) -> None:
-        """Raise `LimitExceeded` for too many variables of the query that ends here."""
+        """Raise `LimitExceeded` if the query that ends here has too many variables."""
         tokens = self._tokens[self._query_began : self._at]
         names = [token.text for token in tokens if token.kind is TokenKind.VAR]
-        # Every `$_` is a variable of its own.
+        # Every `$_` is a separate variable.
         count = len(set(names)) + names.count(ast.ANONYMOUS)
         require_within(count, VARIABLES_MAX, "the number of variables in a query")
 
@@ -130,7 +130,7 @@ class QueryStream(TokenStream):
         *,
         trailing_comma: bool = False,
     ) -> tuple[T, ...]:
-        """Parse `item, item, …` up to and including ``closing``; possibly none."""
+        """Parse `item, item, …` up to and including ``closing``; possibly no item."""
         found: list[T] = []
         if self.take_punct(closing):
             return ()
@@ -145,7 +145,7 @@ class QueryStream(TokenStream):
     # --- tokens ----------------------------------------------------------------------------------
 
     def opens_block(self, *words: str) -> bool:
-        """Whether one of these words is here, followed by `{`."""
+        """Whether the next tokens are one of these words and `{`."""
         return self.at_word(*words) and self.peek().text == "{"
 
     def variable(self, what: str = "a variable", where: str = "") -> ast.Variable:
@@ -183,16 +183,16 @@ class QueryStream(TokenStream):
         return self.integer_value(self.expect_kind(TokenKind.INT, "an integer", where), maximum)
 
     def integer_value(self, token: Token, maximum: int) -> int:
-        """The value of an integer just stepped over."""
+        """The value of an integer token that was just read."""
         self.end_number(token)
         digits = token.text.lstrip("0") or "0"
-        # Counting first: converting a megabyte of digits is slow, and Python refuses it anyway.
+        # Check the length first: converting a megabyte of digits is slow, and Python refuses it.
         if len(digits) > len(str(maximum)) or int(digits) > maximum:
             self.fail(f"{token.describe()} is too large; the largest is {maximum}", token.span)
         return int(digits)
 
     def end_number(self, token: Token) -> None:
-        """Fail if a word touches the number before it, as in `1e3`."""
+        """Fail if a word directly follows the number, as in `1e3`."""
         after = self.current
         if after.span.start == token.span.end and after.kind in (TokenKind.WORD, TokenKind.TYPE):
             hint = None
@@ -206,12 +206,12 @@ class QueryStream(TokenStream):
     # --- errors ----------------------------------------------------------------------------------
 
     def foreign_hint(self) -> str | None:
-        """A hint if an operator of another language is here."""
+        """A hint if the next token is an operator of another language."""
         return FOREIGN_OPERATORS.get(self.current.text)
 
 
 def _lowered(name: str) -> str:
-    """The name as it is written where only lowercase ones are allowed."""
+    """The name with a lowercase first letter, for hints where only such names are allowed."""
     return name.lower() if name.isupper() else name[0].lower() + name[1:]
 
 
@@ -225,7 +225,7 @@ _OPERATORS: dict[str, tuple[ast.ArithmeticOperator, int]] = {
     "/": ("/", 2),
     "%": ("%", 2),
 }
-"""Arithmetic operators and how tightly they bind."""
+"""Arithmetic operators and their precedence."""
 
 ARITHMETIC = frozenset(_OPERATORS)
 
@@ -261,7 +261,7 @@ _SCALAR_CALLS: dict[str, tuple[ast.ScalarFunction, int, int | None]] = {
     "log": ("log", 1, 1),
     **{name: (name, 1, 1) for name in ast.PERIOD_FUNCTIONS},
 }
-"""Each function with the smallest and the largest number of its arguments, if there is one."""
+"""Each function with its minimum and maximum number of arguments; None: no maximum."""
 _AGGREGATES: dict[str, ast.AggregateFunction] = {name: name for name in ast.AGGREGATE_FUNCTIONS}
 _FUNCTIONS = (
     *(*_SEARCH_CALLS, *_TEXT_QUERIES, *_AGGREGATES, *_SCALAR_CALLS),
@@ -294,7 +294,7 @@ def parse_value(stream: QueryStream, where: str) -> ast.Expression:
 
 
 def parse_list(stream: QueryStream, where: str) -> ast.ListLiteral:
-    """Read `[ … ]` where a variable is allowed too."""
+    """Read `[ … ]` in a place where a variable is allowed too."""
     if stream.current.text != "[":
         hint = (
             "lists are written in square brackets: `[1, 2]`" if stream.current.text == "(" else None
@@ -341,7 +341,7 @@ def parse_operand(stream: QueryStream, binding: int = 0) -> ast.Expression:
             )
         stream.advance()
         right = parse_operand(stream, tightness)
-        # By tokens: the spans of operands leave out parentheses.
+        # By tokens: the spans of operands do not include parentheses.
         left = ast.Arithmetic(operator, left, right, stream.span_from(start))
     return left
 
@@ -396,7 +396,7 @@ def _no_expression(stream: QueryStream) -> NoReturn:
 
 
 def _block(stream: QueryStream) -> ast.BlockValue:
-    # The clauses of a block have expressions, and an expression may be a block.
+    # Imported late: the clauses of a block contain expressions, and an expression may be a block.
     from omnigraph.syntax.query_read import parse_block
 
     operators = stream.operators
@@ -439,7 +439,7 @@ def _call(stream: QueryStream) -> ast.Expression:
 def _arguments(
     stream: QueryStream, fewest: int, most: int | None
 ) -> tuple[tuple[ast.Expression, ...], Span]:
-    """Read `name(…)` with a number of arguments in that range."""
+    """Read `name(…)` with ``fewest`` to ``most`` arguments."""
     stream.enter()
     name = stream.advance()
     stream.advance()
@@ -497,7 +497,7 @@ def _aggregate(stream: QueryStream, function: ast.AggregateFunction) -> ast.Aggr
 
 
 def _conditional(stream: QueryStream) -> ast.Conditional:
-    # Conditions are made of expressions, and expressions of conditions.
+    # Imported late: conditions contain expressions, and expressions conditions.
     from omnigraph.syntax.query_conditions import parse_conditional
 
     return parse_conditional(stream)
@@ -536,7 +536,7 @@ def _number(stream: QueryStream, first: Token, sign: int) -> ast.Literal:
     token = stream.advance()
     span = first.span.to(token.span)
     if token.kind is TokenKind.INT:
-        # The most negative integer has no positive counterpart.
+        # The least integer has no positive counterpart.
         maximum = I64_MAX if sign > 0 else I64_MAX + 1
         return ast.Literal(sign * stream.integer_value(token, maximum), span)
     stream.end_number(token)

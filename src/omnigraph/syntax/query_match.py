@@ -58,7 +58,7 @@ def parse_match_block(stream: QueryStream) -> tuple[ast.Clause, ...]:
 
 
 def parse_having_filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
-    """Read one filter of a `having`; there are no hops there."""
+    """Read one filter of a `having`; hops are not allowed there."""
     stream.count_clause()
     is_value = stream.opens_block("case", *ast.BLOCK_FUNCTIONS)
     if stream.current.kind is TokenKind.WORD and not (is_value or _starts_operand(stream.peek())):
@@ -155,7 +155,7 @@ def _alternative(stream: QueryStream) -> tuple[ast.Clause, ...]:
 
 
 def _names_type(token: Token, following: Token) -> bool:
-    """Whether `Type` or `not Type` comes behind `is`."""
+    """Whether `Type` or `not Type` follows `is`."""
     negated = token.kind is TokenKind.WORD and token.text == "not"
     return (following if negated else token).kind is TokenKind.TYPE
 
@@ -242,7 +242,7 @@ def _hop(stream: QueryStream) -> ast.Hop:
 
 @dataclass(frozen=True, slots=True)
 class _PathParts:
-    """What stands behind the right end of a hop: see the fields of `Hop`."""
+    """The parts after the right end of a hop; see the fields of `Hop`."""
 
     variable: ast.Variable | None = None
     kind: ast.PathKind = "one"
@@ -277,7 +277,7 @@ def _path(stream: QueryStream) -> _PathParts:
 
 
 def _weight(stream: QueryStream) -> ast.Expression:
-    """Read the weight of a path, which may stand in front of another clause."""
+    """Read the weight of a path; another clause may follow directly."""
     if stream.current.kind is TokenKind.VAR and stream.peek().text == ".":
         after, operand = stream.peek(3), stream.peek(4)
         is_sign = after.text == "-" and operand.span.start == after.span.end

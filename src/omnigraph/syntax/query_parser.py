@@ -48,7 +48,7 @@ _BODY_WORDS = ("match", *_STATEMENT_WORDS)
 _CYPHER_WORDS = ("match", "optional", "create", "merge", "call")
 _ANNOTATIONS = ("description", "instruction")
 _NAMES_MAX = 20
-"""Most query names an error lists; its details hold all of them."""
+"""Maximum number of query names that an error lists; its details contain all of them."""
 
 
 def parse_query_file(origin: str | bytes | Path | Source) -> ast.QueryFile:
@@ -70,7 +70,7 @@ def parse_query_file(origin: str | bytes | Path | Source) -> ast.QueryFile:
 
 
 def parse_where(origin: str | Source) -> tuple[Source, ast.Predicate]:
-    """The condition that a text is, as behind the `where` of an update; raises `QueryParseError`.
+    """A condition, as it follows the `where` of an update; raises `QueryParseError`.
 
     >>> parse_where('age > 30 and city in ["Oslo"]')[1].operator
     'and'
@@ -83,7 +83,7 @@ def parse_where(origin: str | Source) -> tuple[Source, ast.Predicate]:
 
 
 def parse_condition(origin: str | Source) -> tuple[Source, ast.Condition]:
-    """The condition over variables that a text is; raises `QueryParseError`.
+    """A condition over variables; raises `QueryParseError`.
 
     >>> parse_condition("$row.city = $actor.city or $row.is_open")[1].operator
     'or'
@@ -96,17 +96,17 @@ def parse_condition(origin: str | Source) -> tuple[Source, ast.Condition]:
 
 
 def _stream_of(origin: str | bytes | Path | Source) -> tuple[Source, QueryStream]:
-    """A text and its tokens; raises `LimitExceeded` for one that is too long."""
+    """A text and its tokens; raises `LimitExceeded` for a text that is too long."""
     source = Source.of(origin, QueryParseError)
     require_within(len(source.text.encode()), TEXT_BYTES_MAX, "the size of a query text in bytes")
     return source, QueryStream(source)
 
 
 def select_query(file: ast.QueryFile, name: str | None) -> ast.Query:
-    """The query called ``name``, or the only one of the file when no name is given.
+    """The query called ``name``, or the only one of the file if no name is given.
 
-    The first of several queries with one name is meant. Raises `NotFound` for an unknown name and
-    `InputError` when a name is needed to choose; both list the names there are.
+    Of several queries with the same name, returns the first. Raises `NotFound` for an unknown name
+    and `InputError` if a name is needed to choose; both list the names.
     """
     names = list(dict.fromkeys(query.name for query in file.queries))
     if name is None:
@@ -351,7 +351,7 @@ def _assignment(stream: QueryStream) -> ast.Pair:
 
 
 def _computed(stream: QueryStream, where: str) -> ast.Expression:
-    """Read an expression; a bare word is none here, because nothing has an alias."""
+    """Read an expression; a bare word is refused, because there are no aliases here."""
     token = stream.current
     is_word = token.kind in (TokenKind.WORD, TokenKind.TYPE) and token.text not in _TRUTHS
     if is_word and stream.peek().text != "(" and not stream.opens_block("case"):
@@ -380,7 +380,7 @@ def _joined(
     word: Literal["and", "or"],
     parse_operand: Callable[[QueryStream], ast.Predicate],
 ) -> ast.Predicate:
-    """Read operands joined by ``word``; nested ones of the same word are flattened."""
+    """Read operands joined by ``word``; nested operands of the same word are flattened."""
     start = stream.current.span.start
     operands = [parse_operand(stream)]
     while stream.take_word(word):

@@ -1,4 +1,4 @@
-"""The bodies of reads: stages, what they return, and its order and limit.
+"""The bodies of reads: stages, items, order and limits.
 
 ::
 
@@ -27,7 +27,7 @@ from omnigraph.syntax.query_match import parse_clause, parse_having_filter, pars
 from omnigraph.syntax.tokens import Token, TokenKind
 
 STAGES_MAX = 32
-"""Each stage nests the plan by one level, which the recursive passes over it must survive."""
+"""Each stage adds a level to the plan, which is processed recursively."""
 
 
 _BLOCKS: dict[str, ast.BlockFunction] = {name: name for name in ast.BLOCK_FUNCTIONS}
@@ -79,7 +79,7 @@ def _shown(
     clauses: tuple[ast.Clause, ...],
     stages: tuple[ast.ReadBody, ...] = (),
 ) -> ast.ReadBody:
-    """Read what follows `return` or `with`, up to the limit."""
+    """Read the part that follows `return` or `with`, up to the limits."""
     distinct = stream.opens_block("distinct")
     if distinct:
         stream.advance()
@@ -108,7 +108,8 @@ def _limit(stream: QueryStream) -> ast.Count | None:
 
 
 def parse_block(stream: QueryStream) -> ast.BlockValue:
-    """Read `count { … }` and its kin; the word in front of the block says which."""
+    """Read a block with a value, such as `count { … }`; the word before the brace is its
+    function."""
     word = stream.advance()
     function = _BLOCKS[word.text]
     where = f"in `{function}`"
@@ -192,7 +193,7 @@ def _count(stream: QueryStream, word: str) -> ast.Count:
 
 
 def _misplaced(stream: QueryStream, after: str, next_words: tuple[str, ...]) -> NoReturn:
-    """Fail at a token that neither belongs to what a stage shows nor may follow it."""
+    """Fail at a token that neither belongs to this part nor may follow it."""
     if stream.at_word(*_TAIL):
         hint = f"`having`, `order`, `limit` and `offset` follow `{after}` in this order, once each"
         if stream.at_word("limit"):

@@ -28,7 +28,7 @@ class Name(NamedTuple):
 
 
 class LiteralExpr(NamedTuple):
-    """A literal or, in an annotation, a bare identifier standing for its own text."""
+    """A literal or, in an annotation, a bare identifier, which stands for its own text."""
 
     value: LiteralValue
     text: str
@@ -38,7 +38,7 @@ class LiteralExpr(NamedTuple):
 
 
 class NumberExpr(NamedTuple):
-    """A number of a bound, a dimension or a cardinality."""
+    """A number in a bound, a dimension or a cardinality."""
 
     value: int | float
     text: str
@@ -72,7 +72,7 @@ class TypeExpr(NamedTuple):
     enum_values: tuple[Name, ...] | None = None
     """In source order, possibly repeated; the scalar is then String."""
     dimension: NumberExpr | None = None
-    """Of a vector; the scalar is then Vector."""
+    """The dimension of a vector; the scalar is then Vector."""
 
 
 class PropertyDecl(NamedTuple):
@@ -93,7 +93,7 @@ class ColumnsDecl(NamedTuple):
 
 
 class RangeDecl(NamedTuple):
-    """`@range(property, minimum..maximum)`; at least one bound is there."""
+    """`@range(property, minimum..maximum)`; at least one bound is given."""
 
     property: Name
     minimum: NumberExpr | None

@@ -1,7 +1,7 @@
 """From `.pg` text to a `SchemaDocument`: recursive descent, one function per grammar rule.
 
-The parser knows the grammar and nothing else. Where a text cannot be parsed it says what was
-expected and, for the mistakes people make most, how to write it instead.
+Checks the grammar and nothing else. Errors say what was expected and, for common mistakes, how to
+write it instead.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from omnigraph.syntax.tokens import Lexer, Source, Span, Token, TokenKind, Token
 
 
 NUMBER_CHARACTERS_MAX = 400
-"""Longest number a text may hold; Python refuses to convert much longer ones."""
+"""Maximum length of a number; Python refuses to convert much longer ones."""
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
-"""Range of integer literals: whatever some integer type can hold."""
+"""Range of integer literals: that of all integer types together."""
 NO_BOUND_HINT = "`*` is not a bound: leave it out, as in `1..`"
 
-# `*` is no part of the language; it is a token so that `1..*` gets a useful message.
+# `*` is not part of the language; it is a token so that `1..*` gets a useful message.
 _PUNCTUATION = ["{", "}", "(", ")", "[", "]", ",", ":", "->", "@", "?", "..", "=", "-", "*"]
 _LEXER = Lexer(_PUNCTUATION, SchemaParseError)
 
@@ -38,11 +38,11 @@ class SchemaStream(TokenStream):
         super().__init__(source, _LEXER, SchemaParseError)
 
     def reject(self, message: str, *, at: Span | None = None, hint: str | None = None) -> NoReturn:
-        """Fail at a place, or at the token that is here."""
+        """Fail at a span, or at the current token."""
         self.fail(message, at or self.current.span, hint=hint)
 
     def literal(self, *, signed: bool = False) -> ast.LiteralExpr | None:
-        """A string, number or truth value, if one is here."""
+        """The string, number or boolean at the cursor; None for other tokens."""
         token = self.current
         if token.kind is TokenKind.STRING:
             self.advance()
@@ -57,7 +57,8 @@ class SchemaStream(TokenStream):
         return None
 
     def number(self) -> ast.NumberExpr | None:
-        """An integer or float with an optional sign directly before it, if one is here."""
+        """The number at the cursor, with an optional sign directly before it; None if there is
+        none."""
         sign = self.current
         negative = self.current.text == "-"
         digits = self.peek() if negative else sign
@@ -95,12 +96,12 @@ class SchemaStream(TokenStream):
         return ast.NumberExpr(value, text, span)
 
     def name(self) -> ast.Name:
-        """The word that is here."""
+        """The word at the cursor."""
         token = self.advance()
         return ast.Name(token.text, token.span)
 
     def type_name(self, where: str) -> ast.Name:
-        """The name of a type; ``where`` is its place in the error."""
+        """The name of a type; ``where`` describes the place in the error."""
         if self.current.kind is TokenKind.TYPE:
             return self.name()
         hint = None
@@ -299,7 +300,7 @@ _FOREIGN_TYPE_HINTS = {
 
 
 def parse_type(tokens: SchemaStream) -> ast.TypeExpr:
-    """The type of a property, with the `?` behind it."""
+    """The type of a property, with the `?` after it."""
     start = tokens.current.span
     if tokens.current.text == "[":
         found = _list_type(tokens)
@@ -371,7 +372,7 @@ def _enum_value(tokens: SchemaStream) -> ast.Name:
 
 
 CONSTRAINT_NAMES = (*ast.COLUMNS_KINDS, "range", "check")
-"""Followed by `(`, these open a constraint anywhere in a body."""
+"""Followed by `(`, these begin a constraint anywhere in a body."""
 
 _HEADER_CONSTRAINTS = {
     ("node", False): "is only supported on node properties or as body constraint",
@@ -379,7 +380,7 @@ _HEADER_CONSTRAINTS = {
     ("edge", False): "is not supported on edges",
     ("edge", True): "constraint is not supported on edges",
 }
-"""Messages about a constraint in the header of a type; `True` for `@range` and `@check`."""
+"""Messages for constraints in the header of a type; `True` for `@range` and `@check`."""
 
 _MISSING_VALUE = {
     "embed": "requires a source property name",
@@ -388,11 +389,11 @@ _MISSING_VALUE = {
     "instruction": "requires a non-empty value",
     "default": "requires a literal value",
 }
-"""Messages about annotations without a positional value."""
+"""Messages for annotations without a positional value."""
 
 
 def at_constraint(tokens: SchemaStream) -> bool:
-    """At `@key(` and the like: a body constraint, even on the line of a property."""
+    """Whether a constraint such as `@key(` begins here, possibly on the line of a property."""
     word, opening = tokens.peek(1), tokens.peek(2)
     return (
         tokens.current.text == "@"
@@ -403,7 +404,7 @@ def at_constraint(tokens: SchemaStream) -> bool:
 
 
 def parse_constraint(tokens: SchemaStream) -> ast.ConstraintDecl:
-    """A constraint of a body, from its `@` on."""
+    """A constraint in a body, from its `@` on."""
     start = tokens.advance().span
     name = tokens.current
     if name.text not in CONSTRAINT_NAMES:
@@ -477,7 +478,7 @@ def _check(tokens: SchemaStream, start: Span, opening: Token | None) -> ast.Chec
 def parse_type_annotations(
     tokens: SchemaStream, kind: Literal["node", "edge"], owner: ast.Name
 ) -> tuple[ast.AnnotationExpr, ...]:
-    """Annotations in the header of a node or edge; constraints do not belong there."""
+    """Annotations in the header of a node or edge; constraints are refused."""
     found: list[ast.AnnotationExpr] = []
     while tokens.current.text == "@":
         word = tokens.peek()
@@ -497,7 +498,7 @@ def parse_type_annotations(
 
 
 def parse_property_annotation(tokens: SchemaStream) -> ast.AnnotationExpr:
-    """An annotation behind the type of a property, from its `@` on."""
+    """An annotation after the type of a property, from its `@` on."""
     word = tokens.peek()
     span = tokens.current.span.to(word.span)
     if word.text == "range":

@@ -1,4 +1,4 @@
-"""The language of search texts, as `text_query("…")` reads them.
+"""The language of search texts, as parsed by `text_query("…")`.
 
 ::
 
@@ -6,8 +6,8 @@
     both   = part { [ "AND" ] part }
     part   = "NOT" part | "(" either ")" | '"' words '"' | word [ "*" ]
 
-Operators are in capitals, so that texts in lower case are plain words, and parts that stand side by
-side all have to be found. Characters without a meaning here separate words, as they do in texts.
+Operators are in capitals, so that texts in lower case are plain words. Adjacent parts are joined by
+`AND`. Characters without a meaning here separate words, as they do in texts.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Words that have to follow each other."""
+    """Words that have to occur in sequence."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Words that all have to occur, the last of which may go on."""
+    """Words that all have to occur; the last one is a prefix."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Parts that all have to be found, and parts that must not be; one of them is to be found."""
+    """Parts that all have to match, and parts that must not; at least one of the former."""
 
     wanted: tuple[SearchTerm, ...]
     unwanted: tuple[SearchTerm, ...] = ()
@@ -53,7 +53,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """Parts of which one has to be found."""
+    """Parts of which at least one has to match."""
 
     parts: tuple[SearchTerm, ...]
 
@@ -62,7 +62,7 @@ SearchTerm: TypeAlias = Words | Phrase | Prefix | Every | Either
 
 
 def search_term(kind: TextQueryKind, text: str) -> SearchTerm:
-    """What a search text of a kind looks for; only `text_query` can raise `QueryParseError`.
+    """The parsed search text of a kind; only `text_query` can raise `QueryParseError`.
 
     >>> search_term("phrase", "graph of thrones")
     Phrase(text='graph of thrones')
@@ -81,7 +81,7 @@ def search_term(kind: TextQueryKind, text: str) -> SearchTerm:
 
 
 def positive_leaves(term: SearchTerm) -> Iterator[Words | Phrase | Prefix]:
-    """The words, phrases and prefixes that are looked for, in the order of the text."""
+    """The words, phrases and prefixes outside of `NOT`, in the order of the text."""
     match term:
         case Every():
             for part in term.wanted:
@@ -94,7 +94,7 @@ def positive_leaves(term: SearchTerm) -> Iterator[Words | Phrase | Prefix]:
 
 
 TERMS_MAX = 200
-"""Most words, phrases and operators of one search text."""
+"""Maximum number of words, phrases and operators in one search text."""
 
 _TOKEN = re.compile(r'"[^"]*"|["()]|[^\s"()*]+\*?|\*')
 _WORD = re.compile(r"[^\W_]")
@@ -111,7 +111,7 @@ class _Parser:
         self._source = Source(text)
         self._end = Span(len(text), len(text) + 1)
         found = (_Token(each.group(), Span(*each.span())) for each in _TOKEN.finditer(text))
-        # What has no letter and no digit separates words.
+        # Tokens without a letter or a digit only separate words.
         self._tokens = [
             each for each in found if each.text in ("(", ")", '"', "*") or _WORD.search(each.text)
         ]

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def nearest_name(word: str, known: Iterable[str]) -> str | None:
-    """The known name a person most likely meant by ``word``, or ``None``.
+    """The known name that is most similar to ``word``, or ``None`` if none is similar.
 
     >>> nearest_name("knws", ["knows", "likes"])
     'knows'
@@ -22,7 +22,7 @@ def nearest_name(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """A hint, or ``None`` when no name is similar.
+    """A hint, or ``None`` if no name is similar.
 
     >>> did_you_mean("Persn", ["Person"])
     'did you mean `Person`?'

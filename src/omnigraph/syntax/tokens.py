@@ -1,7 +1,7 @@
 """Source texts with positions, their tokens, and the cursor of both parsers.
 
 Both languages share words, numbers, strings and comments; they differ in punctuation. Words are not
-classified as keywords here: keywords are contextual in both languages, so that the parser decides.
+classified as keywords here: keywords are contextual in both languages, so the parser decides.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
 
 def _require_text(origin: object) -> None:
-    """Raise `InputError` for what a program without types passed by mistake, such as None."""
+    """Raise `InputError` for an origin of a wrong type, such as None."""
     if not isinstance(origin, bytes | Path):
         raise InputError(
             f"a text was expected, and this is {type(origin).__name__}",
@@ -46,7 +46,7 @@ def _require_text(origin: object) -> None:
 
 
 class Source:
-    """One text to compile: its characters and, when it came from a file, its path."""
+    """A text to compile: its characters and, if it came from a file, its path."""
 
     __slots__ = ("path", "text")
 
@@ -56,11 +56,11 @@ class Source:
 
     @classmethod
     def of(cls, origin: str | bytes | Path | Source, error: type[CompileError]) -> Source:
-        """Take a text, raw bytes, a file path or a ready source.
+        """Take a text, raw bytes, a file path or an existing source.
 
-        Raises ``error`` with the offset when the text is not UTF-8, and for the name of a file that
-        is given as a text; a missing file raises ``OSError`` as usual. A byte order mark in front
-        of the text is dropped.
+        Raises ``error`` with the offset if the text is not UTF-8, and for a file name given as a
+        text; a missing file raises ``OSError`` as usual. A byte order mark at the beginning is
+        removed.
         """
         if isinstance(origin, Source):
             return origin
@@ -128,16 +128,16 @@ def _byte_length(text: str) -> int:
 
 
 def _excerpt(line: str) -> str:
-    """A line short enough to print; minified input can put a megabyte on one line."""
+    """A line short enough to print; minified input can have a megabyte on one line."""
     return line if len(line) <= _EXCERPT_MAX else line[:_EXCERPT_MAX] + " …"
 
 
 NESTING_MAX = 64
-"""Deepest nesting of blocks, lists and parentheses a text may use."""
+"""Maximum nesting of blocks, lists and parentheses in a text."""
 
 _ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-# Possessive: an unterminated string fails in one pass, however long it is.
+# Possessive quantifiers: an unterminated string fails in one pass, however long it is.
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 
@@ -156,7 +156,7 @@ class TokenKind(Enum):
     """The text keeps its quotes and escapes; see `TokenStream.string_value`."""
     PUNCT = "punctuation"
     BAD = "unreadable text"
-    """The first character no token starts with. The text behind it is not split any further."""
+    """The first character that starts no token. The text after it is not tokenized."""
     END = "end of input"
 
 
@@ -168,7 +168,7 @@ class Token(NamedTuple):
     span: Span
 
     def describe(self) -> str:
-        """How error messages name this token."""
+        """The name of this token in error messages."""
         if self.kind is TokenKind.END:
             return "the end of the input"
         shown = "$" + self.text if self.kind is TokenKind.VAR else self.text
@@ -207,8 +207,8 @@ _END = 8
 class Lexer:
     """Splits a text into tokens for one language, given its punctuation.
 
-    ``hints`` adds advice for characters that are no token of this language. Of a text with more
-    than ``tokens_max`` tokens one more is split off, and no END follows.
+    ``hints`` adds advice for characters that start no token of this language. Of a text with more
+    than ``tokens_max`` tokens, one more is returned, and no END follows.
     """
 
     def __init__(
@@ -222,10 +222,10 @@ class Lexer:
         self._error = error
         self._tokens_max = tokens_max
         self._hints = {**_CHARACTER_HINTS, **(hints or {})}
-        # One match per token: what separates tokens is skipped in front of it. Every position
-        # matches, the last group at worst, so that the matches follow each other without gaps. A
-        # comment that is never closed must not be read as punctuation. A digit run takes a fraction
-        # only when a digit follows the point: `0..9` is an integer, two dots and an integer.
+        # One match per token: separators are skipped before it. Every position matches, at worst by
+        # the last group, so that the matches follow each other without gaps. A comment that is
+        # never closed must not be read as punctuation. A digit run takes a fraction only if a digit
+        # follows the point: `0..9` is an integer, two dots and an integer.
         self._pattern = re.compile(
             r"(?:[ \t\r\n]++|//[^\n]*+|/\*.*?\*/)*+"
             r"(?:([a-z_][A-Za-z0-9_]*+)"
@@ -248,7 +248,7 @@ class Lexer:
         mistake.
         """
         found: list[Token] = []
-        # `tuple.__new__` leaves out the Python-level constructors: a third of the time spent here.
+        # `tuple.__new__` skips the Python-level constructors: a third of the time spent here.
         new = tuple.__new__
         stop = None if self._tokens_max is None else self._tokens_max + 1
         for hit in islice(self._pattern.finditer(source.text), stop):
@@ -299,22 +299,22 @@ class TokenStream:
 
     @property
     def tokens(self) -> Sequence[Token]:
-        """All tokens, wherever the cursor is."""
+        """All tokens, independent of the cursor."""
         return self._tokens
 
     def peek(self, ahead: int = 1) -> Token:
-        """The token ``ahead`` places further; END past the end."""
+        """The token ``ahead`` positions further; END past the end."""
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
 
     def at_word(self, *words: str) -> bool:
-        """Whether one of these words is here."""
+        """Whether the current token is one of these words."""
         token = self.current
         return token.text in words and token.kind is TokenKind.WORD
 
     # --- moving ----------------------------------------------------------------------------------
 
     def advance(self) -> Token:
-        """Return the current token and step over it."""
+        """Return the current token and move to the next one."""
         token = self.current
         if token.kind is not TokenKind.END:
             self._at += 1
@@ -322,36 +322,36 @@ class TokenStream:
         return token
 
     def span_from(self, start: int) -> Span:
-        """The range from ``start`` to the end of the token last stepped over."""
+        """The range from ``start`` to the end of the last token read."""
         return Span(start, self._tokens[self._at - 1].span.end)
 
     def take_punct(self, text: str) -> Token | None:
-        """Step over this punctuation if it is here."""
+        """Read this punctuation if it is at the cursor."""
         return self.advance() if self.current.text == text else None
 
     def take_word(self, *words: str) -> Token | None:
-        """Step over one of these words if it is here."""
+        """Read one of these words if it is at the cursor."""
         return self.advance() if self.at_word(*words) else None
 
     def expect_punct(self, text: str, where: str = "") -> Token:
-        """Step over this punctuation or fail."""
+        """Read this punctuation or fail."""
         return self.take_punct(text) or self.unexpected(f"`{text}`", where)
 
     def expect_word(self, *words: str, where: str = "") -> Token:
-        """Step over one of these words or fail, suggesting the nearest one."""
+        """Read one of these words or fail, suggesting the nearest one."""
         return self.take_word(*words) or self.unexpected(
             " or ".join(f"`{w}`" for w in words), where, words
         )
 
     def expect_kind(self, kind: TokenKind, what: str, where: str = "") -> Token:
-        """Step over a token of this kind or fail, calling it ``what``."""
+        """Read a token of this kind or fail; ``what`` names it in the error."""
         return self.advance() if self.current.kind is kind else self.unexpected(what, where)
 
     def rescan(self, pattern: re.Pattern[str]) -> Token | None:
-        """Read the text at the cursor with another pattern, for words only lexed in context.
+        """Read the text at the cursor with another pattern, for words lexed only in context.
 
         The cursor moves to the first token that starts at or after the end of the match. Returns
-        ``None`` without moving when the pattern does not match here.
+        ``None`` without moving if the pattern does not match here.
         """
         start = self.current.span.start
         hit = pattern.match(self.source.text, start)
@@ -367,13 +367,14 @@ class TokenStream:
     # --- nesting ---------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Count one level of nesting; too many are refused instead of exhausting the stack."""
+        """Enter a level of nesting; raises an error beyond the limit instead of exhausting the
+        stack."""
         self._depth += 1
         if self._depth > NESTING_MAX:
             self.fail(f"nested deeper than {NESTING_MAX} levels", self.current.span)
 
     def leave(self) -> None:
-        """Undo one `enter`."""
+        """Leave a level of nesting."""
         self._depth -= 1
 
     # --- values and errors -----------------------------------------------------------------------
@@ -434,7 +435,7 @@ class TokenStream:
         """Raise this stream's kind of error at ``span``."""
         token = self.current
         if token.kind is TokenKind.BAD and span.start >= token.span.start:
-            # The text cannot be lexed here: report that instead.
+            # The text cannot be tokenized here: report that instead.
             raise self._lexer.bad_character(self.source, token.span.start)
         raise self.source.error(self._error, message, span, hint=hint)
 

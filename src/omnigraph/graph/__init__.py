@@ -1,4 +1,4 @@
-"""One open graph: making and opening it, and the object that everything is done with."""
+"""Graphs: creating and opening them, and the `Graph` object with all verbs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """`Blob` is imported when it is first named: most programs that open a graph never do."""
+    """Import `Blob` on first use: most programs that open a graph never need it."""
     if name == "Blob":
         from omnigraph.graph.blobs import Blob
 

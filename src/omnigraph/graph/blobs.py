@@ -1,4 +1,4 @@
-"""Reading one blob of a graph: found by type, entity and property, then read in parts."""
+"""Reading one blob of a graph: found by type, entity and property, and read in ranges."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from omnigraph.syntax.suggest import did_you_mean
 class Blob(KnownBlob):
     """One value of a blob property, as of one commit.
 
-    Its kind and size are known when this object is made; only bytes that are asked for are read.
-    Safe to share between threads.
+    The kind and size are known at once; bytes are read on request. Safe to share between threads.
     """
 
     def __init__(self, stat: BlobStat, stored: ManagedBlob | None, gates: Gates) -> None:
@@ -30,16 +29,16 @@ class Blob(KnownBlob):
         self._gates = gates
 
     def read(self, offset: int = 0, length: int | None = None) -> bytes:
-        """Some of the bytes, or all from ``offset``, in one piece; raises as `byte_range` does."""
+        """A range of the bytes, by default all from ``offset``; raises as `byte_range` does."""
         return b"".join(self.chunks(offset, length))
 
     def chunks(
         self, offset: int = 0, length: int | None = None, *, chunk_bytes: int = CHUNK_BYTES_MAX
     ) -> Iterator[bytes]:
-        """The same bytes in pieces of at most ``chunk_bytes``, each read when it is asked for.
+        """The same bytes in pieces of at most ``chunk_bytes``, each read on demand.
 
-        A wrong range is raised at once, before the first piece. Until the last one, cleanup in this
-        process waits.
+        An invalid range raises at once, before the first piece. Until the last piece, cleanup in
+        this process waits.
         """
         if not 1 <= chunk_bytes <= CHUNK_BYTES_MAX:
             raise InputError(f"a chunk has 1 to {CHUNK_BYTES_MAX} bytes, not {chunk_bytes}")
@@ -66,7 +65,7 @@ def blob(
     branch: str | None = None,
     snapshot: str | None = None,
 ) -> Blob:
-    """One value of a blob property, ready to be read in parts; none of it is read yet.
+    """One value of a blob property, to be read in ranges; this call reads none of the bytes.
 
     ``entity`` is `node` or `edge`. Raises `InputError` for an unknown type and for a property
     that is no blob, `NotFound` for an unknown entity and for one without a value.
@@ -84,10 +83,10 @@ def _find_blob(
     target: ReadTarget,
     gates: Gates,
 ) -> Blob:
-    """The value that ``selector`` means in one snapshot.
+    """The blob that ``selector`` names in one snapshot.
 
-    Raises `InputError` for a type or a blob property there is not, and `NotFound` for an unknown
-    entity and for one that has no value there.
+    Raises `InputError` for an unknown type or blob property, and `NotFound` for an unknown entity
+    and for a null value.
     """
     _require_blob_property(catalog, selector)
     cell = reader.blob_cell(selector.table_key, selector.property_name, selector.id)

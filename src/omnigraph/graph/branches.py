@@ -1,4 +1,4 @@
-"""Branches of an open graph: created, deleted, merged, and single commits replayed on them."""
+"""Branches and tags of an open graph: creating, deleting, merging, and replaying single commits."""
 
 from __future__ import annotations
 
@@ -40,11 +40,10 @@ if TYPE_CHECKING:
 
 
 CompareEngine = Literal["auto", "local", "spark"]
-"""Who compares the rows of a merge or diff."""
+"""The engine that compares the rows of a merge or diff."""
 COMPARED_ROWS_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD_ROWS"
 COMPARED_ROWS = 10_000_000
-"""Rows that two branches do not share from which on Spark compares them: half a minute's work for
-one process, and what it may have to write to temporary files."""
+"""Differing rows from which on Spark compares two branches; one process needs half a minute."""
 
 
 def list_branches(self: Handle) -> list[str]:
@@ -66,8 +65,8 @@ def create_branch(
     """Create a branch at the head of another, or at any revision; costs no data copy.
 
     ``from_`` is a branch, main by default, or a revision as `main~2`, a tag or a commit id.
-    ``operation_id`` names the request: if the same actor repeats it, the first receipt returns
-    and no branch is created, even if the first was deleted since.
+    ``operation_id`` is an idempotency key: if the same actor repeats the request, the first receipt
+    is returned and no branch is created, even if the first was deleted since.
     """
     from omnigraph.branching import branches
 
@@ -87,9 +86,9 @@ def create_branch(
 
 
 def start_of(self: Handle, revision: str, by: Access) -> tuple[str, str | None]:
-    """The branch that another is to start from, and the commit if it is not to be the head.
+    """The branch that a new one starts from, and the commit unless it is the head.
 
-    A name that is none is taken for a branch, and its absence is reported as that of a branch.
+    A name that resolves to nothing is treated as a branch, and reported as a missing branch.
     """
     from omnigraph.branching.revisions import resolve
 
@@ -113,12 +112,12 @@ def create_tag(
     branch: str | None = None,
     actor: str | None = None,
 ) -> TagInfo:
-    """Name a commit: the head of a branch, or the one that ``revision`` names.
+    """Tag a commit: the head of a branch, or the commit that ``revision`` names.
 
-    A tag can be given wherever a commit is asked for, and cleanup keeps what its commit shows. If
-    the tag names this commit already, nothing is done. Raises `AlreadyExists` for a name that a
-    branch or another commit has, and `HistoricalVersionReclaimed` for a commit that cleanup has
-    taken rows of.
+    A tag is accepted wherever a revision is, and cleanup keeps the data of its commit. If the tag
+    already names this commit, nothing is done. Raises `AlreadyExists` if a branch has the name or
+    the tag names another commit, and `HistoricalVersionReclaimed` if cleanup removed data of the
+    commit.
     """
     from omnigraph.branching import revisions
     from omnigraph.branching.revisions import authored_branch, resolve
@@ -133,7 +132,7 @@ def create_tag(
 
 
 def list_tags(self: Handle) -> list[TagInfo]:
-    """The tags, by name: of commits that may be read."""
+    """The tags of commits that may be read, by name."""
     from omnigraph.branching import revisions
 
     self._may_read("tag list")
@@ -143,7 +142,7 @@ def list_tags(self: Handle) -> list[TagInfo]:
 
 
 def delete_tag(self: Handle, name: str, *, actor: str | None = None) -> TagInfo:
-    """Delete a tag and return what it was; its commit stays. Raises `NotFound`."""
+    """Delete a tag and return it; its commit stays. Raises `NotFound`."""
     from omnigraph.branching import revisions
 
     self._opened.gate.tag_delete(self._by(actor), name)
@@ -153,10 +152,10 @@ def delete_tag(self: Handle, name: str, *, actor: str | None = None) -> TagInfo:
 def delete_branch(
     self: Handle, name: str, *, actor: str | None = None, operation_id: str | None = None
 ) -> BranchDeleted:
-    """Delete a branch; its commits are gone with it.
+    """Delete a branch with its commits.
 
-    ``operation_id`` names the request: if the same actor repeats it, the first receipt returns
-    and no branch is deleted, even if another one has the name since.
+    ``operation_id`` is an idempotency key: if the same actor repeats the request, the first receipt
+    is returned and no branch is deleted, even if a new one has the name.
     """
     from omnigraph.branching import branches
 
@@ -182,14 +181,14 @@ def plan_merge(
     engine: CompareEngine = "auto",
     spark: SparkOptions | None = None,
 ) -> MergePlan:
-    """What `merge_branch` would do now: per type, entity by entity, and every conflict.
+    """The effect that `merge_branch` would have now: counts per type, entities, and all conflicts.
 
-    Changes nothing. Who sees a part of the branches gets the plan of that part, and is told with
-    `MergePlan.is_blocked_by_hidden` if a conflict about the rest prevents the merge.
+    Changes nothing. An actor who sees only a part of the branches gets the plan of that part;
+    `MergePlan.is_blocked_by_hidden` says whether a hidden conflict prevents the merge.
 
-    The plan lists the first ``limit`` entities that would change, 1,000 unless told, of about
-    ``limit_bytes`` together; `MergePlan.next_page_token` leads to the rest. Raises
-    `ChangeCursorRejected` for a token of another plan, as after a branch has moved.
+    The plan lists the first ``limit`` entities that would change (1,000 by default), of about
+    ``limit_bytes`` in total; `MergePlan.next_page_token` continues. Raises `ChangeCursorRejected`
+    for a token of another plan, such as one from before a branch moved.
     """
     from omnigraph.branching import merge as merges
     from omnigraph.branching.three_way import ConflictRules
@@ -230,21 +229,20 @@ def merge_branch(
 ) -> MergeReceipt:
     """Merge a branch into main, or ``into`` another, as one commit with two parents.
 
-    The merge is three-way and by entity. Where both sides changed one entity and disagree, or
-    the merged graph would break the schema, `MergeConflicts` is raised and nothing has changed. An
-    actor whose rules are limited to types merges what they grant and it sees, else `Denied` is
-    raised.
-    ``on_conflict`` lets `source` or `target` win instead, ``on_conflict_of`` for a type,
-    an entity (`Type:id`), a property (`Type.property`) or one property of one entity
-    (`Type.property:id`), of which the narrowest decides; rules for properties need ``granularity``
-    `property`. A broken schema has no winner. With ``granularity`` `property`, edits of different
-    properties of one entity go together. ``delete_branch`` deletes the source afterwards; the
-    receipt says if that was refused. Raises `ReadSetChanged` when others wrote to the target
-    meanwhile. ``operation_id`` names the merge: if the same actor repeats it, the first receipt
-    returns, and only a deletion that the first did not get to is done. ``message`` says why, and
-    ``metadata`` is a JSON object; both are kept with the commit. ``engine`` says who compares,
-    checks and writes the rows, with the same result: this process (`local`), workers of Spark
-    (`spark`), or Spark only where the branches differ in 10 million rows and more (`auto`,
+    The merge is three-way and by entity. Where both sides changed one entity and disagree, or the
+    merged graph would break the schema, `MergeConflicts` is raised and nothing has changed. For an
+    actor whose policy rules are limited to types, all merged entities must be visible and granted,
+    else `Denied` is raised. ``on_conflict`` lets `source` or `target` win instead,
+    ``on_conflict_of`` for a type, an entity (`Type:id`), a property (`Type.property`) or one
+    property of one entity (`Type.property:id`), of which the narrowest decides; rules for
+    properties need ``granularity`` `property`. A broken schema has no winner. With ``granularity``
+    `property`, edits of different properties of one entity go together. ``delete_branch`` deletes
+    the source afterwards; the receipt says if that was refused. Raises `ReadSetChanged` when others
+    wrote to the target meanwhile. ``operation_id`` is an idempotency key: if the same actor repeats
+    the merge, the first receipt is returned, and only a missing deletion is still done. ``message``
+    says why, and ``metadata`` is a JSON object; both are kept with the commit. ``engine`` selects
+    what compares, checks and writes the rows, with the same result: this process (`local`), workers
+    of Spark (`spark`), or Spark only where the branches differ in 10 million rows and more (`auto`,
     `OMNIGRAPH_SPARK_THRESHOLD_ROWS`).
     """
     from omnigraph.branching import merge as merges
@@ -277,11 +275,10 @@ def revert(
 ) -> ReplayReceipt:
     """Undo what one commit of a branch changed, as a new commit; history stays as it is.
 
-    What happened to other entities since stays. Raises `MergeConflicts` where the same entities
-    changed again, or where the schema needs what the commit brought; nothing is done then. A
-    merge is reverted against its first parent. ``operation_id`` names the request: if the same
-    actor repeats it, the first receipt returns.
-    ``message`` is kept with the commit.
+    Later changes of other entities stay. Raises `MergeConflicts`, without any effect, if the same
+    entities changed again, or if the result would break the schema. A merge is reverted against its
+    first parent. ``operation_id`` is an idempotency key: if the same actor repeats the request, the
+    first receipt is returned. ``message`` is kept with the commit.
     """
     return _replayed(
         self, "revert", commit_id, branch, actor=actor, operation_id=operation_id, message=message
@@ -297,10 +294,10 @@ def cherry_pick(
     operation_id: str | None = None,
     message: str | None = None,
 ) -> ReplayReceipt:
-    """Do what one commit of any branch changed once more on main, or ``into`` another branch.
+    """Apply the changes of one commit of any branch to main, or ``into`` another branch.
 
-    Raises `MergeConflicts` where the same entities differ there; nothing is done then.
-    ``operation_id`` names the request: if the same actor repeats it, the first receipt returns.
+    Raises `MergeConflicts`, without any effect, if the same entities differ there. ``operation_id``
+    is an idempotency key: if the same actor repeats the request, the first receipt is returned.
     ``message`` is kept with the commit.
     """
     return _replayed(
@@ -324,7 +321,7 @@ def _replayed(
     operation_id: str | None,
     message: str | None,
 ) -> ReplayReceipt:
-    """Raises what the gate raises, and `NotFound` for a commit that the actor may not read."""
+    """Raises the gate's errors, and `NotFound` for a commit that the actor may not read."""
     from omnigraph.branching import merge as merges
     from omnigraph.graph.sight import rights_to_bring
 
@@ -350,7 +347,7 @@ def plan_revert(
     limit: int | None = None,
     limit_bytes: int | None = None,
 ) -> MergePlan:
-    """What `revert` would do now, in pages and for whom as `plan_merge`. Changes nothing."""
+    """The plan of `revert`, with pages and visibility as in `plan_merge`. Changes nothing."""
     from omnigraph.branching import merge as merges
 
     target = self._branch_of(branch)
@@ -370,7 +367,7 @@ def plan_cherry_pick(
     limit: int | None = None,
     limit_bytes: int | None = None,
 ) -> MergePlan:
-    """What `cherry_pick` would do now, in pages and for whom as `plan_merge`. Changes nothing."""
+    """The plan of `cherry_pick`, with pages and visibility as in `plan_merge`. Changes nothing."""
     from omnigraph.branching import merge as merges
 
     verb, target = "branch cherry-pick --dry-run", self._branch_of(into)
@@ -388,9 +385,9 @@ def plan_cherry_pick(
 def comparing(
     opened: OpenGraph, engine: CompareEngine, spark: SparkOptions | None, work: str
 ) -> Iterator[Choose | None]:
-    """Who compares the rows of a merge or diff in a block; None if this process does anyway.
+    """The function that chooses Spark for a comparison within the block; None for this process.
 
-    Naming a session or a master asks for Spark.
+    Naming a session or a master selects Spark.
     """
     options = checked_options(spark, SparkOptions, "spark")
     is_auto = engine == "auto" and not options.is_named

@@ -1,7 +1,7 @@
 """The computations of a graph: `graph.compute.pagerank()` and the others.
 
-Each reads one snapshot, gives a value to every node, and can write them into a property as one
-commit on a branch.
+Each reads one snapshot, computes a value for every node, and can write the values into a property
+as one commit on a branch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LABELS = {
     "similarity": "other",
     "strongly_connected": "component",
 }
-"""The algorithms that name nodes, and the column with the names."""
+"""The algorithms whose values are names of nodes, and the column with the names."""
 
 
 @audited
@@ -391,7 +391,7 @@ class Algorithms:
                 f"the values of {into} need a branch to be written to",
                 hint="name it in `to_branch`; a branch that does not exist is created",
             )
-        # A branch that is there now and deleted while values are computed is not created anew.
+        # Decided now: a branch that is deleted while values are computed is not created again.
         exists = branch in self._graph.list_branches()
         source = self._graph._branch_of(options.get("branch"))
         return node, name, branch, None if exists else source
@@ -408,7 +408,7 @@ class Algorithms:
     ) -> Any:
         """Write the values of one type as a merge load.
 
-        Nodes that were deleted since they were read, or that the branch never had, get no value: a
+        Skips nodes that were deleted since they were read, or that the branch lacks, because a
         merge would insert them.
         """
         graph = self._graph
@@ -440,7 +440,7 @@ class Algorithms:
         key = _text_key(node)
         if not node.key or key is not None:
             return pa.table({key or ID: mine[ID], name: values})
-        # Rows of a table are found by their key properties.
+        # A load identifies rows by their key properties.
         columns = [ID, *node.key]
         keys = self._graph.table(node.name, columns=columns, snapshot=made.summary.graph_commit_id)
         joined = pa.table({ID: mine[ID], name: values}).join(keys.to_arrow(), ID, join_type="inner")
@@ -478,7 +478,7 @@ class Algorithms:
 
 
 _Run = tuple[int, int, int, bool, Callable[[], pa.Table], Callable[[], Any] | None]
-"""Nodes, edges, rounds, whether it converged, and the rows as Arrow and as a Spark frame."""
+"""Nodes, edges, rounds, convergence, and functions for the rows as Arrow and as a Spark frame."""
 
 
 def _require_rounds(iterations: int) -> None:
@@ -492,7 +492,7 @@ def _require_samples(samples: int) -> None:
 
 
 def _text_key(node: NodeType) -> str | None:
-    """The key property of a type whose ids are its values."""
+    """The key property of a type whose ids are the key's values."""
     if len(node.key) != 1 or node.properties[node.key[0]].type.scalar is not Scalar.STRING:
         return None
     return node.key[0]

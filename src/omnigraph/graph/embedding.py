@@ -1,10 +1,10 @@
-"""`Graph.embed`: vectors of stored texts, where a text is new or has changed.
+"""`Graph.embed`: computes vectors of stored texts that are new or have changed.
 
-A null vector beside a text means that there is something to do. Every commit of this module leaves
-no vector that is older than its text: vectors whose text changed are set to null first, and each
-commit is conditional on the head that was looked at. So the last such commit, which says so in its
-metadata, is where the next run begins to look for changes, and a run that was interrupted leaves
-nothing behind but nulls and files with vectors, which the next one loads.
+Invariant: after every commit of this module, no vector is older than its text. Vectors whose text
+changed are set to null first, and each commit is conditional on the examined head. A text with a
+null vector is pending work. The next run searches for changed texts from the last such commit,
+which is marked in its metadata. An interrupted run leaves only nulls, and files with vectors, which
+the next run loads.
 """
 
 from __future__ import annotations
@@ -62,16 +62,15 @@ from omnigraph.syntax.suggest import did_you_mean
 COMMIT_TEXTS = 65_536
 """Texts whose vectors are committed together."""
 COMMIT_ATTEMPTS = 10
-"""Attempts at a commit on a branch that others write to meanwhile."""
+"""Attempts at a commit while others write to the branch."""
 
 AS_OF = "as_of"
-"""The key of a commit's metadata beside `EMBEDS`, if that holds only for texts that did not change
-after another commit."""
+"""A metadata key beside `EMBEDS`: the commit whose texts the vectors belong to."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedSpec:
-    """What a caller asked `Graph.embed` for."""
+    """The arguments of `Graph.embed`."""
 
     branch: str
     since: str | None
@@ -88,9 +87,9 @@ class EmbedSpec:
 def vector_properties(
     catalog: Catalog, type_name: str | None, property_name: str | None
 ) -> list[tuple[NodeType, Property]]:
-    """The vectors with `@embed` that are meant: all, those of a type, or one of them.
+    """The selected `@embed` properties: all, those of a type, or one.
 
-    Raises `NotFound` for an unknown type, and `InputError` if there is no such vector.
+    Raises `NotFound` for an unknown type, and `InputError` if there is no such property.
     """
     if type_name is None and property_name is not None:
         raise InputError("a `property` needs its `type`", hint="name the node type as well")
@@ -125,10 +124,10 @@ def vector_properties(
 
 
 def last_embedding(commits: Sequence[CommitInfo], name: str) -> list[str]:
-    """The last of some commits, newest first, that left no vector older than its text.
+    """The newest of ``commits`` (newest first) that brought the vectors of a property up to date.
 
-    Empty if none did. One that merged vectors of a branch did so for what the branch had seen: the
-    commit that the branch began with comes before it.
+    Empty if there is none. If it merged vectors of a branch, they are up to date only with the
+    branch's starting commit, which is returned before it.
 
     >>> last_embedding([], "Doc.meaning")
     []
@@ -177,13 +176,13 @@ def _runner(spec: EmbedSpec, engine: str, operation_id: str) -> Iterator[TaskRun
 
 
 class _Moved:
-    """What changed since some commit, as far as it concerns the vectors of one property."""
+    """Changes since a commit, as far as they concern the vectors of one property."""
 
     def __init__(self) -> None:
         self.nodes: set[str] = set()
-        """Ids of nodes that are gone, or have another text or vector."""
+        """Ids of nodes that were deleted, or whose text or vector changed."""
         self.stale: dict[str, dict[str, Any]] = {}
-        """By id, what identifies nodes whose text changed and whose vector did not."""
+        """By id, the identifying columns of nodes whose text changed and whose vector did not."""
 
 
 class VectorWork:
@@ -202,13 +201,12 @@ class VectorWork:
         self._dimension = vector.type.vector_dim
         self._runner = runner
         self._identity = type.key or (ID,)
-        """The columns by which a load finds a node."""
+        """The columns by which a load identifies a node."""
         self._files = Files.of_environment([self._opened.kernel.root.uri])
         self._looked: list[str] = []
-        """Commits from which on changes are not looked at yet; at the last of them, no vector is
-        older than its text, except for changes between it and the one before."""
+        """Commits between which changes are not examined yet; older ones are covered."""
         self._touched: set[str] = set()
-        """Nodes that changed since this run began to read."""
+        """Nodes that changed since this run read the texts."""
         self._stale = 0
         self.committed: CommitInfo | None = None
         """The last commit of this run."""
@@ -219,9 +217,9 @@ class VectorWork:
         return f"{self._type.name}.{self._vector}"
 
     def run(self) -> EmbedResult:
-        """Compute what is missing, and what changed since the last embedding commit.
+        """Compute missing vectors, and those of texts that changed since the last embedding commit.
 
-        Raises `EmbeddingError`; the vectors that were computed before it are committed.
+        Raises `EmbeddingError` after committing the vectors that were computed until then.
         """
         started = monotonic_seconds()
         since, branch = self._spec.since, self._spec.branch
@@ -259,10 +257,10 @@ class VectorWork:
     # --- texts that changed -----------------------------------------------------------------------
 
     def _conditionally(self, write: Callable[[str], CommitInfo | None]) -> None:
-        """Set vectors to null that are older than their text, and call ``write`` with that head.
+        """Set vectors older than their text to null, then call ``write`` with the new head.
 
-        It commits on condition that this still is the head; if others were quicker, everything is
-        done again. Raises `Conflict` if that happens too often.
+        ``write`` commits on condition that the head is unchanged; otherwise both steps are
+        repeated. Raises `Conflict` after too many attempts.
         """
         for _ in range(COMMIT_ATTEMPTS):
             head = self._opened.snapshot(self._spec.branch).commit_id
@@ -287,7 +285,7 @@ class VectorWork:
         )
 
     def _moved(self, commits: Sequence[str]) -> _Moved:
-        """What changed between the first and the last of some commits."""
+        """The changes from the first to the last of ``commits``, compared pairwise."""
         found = _Moved()
         for older, newer in pairwise(commits):
             if older == newer:
@@ -313,7 +311,7 @@ class VectorWork:
     # --- texts without a vector -------------------------------------------------------------------
 
     def _fill(self) -> tuple[EmbeddedTasks, int]:
-        """Compute and commit what is missing; also how many nodes were left to the next run."""
+        """Compute and commit missing vectors; also counts the nodes left to the next run."""
         opened, spec = self._opened, self._spec
         reader = opened.pinned(ReadTarget(spec.branch, None))
         self._touched.clear()
@@ -350,7 +348,7 @@ class VectorWork:
 
     @contextmanager
     def _put_aside(self) -> Iterator[str]:
-        """A folder for files; it stays if the block fails, and the next run loads its files."""
+        """A folder for vector files; if the block fails it stays, for the next run to load."""
         root, store = self._opened.kernel.root, self._opened.kernel.store
         scratch = load_scratch_name(self._opened.kernel.ids.ulid())
         folder = root.join(scratch, self._folder_name)
@@ -360,13 +358,13 @@ class VectorWork:
 
     @cached_property
     def _folder_name(self) -> str:
-        """The same for all runs whose vectors are interchangeable."""
+        """A name that is equal for all runs whose vectors are interchangeable."""
         config = self._spec.config
         about = (self._spec.branch, self.name, config.provider, config.model, self._dimension)
         return f"vectors-{sha256(repr(about).encode()).hexdigest()[:16]}"
 
     def _take_over(self) -> int:
-        """Commit what runs that were killed have put aside; returns how many vectors."""
+        """Commit the vectors of killed runs; returns their number."""
         root, store = self._opened.kernel.root, self._opened.kernel.store
         names = [name.split("/") for name in store.list(LOAD_SCRATCH)]
         left = {name[1] for name in names if len(name) > 3 and name[2] == self._folder_name}
@@ -375,7 +373,8 @@ class VectorWork:
             scratch = load_scratch_name(operation)
             paths = _files_in(root.join(scratch, self._folder_name), self._files)
             with suppress(ChangeDiffRefused, NotFound):
-                # Refused: the texts cannot be compared with those of today. They are asked again.
+                # If the comparison is refused, the old texts are unknown: these vectors are
+                # computed again.
                 for path in paths[:1]:
                     began = about_file(path, self._files)[AS_OF]
                     self._touched |= self._moved([began, self._looked[-1]]).nodes
@@ -386,7 +385,7 @@ class VectorWork:
     # --- commits ----------------------------------------------------------------------------------
 
     def _commit(self, paths: Sequence[str]) -> tuple[int, int]:
-        """Load files of vectors; how many, and how many of nodes that changed were left out."""
+        """Load files of vectors; returns how many were loaded, and how many dropped as outdated."""
         kept, dropped = 0, 0
 
         def write(head: str) -> CommitInfo | None:
@@ -413,7 +412,7 @@ class VectorWork:
         return kept, dropped
 
     def _set_null(self, nodes: Sequence[Mapping[str, Any]], head: str) -> str:
-        """Forget some vectors; returns the new head."""
+        """Set vectors to null; returns the new head."""
         columns = {name: [node[name] for node in nodes] for name in self._identity}
         nulls = pa.nulls(len(nodes), pa.list_(pa.float32(), self._dimension))
         rows = pa.table({**columns, self._vector: nulls})
@@ -425,7 +424,7 @@ class VectorWork:
     def _load(
         self, source: LoadInput, head: str, errors: ErrorOptions, *, engine: Any = None
     ) -> LoadReceipt:
-        """Write vectors alone, if nothing was committed since ``head``: the rest is kept."""
+        """Write only vectors, on condition that nothing was committed since ``head``."""
         spec = self._spec
         request = LoadSpec(
             spec.branch,
@@ -450,7 +449,7 @@ class VectorWork:
 
 
 def _files_in(folder: str, files: Files) -> list[str]:
-    """The files of vectors that are put aside in a folder."""
+    """The vector files in a folder."""
     if not files.is_directory(folder):
         return []
     return [path for path, name in files.below(folder) if name.endswith(".arrow")]

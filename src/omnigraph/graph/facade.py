@@ -1,8 +1,8 @@
 """The `Graph` object: one open graph, and the list of all verbs.
 
-Every face (command line, server, notebook) is a thin layer over this. A verb is a function in the
-module of its subject: it fills in the branch and the actor of its handle, asks the gate if it
-writes, and hands the work to the room below.
+The command line, the server and notebooks are thin layers over it. A verb is a function in the
+module of its subject: it fills in the branch and actor of its handle, asks the gate, and calls the
+room below.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # --- verbs ----------------------------------------------------------------------------------------
 #
-# Verbs are wrapped where their class is made, so a new one is recorded as well.
+# Verbs are wrapped when their class is created, so new ones are recorded, too.
 
 NO_ACCESS: Mapping[str, str] = {
     "acting_as": "gives a handle",
@@ -47,30 +47,30 @@ NO_ACCESS: Mapping[str, str] = {
     "reviews": "gives verbs that are accesses",
     "uri": "says what was opened",
 }
-"""Public names that touch no data of a graph, with the reason."""
+"""Public names that access no data of a graph, with the reason."""
 
 Recorded = TypeVar("Recorded", bound=type)
 
 
 class VerbModule:
-    """A module of verbs that is imported when the first of them is looked up on a handle.
+    """A module of verbs that is imported when one of them is first used.
 
-    A program that only reads does not wait for what merges, loads and upkeep import.
+    So a program that only reads does not import the dependencies of merges, loads and upkeep.
     """
 
     def __init__(self, name: str) -> None:
-        """``name`` is that of the module below `omnigraph.graph`."""
+        """``name`` is the module's name below `omnigraph.graph`."""
         self._name = name
 
     def __getattr__(self, name: str) -> Verb:
-        """A verb of the module, to be assigned in the body of a class."""
+        """A placeholder for a verb of the module, to be assigned in a class body."""
         if name.startswith("__"):
             raise AttributeError(name)
         return Verb(self._name, name)
 
 
 class Verb:
-    """A verb of a class whose module is not imported yet; a look-up puts the function in place."""
+    """A placeholder for a verb; the first look-up imports the module and replaces it."""
 
     def __init__(self, module: str, function: str) -> None:
         self._module, self._function = module, function
@@ -80,7 +80,7 @@ class Verb:
         self._owner, self._name = owner, name
 
     def __get__(self, handle: object | None, owner: type) -> Any:
-        """The function, or its method of a handle."""
+        """The function, or the method bound to ``handle``."""
         module = import_module(f"omnigraph.graph.{self._module}")
         found: Callable[..., Any] = getattr(module, self._function)
         setattr(
@@ -91,12 +91,12 @@ class Verb:
         return getattr(owner if handle is None else handle, self._name)
 
     def recorded(self) -> None:
-        """Record every call, as `audited` does with functions that are there."""
+        """Record every call for the audit, as `audited` does for plain functions."""
         self._is_recorded = True
 
 
 def audited(cls: Recorded) -> Recorded:
-    """Record the verbs of a class: `Graph`, or what its properties give."""
+    """Record calls of all verbs of a class: `Graph`, or an object that its properties return."""
     for name, found in list(vars(cls).items()):
         if name.startswith("_") or name in NO_ACCESS:
             continue
@@ -110,7 +110,7 @@ def audited(cls: Recorded) -> Recorded:
 
 
 def in_place(cls: Recorded) -> Recorded:
-    """A class whose verbs are all imported, for what lists them."""
+    """Import all verbs of a class, for code that inspects them."""
     for name in dir(cls):
         getattr(cls, name)
     return cls
@@ -167,19 +167,19 @@ class Graph(Handle):
 
     @property
     def uri(self) -> str:
-        """Where the graph lives, in canonical form."""
+        """The canonical URI of the graph."""
         return self._kernel.root.uri
 
     @property
     def schema_source(self) -> str:
-        """The schema of main, or of the branch of this handle, as it was written."""
+        """The schema text of main, or of this handle's branch, as it was written."""
         self._may_read("schema show")
         accepted = self._opened.accepted(self._default_branch)
         return self._schema_text(self._default_branch, accepted)
 
     @property
     def accepted_ir(self) -> SchemaIR:
-        """The accepted schema in the form plans start from."""
+        """The accepted schema of main, as migration plans use it."""
         self._may_read("schema show")
         self._require_everything("schema plan", MAIN)
         return self._opened.accepted().ir
@@ -239,8 +239,8 @@ class Graph(Handle):
 
         ``b`` is this graph with the branch, and the ``actor``, as its defaults. The branch starts
         from ``from_``, main by default, and is merged into it, or ``into`` another, by the rules of
-        `merge_branch`; it is deleted then, unless ``delete_branch`` is False. If the block or the
-        merge raises, the branch is kept and the error goes on. A branch of that name that exists
+        `merge_branch`; it is then deleted, unless ``delete_branch`` is False. If the block or the
+        merge raises, the branch is kept and the error propagates. An existing branch of that name
         raises `AlreadyExists`; with ``resume`` the block continues on it.
         """
         from omnigraph.model.branch_scope import BranchScope, BranchTask
@@ -260,7 +260,7 @@ class Graph(Handle):
         return handle
 
     def acting_as(self, actor: Actor) -> Graph:
-        """The same open graph for one actor: every verb is decided for it, reads included.
+        """The same open graph for one actor: policy decides every verb, reads included.
 
         ``actor`` is an id, or an `omnigraph.policy.Identity` with the claims of a token. Without a
         policy everything is allowed.
@@ -316,20 +316,20 @@ class Graph(Handle):
 
     @property
     def auto_optimize(self) -> AutoOptimizeStatus | None:
-        """What upkeep in the background has done; None if this handle has none."""
+        """The status of background upkeep; None if this handle has none."""
         optimizer = self._opened.auto_optimizer
         return None if optimizer is None else optimizer.status
 
     @property
     def blocked_branches(self) -> tuple[BlockedBranch, ...]:
-        """Branches that refuse writes, as recovery in the background last saw them."""
+        """Branches that refuse writes, as of the last background recovery."""
         return () if self._opened.healer is None else self._opened.healer.blocked
 
     def close(self) -> None:
-        """End upkeep and recovery in the background, waiting for a run that has begun.
+        """Stop background upkeep and recovery, waiting for a run in progress.
 
-        The handle stays usable. The same happens when the handle is garbage-collected, or the
-        program ends.
+        The handle stays usable. Garbage collection of the handle, and the end of the program, do
+        the same.
         """
         if self._opened.healer is not None:
             self._opened.healer.stop()

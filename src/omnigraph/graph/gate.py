@@ -1,14 +1,14 @@
-"""The gate: the one place where a verb meets the policy, whichever face it was called from.
+"""The gate: the only place where verbs are checked against the policy.
 
-Every verb of `Graph` calls it before it has done anything: the command line, a server, MCP, Spark
-and a notebook obey the same rules. A server asks it ahead of the verb where the decision has to
-come before admission or before a body is read; the verb then finds the decision made.
+Every verb of `Graph` calls it first, so the command line, servers, MCP, Spark and notebooks obey
+the same rules. A server also asks it before the verb, where the decision must precede admission or
+reading the body; the verb then reuses the decision.
 
-Writes are decided wherever a graph has a policy. Reads are decided for callers that are served
-(`Access.is_served`), and wherever rules limit types: what an actor sees depends on who it is then.
-Otherwise every process that can open the storage may read it, and the operator of the storage runs
-upkeep; bundles of version 2 decide upkeep by `maintain`. A write that takes data from a branch, or
-selects rows of one, needs `read` on it as well: its result would show what the actor may not read.
+Writes are decided if the graph has a policy. Reads are decided for callers of a server
+(`Access.is_served`), and if rules are limited to types, because visibility then depends on the
+actor. Otherwise every process that can open the storage may read it and run upkeep; bundles of
+version 2 decide upkeep by the action `maintain`. A write that copies data from a branch, or selects
+rows of one, also needs `read` on it, because its result reveals data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DECISIONS_KEPT_MAX = 4096
 
 
 def check_graph_policy(policy: Policy | None) -> None:
-    """Refuse the policy of a server, which decides nothing about a graph, and a mere path."""
+    """Raise `InputError` for a server policy, which has no rules for graphs, and for a path."""
     if isinstance(policy, str | PathLike):
         raise InputError(
             f"`policy` takes a loaded policy, not the path {str(policy)!r}",
@@ -49,13 +49,13 @@ def check_graph_policy(policy: Policy | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One action on one branch, or on two, that the gate is asked to allow."""
+    """One action on up to two branches, for the gate to decide."""
 
     action: Action
     branch: str | None = None
     target_branch: str | None = None
     reviewed: bool = False
-    """Whether a change request is to be merged, which has to fulfil what its target requires."""
+    """Whether it is the merge of a change request, which must fulfil the target's requirements."""
 
 
 Decided: TypeAlias = "dict[tuple[Identity | None, Question], Decision]"
@@ -63,31 +63,31 @@ Decided: TypeAlias = "dict[tuple[Identity | None, Question], Decision]"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The actor for whom the verbs of a handle act, and how the call arrived."""
+    """The identity and permissions of a handle's verbs, and the origin of the call."""
 
     identity: Identity | None = None
-    """The actor; None if the call names none."""
+    """The actor; None if the call names no actor."""
     is_served: bool = False
-    """Whether it is a caller of a server, or stands for one: its reads are decided as well."""
+    """Whether the caller uses a server, or is treated so: its reads are decided, too."""
     is_system: bool = False
-    """Whether the product itself acts, as a server that runs the checks of change requests."""
+    """Whether the product itself acts, such as a server that runs checks of change requests."""
     without_policy: frozenset[Action] | None = None
-    """What it may do with a graph that has no policy; None for everything."""
+    """The actions allowed on a graph without a policy; None for all."""
     request_id: str | None = None
     address: str | None = None
-    """Where the request came from."""
+    """The network address of the request."""
     decided: Decided | None = None
-    """The decisions of one request, each made and recorded once; None for a handle that stays."""
+    """The decisions of one request, each made and recorded once; None outside of requests."""
     told: Callable[[Decision], None] | None = None
-    """Called with every decision as it is made."""
+    """Called with every decision."""
 
     @property
     def actor(self) -> str | None:
-        """The id of the actor, if one is named."""
+        """The id of the actor, if any."""
         return None if self.identity is None else self.identity.id
 
     def by(self, actor: str | None) -> Access:
-        """The same, for the actor that a verb names; without one, for its own."""
+        """This access, for the actor that a verb names, if any."""
         if actor is None or actor == self.actor:
             return self
         return replace(self, identity=Identity(actor))
@@ -98,11 +98,11 @@ SYSTEM = Access(is_system=True)
 
 
 class Gate:
-    """Refuses what a handle, or the actor of a verb, may not do.
+    """Refuses verbs that the handle or the actor may not use.
 
-    There is one method for each kind of access. Without a policy everything is allowed that the
-    access says. With one, `PolicyDenied` is raised when no rule allows it or no actor is named, and
-    `PolicyEvaluationFailed` when the policy cannot decide.
+    There is one method per kind of access. Without a policy, `Access.without_policy` decides. With
+    a policy, `PolicyDenied` is raised if no rule allows the action or no actor is named, and
+    `PolicyEvaluationFailed` if the policy cannot be evaluated.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class Gate:
         bypassed: Callable[[Decision], None] = lambda decision: None,
         auditor: Auditor | None = None,
     ) -> None:
-        """``bypassed`` is called, before the write, with a decision that bypasses requirements.
+        """``bypassed`` is called, before the write, with each decision that bypasses requirements.
 
-        ``auditor`` records every decision before what it allows is done.
+        ``auditor`` records every decision before the verb continues.
         """
         check_graph_policy(policy)
         self._policy = policy
@@ -126,7 +126,7 @@ class Gate:
 
     @cached_property
     def ahead(self) -> Gate:
-        """The same gate, asked before the verb runs; it records no bypass: the verb may not run."""
+        """The gate for decisions before the verb; records no bypass: the verb may not run."""
         found = copy.copy(self)
         found._bypassed = lambda decision: None
         return found
@@ -134,14 +134,14 @@ class Gate:
     # --- reading ----------------------------------------------------------------------------------
 
     def read(self, verb: str, by: Access, branch: str | None, action: Action = Action.READ) -> None:
-        """Before something is read: of a branch, or of the graph as a whole."""
+        """Check a read of a branch, or of the graph as a whole."""
         if self.decides_reads(by):
             self._require(verb, by, Question(action, branch))
         else:
             self._told(by, _undecided(by, Question(action, branch)))
 
     def decides_reads(self, by: Access) -> bool:
-        """Whether the policy decides reads; otherwise access to the storage does."""
+        """Whether the policy decides reads; otherwise access to the storage is enough."""
         policy = self._policy
         if by.is_system:
             return False
@@ -150,33 +150,33 @@ class Gate:
         return by.is_served or policy.has_views
 
     def may_read(self, by: Access, branch: str, action: Action = Action.READ) -> bool:
-        """Whether a branch may be read; the decision is recorded, whatever the caller does then."""
+        """Whether a branch may be read; records the decision."""
         if not self.decides_reads(by):
             return True
         return self._answer(by, Question(action, branch)).allowed
 
     def shown_branches(self, by: Access) -> Callable[[str], bool]:
-        """Which branches exist for a read, so that names of commits lead to no others."""
+        """A predicate of visible branches: names of commits must not reveal others."""
         if not self.decides_reads(by):
             return lambda branch: True
         return lambda branch: self.allows(by, Question(Action.READ, branch))
 
     def invoke_query(self, by: Access) -> bool:
-        """Whether stored queries may be called; if not, there are none."""
+        """Whether stored queries may be called; if not, they are hidden."""
         return self._answer(by, Question(Action.INVOKE_QUERY)).allowed
 
     # --- writing ----------------------------------------------------------------------------------
 
     def change(self, verb: str, by: Access, branch: str) -> None:
-        """Before entities of a branch change."""
+        """Check a change of entities on a branch."""
         self._permit(verb, by, Action.CHANGE, branch, None)
 
     def select(self, verb: str, by: Access, branch: str) -> None:
-        """Before a write selects rows to change: their number in the receipt reveals data."""
+        """Check a write that selects rows: their number in the receipt reveals data."""
         self._permit(verb, by, Action.READ, branch, None)
 
     def readable(self, by: Access) -> Callable[[str], bool]:
-        """Which branches an actor may read: a write must not reveal commits on others."""
+        """A predicate of readable branches: a write must not reveal commits of others."""
         if self._policy is None or by.identity is None:
             return lambda branch: True
         return lambda branch: self.allows(by, Question(Action.READ, branch))
@@ -184,7 +184,7 @@ class Gate:
     def replay(
         self, verb: str, by: Access, branch: str, authored_branch: Callable[[], str | None]
     ) -> bool:
-        """Before a commit is replayed on a branch; False if the actor may not read the commit."""
+        """Check a replay of a commit; False if the actor may not read the commit."""
         self.change(verb, by, branch)
         if self._policy is None or by.identity is None:
             return True
@@ -198,70 +198,70 @@ class Gate:
         from_: str | None,
         branches: Callable[[], Collection[str]],
     ) -> None:
-        """Before a load; one that forks needs to be allowed both the branch and the change."""
-        # The change comes first: a denial must not depend on whether the branch exists.
+        """Check a load; one that creates its branch needs the right to do so, too."""
+        # `change` is checked first: the error must not depend on whether the branch exists.
         self.change("load", by, branch)
         decides = self._policy is not None or by.without_policy is not None
         if decides and from_ is not None and branch not in branches():
             self.branch_create("load", by, from_, branch)
 
     def schema_apply(self, by: Access) -> None:
-        """Before the schema changes, which it does on main."""
+        """Check a schema change, which is made on main."""
         self._permit("schema apply", by, Action.SCHEMA_APPLY, None, MAIN)
 
     def schema_rebase(self, by: Access, branch: str) -> None:
-        """Before a branch gets the schema of main."""
+        """Check a rebase of a branch to the schema of main."""
         self._permit("schema rebase", by, Action.SCHEMA_APPLY, None, branch)
 
     def branch_create(self, verb: str, by: Access, from_: str, name: str) -> None:
-        """Before a branch is created from another."""
+        """Check the creation of a branch."""
         self._permit(verb, by, Action.BRANCH_CREATE, from_, name)
         self._permit(verb, by, Action.READ, from_, None)
 
     def branch_delete(self, by: Access, name: str) -> None:
-        """Before a branch is deleted, also after it was merged."""
+        """Check the deletion of a branch, including one after a merge."""
         self._permit("branch delete", by, Action.BRANCH_DELETE, None, name)
 
     def branch_merge(self, by: Access, source: str, target: str) -> None:
-        """Before a branch is merged into another."""
+        """Check a merge."""
         self._permit("branch merge", by, Action.BRANCH_MERGE, source, target)
         self._permit("branch merge", by, Action.READ, source, None)
 
     def tag_create(self, by: Access, name: str) -> None:
-        """Before a tag is made, by its name; its commit has to be readable as well."""
+        """Check the creation of a tag, by its name; its commit must be readable, too."""
         self._permit("tag create", by, Action.TAG_CREATE, None, name)
 
     def tag_delete(self, by: Access, name: str) -> None:
-        """Before a tag is deleted, by its name."""
+        """Check the deletion of a tag, by its name."""
         self._permit("tag delete", by, Action.TAG_DELETE, None, name)
 
     # --- change requests --------------------------------------------------------------------------
 
     def review(self, verb: str, by: Access, source: str, target: str) -> None:
-        """Before something is said about merging a branch into another: both can be read."""
+        """Check an action on a change request: both branches must be readable."""
         self._permit(verb, by, Action.READ, source, None)
         self._permit(verb, by, Action.READ, target, None)
 
     def review_of(
         self, verb: str, by: Access, author: str | None, source: str, target: str
     ) -> None:
-        """Before a change request is edited, closed or reopened: by its author or who may merge."""
+        """Check editing, closing or reopening a request: by its author, or with merge rights."""
         self.review(verb, by, source, target)
         if self._policy is not None and by.actor != author:
             self._permit(verb, by, Action.BRANCH_MERGE, source, target)
 
     def review_merge(self, by: Access, source: str, target: str) -> None:
-        """Before a change request is merged, which has to fulfil what its target requires."""
+        """Check the merge of a change request, which must fulfil the target's requirements."""
         verb = "review merge"
         self._permit(verb, by, Action.BRANCH_MERGE, source, target, reviewed=True)
         self._permit(verb, by, Action.READ, source, None)
 
     def check_report(self, verb: str, by: Access, source: str) -> None:
-        """Before the result of a check is taken from a caller."""
+        """Check the report of a check result."""
         self._permit(verb, by, Action.CHECK_REPORT, source, None)
 
     def requirements(self, branch: str) -> Requirements:
-        """What a change request needs before it may be merged into a branch."""
+        """The requirements for merging a change request into a branch."""
         from omnigraph.review.requirements import NO_REQUIREMENTS, Requirements
 
         found = None if self._policy is None else self._policy.requirements_on(branch)
@@ -280,7 +280,7 @@ class Gate:
     # --- upkeep -----------------------------------------------------------------------------------
 
     def maintain(self, verb: str, by: Access, *, writes: bool = True) -> None:
-        """Before upkeep; bundles of version 1 leave it to the operator of the storage."""
+        """Check upkeep; bundles of version 1 leave it to the operator of the storage."""
         if writes:
             self._require_writable(verb)
         question = Question(Action.MAINTAIN)
@@ -291,21 +291,21 @@ class Gate:
             self._told(by, _undecided(by, question))
 
     def numbers(self, by: Access, branch: str) -> None:
-        """Before the numbers of a graph are read: upkeep, where the policy decides that."""
+        """Check reading statistics: as upkeep, if the policy decides that."""
         if self._policy is not None and self._policy.decides_upkeep:
             self.maintain("stats", by, writes=False)
         else:
             self.read("stats", by, None)
             self.read("stats", by, branch)
 
-    # --- what an answer shows, which is no decision -----------------------------------------------
+    # --- for shaping answers: not recorded as decisions -------------------------------------------
 
     def allows(self, by: Access, question: Question) -> bool:
-        """Whether it would be allowed; for what an answer shows, so no decision is recorded."""
+        """Whether an action would be allowed, to shape an answer; records no decision."""
         return self._found(by, question).allowed
 
     def allows_somewhere(self, by: Access, action: Action) -> bool:
-        """Whether the rules allow it on any kind of branch, existing or not."""
+        """Whether the rules allow an action on any kind of branch, existing or not."""
         return any(
             self.allows(by, question)
             for name in self.kinds_of_branch()
@@ -313,7 +313,7 @@ class Gate:
         )
 
     def kinds_of_branch(self) -> tuple[str, ...]:
-        """A name for each kind of branch that a rule can tell from others."""
+        """One branch name for each kind of branch that rules distinguish."""
         if self._policy is None:
             return (MAIN_BRANCH,)
         protected = self._policy.protected_branches
@@ -334,7 +334,7 @@ class Gate:
         *,
         reviewed: bool = False,
     ) -> None:
-        """Let a write go on, or refuse it."""
+        """Check a write; raises unless it is allowed."""
         self._require_writable(verb)
         if by.actor is not None:
             check_declared_actor(by.actor, where="the actor of a write")
@@ -351,20 +351,20 @@ class Gate:
             )
 
     def _require(self, verb: str, by: Access, question: Question) -> Decision:
-        """The decision, if it allows; raises `PolicyDenied`."""
+        """The decision, if it allows the action; raises `PolicyDenied`."""
         if self._policy is not None and by.identity is None:
             denied = _unnamed(verb, question)
             self._told(by, denied)
             denied.require(_UNNAMED_HINTS.get(question.action, "say who writes with `actor`"))
         decision = self._answer(by, question)
         if by.is_served:
-            decision.require(None)  # a caller has no bundle to look at
+            decision.require(None)  # callers of a server do not see the bundle
         else:
             decision.require()
         return decision
 
     def _answer(self, by: Access, question: Question) -> Decision:
-        """The decision, which is recorded once for each request."""
+        """Decide a question; recorded once per request."""
         if by.decided is None:
             decision = self._found(by, question)
             self._told(by, decision)
@@ -409,7 +409,7 @@ _UNNAMED_HINTS = dict.fromkeys((Action.READ, Action.EXPORT, Action.MAINTAIN), _N
 
 @cache
 def _asked_type() -> type[Asked]:
-    """The type of decisions in an audit, which is imported where there is one."""
+    """The audit's type of decisions, imported only if there is an audit."""
     from omnigraph.audit import Asked
 
     return Asked
@@ -447,7 +447,7 @@ def _without_policy(by: Access, question: Question) -> Decision:
 
 
 def _decision(by: Access, question: Question, allowed: bool, message: str) -> Decision:
-    """A decision that no rule makes."""
+    """A decision made without rules."""
     from omnigraph.policy import Decision
 
     asked = question.action

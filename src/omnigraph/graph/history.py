@@ -1,4 +1,4 @@
-"""The commits of an open graph, and what they changed: listed, compared, paged and polled."""
+"""Commits of an open graph and their changes: listing, comparing, paging and polling."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def show_commit(self: Handle, commit_id: str) -> CommitInfo:
 
 
 def _shown(self: Handle, found: CommitInfo, branch: str) -> CommitInfo:
-    """A commit, of which an actor that sees a part of the branch is not shown all.
+    """A commit, reduced for an actor who sees only a part of the branch.
 
-    Counts of changed entities are left out, and what programs of others have kept with it: receipts
-    of pipelines name all types, and so does the receipt of an embedding.
+    Counts of changed entities are removed, and metadata of programs: receipts of pipelines and
+    embeddings name all types.
     """
     opened = self._opened
     if opened.policy is None or not opened.policy.has_views:
@@ -65,14 +65,14 @@ def _shown(self: Handle, found: CommitInfo, branch: str) -> CommitInfo:
 
 
 def readable_commit(self: Handle, verb: str, revision: str, branch: str) -> str:
-    """The id of a commit that a caller may read; a server asks before it calls the verb."""
+    """The id of a commit that a caller may read; servers call it before the verb."""
     return self._read_known_commit(verb, revision, branch)
 
 
 def entity_history(
     self: Handle, type_name: str, entity_id: str, *, branch: str | None = None
 ) -> Iterator[EntityVersion]:
-    """The commits of a branch that changed one entity, newest first, with what they did to it.
+    """The commits of a branch that changed one entity, newest first, with each change.
 
     ``type_name`` is a name, or `node:Name` or `edge:Name`. Each is shown with the schema of its
     commit; a change of the schema is no change of an entity.
@@ -100,12 +100,12 @@ def diff(
     engine: CompareEngine = "auto",
     spark: SparkOptions | None = None,
 ) -> GraphDiff:
-    """What ``source`` changed since it and ``target`` went apart, as a reviewer sees it.
+    """The changes of ``source`` since its merge base with ``target``, as in a pull request.
 
-    Each is a branch or another revision. What ``target`` got meanwhile is not in it; with
-    ``direct`` the two are compared as they are. Printed, it shows how many entities of each type
-    were inserted, updated and deleted, and which commits were compared; `GraphDiff.changes` lists
-    them. Only ``kinds`` (`node`, `edge`), ``types`` by name and ``ops`` (`insert`, `update`,
+    Each is a branch or another revision. Later changes of ``target`` are not included; with
+    ``direct`` the two revisions are compared directly. Printed, it shows how many entities of each
+    type were inserted, updated and deleted, and which commits were compared; `GraphDiff.changes`
+    lists them. Only ``kinds`` (`node`, `edge`), ``types`` by name and ``ops`` (`insert`, `update`,
     `delete`) if any are given. A branch with an older schema is compared in the newer one, as a
     merge would. Raises `ChangeDiffRefused` when the schema changed on the way and rewrote or
     dropped data. ``engine`` is that of `merge_branch`.
@@ -125,7 +125,7 @@ def compared(
     engine: CompareEngine = "auto",
     spark: SparkOptions | None = None,
 ) -> GraphDiff:
-    """What `diff` shows of two ends that the caller may read."""
+    """`diff` of two ends that the caller may read."""
     from omnigraph.branching.ancestry import diff_ends
     from omnigraph.branching.commit_changes import diff_of
 
@@ -148,11 +148,11 @@ def diff_page(
     ops: Iterable[str] = (),
     images: bool = False,
 ) -> DiffPage:
-    """How much `diff` would show, and some of the entities.
+    """One page of `diff`: counts per type, and a part of the changes.
 
-    `DiffPage.next_page_token` leads to the rest, together with the two commits of this page.
-    ``limit`` is in entities, 1,000 unless told, ``limit_bytes`` a target for their size. Raises
-    what `diff` raises, and `ChangeCursorRejected` for a token of another diff.
+    `DiffPage.next_page_token`, with the two commits of this page, gets the next one. ``limit`` is
+    in entities (1,000 by default), ``limit_bytes`` a target for their size. Raises as `diff` does,
+    and `ChangeCursorRejected` for a token of another diff.
     """
     from omnigraph.branching import change_pages
 
@@ -169,7 +169,7 @@ def diff_page(
 
 
 def compared_page(self: Handle, request: change_pages.DiffPageRequest) -> DiffPage:
-    """What `diff_page` shows of two ends that the caller may read."""
+    """`diff_page` of two ends that the caller may read."""
     from omnigraph.branching import change_pages
 
     return change_pages.diff_page(self._kernel, self._schemas, self._unfinished, request)
@@ -183,10 +183,10 @@ def commit_changes(
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
 ) -> CommitChanges:
-    """What one commit changed in its first parent, with images before and after.
+    """The changes of one commit to its first parent, with images before and after.
 
     Raises `NotFound`, `ChangeDiffRefused` for the first commit of a graph and for a change of
-    schema that rewrote or dropped data, and `ChangeFeedGap` when cleanup has removed what it
+    schema that rewrote or dropped data, and `ChangeFeedGap` if cleanup removed versions that it
     needs.
     """
     from omnigraph.branching.commit_changes import commit_changes as changes_of
@@ -207,11 +207,10 @@ def commit_changes_page(
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
 ) -> CommitPage:
-    """Some of what one commit changed; `CommitPage.next_page_token` leads to the rest.
+    """One page of the changes of a commit; `CommitPage.next_page_token` gets the next one.
 
-    ``limit`` is in changes, 1,000 unless told, ``limit_bytes`` a target for their size. Raises
-    what `commit_changes` raises, and `ChangeCursorRejected` for a token of another commit or
-    filter.
+    ``limit`` is in changes (1,000 by default), ``limit_bytes`` a target for their size. Raises as
+    `commit_changes` does, and `ChangeCursorRejected` for a token of another commit or filter.
     """
     from omnigraph.branching import change_pages
 
@@ -238,17 +237,16 @@ def poll_changes(
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
 ) -> FeedPage:
-    """What the commits of a branch changed since ``cursor``, one block a commit.
+    """The changes of a branch's commits since ``cursor``, one block per commit.
 
-    Without a cursor, ``start`` says where to begin: `now`, which is meant if nothing is given,
-    `beginning`, or `after:<commit>`. A page ends either with a ``next_page_token`` for the rest
-    of a commit, or with the cursor of the next poll. The caller keeps the cursor, and may come
-    back with it in any process. Deliver at least once: the blocks of one commit always have its
-    ``graph_commit_id``.
+    Without a cursor, ``start`` is where to begin: `now` (the default), `beginning`, or
+    `after:<commit>`. A page ends either with a ``next_page_token`` for the rest of a commit, or
+    with the cursor of the next poll. The caller stores the cursor, which is valid in any process.
+    Delivery is at least once: the blocks of one commit always have its ``graph_commit_id``.
 
-    Raises `ChangeCursorRejected`, `NotFound`, `ChangeFeedGap` when cleanup has removed what the
-    next commit needs, and `ChangeDiffRefused` when the next commit is a change of schema that
-    rewrote or dropped data. After the last two only `change_baseline` leads on.
+    Raises `ChangeCursorRejected`, `NotFound`, `ChangeFeedGap` if cleanup removed versions that the
+    next commit needs, and `ChangeDiffRefused` if the next commit is a schema change that rewrote or
+    dropped data. After the last two, start again with `change_baseline`.
     """
     from omnigraph.branching import change_feed
 
@@ -273,10 +271,10 @@ def change_baseline(
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
 ) -> ChangeBaseline:
-    """Every entity at the present head of a branch, and then the cursor to go on with.
+    """Every entity at the current head of a branch, and the cursor to continue with.
 
-    Writers go on meanwhile: what they commit is what the cursor continues with. ``ops`` selects
-    no entities; they belong to the polls with the cursor. Raises `NotFound`.
+    Writers are not blocked: the cursor continues with their commits. ``ops`` applies only to polls
+    with the cursor, not to these entities. Raises `NotFound`.
     """
     from omnigraph.branching import change_feed
 

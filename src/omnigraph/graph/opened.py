@@ -1,7 +1,7 @@
-"""An open graph: what all handles on it share (storage, the write gate, caches), and a handle.
+"""An open graph: the state that all its handles share (storage, gate, caches), and handles.
 
-The caches are keyed by immutable things: types by the hash of the schema, readers by the manifest
-state they pin, compiled plans by the catalog. None of them can be stale without being noticed.
+The caches have immutable keys, so stale entries are never used: types by the hash of the schema,
+readers by the manifest state they pin, compiled plans by the catalog.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ if TYPE_CHECKING:
     from omnigraph.views import View, WriteRights
 
 ENGINES = ("local", "spark")
-"""The engines a query can name."""
+"""The engines for queries."""
 
 READERS_KEPT_MAX = 16
-"""Branches whose head stays open between queries."""
+"""Branches whose head reader is kept between queries."""
 CATALOGS_KEPT_MAX = 64
 COMPILERS_KEPT_MAX = 32
-"""Schemas, and parts of them that actors see, whose compiled plans are kept."""
+"""Schemas, and actors' views of them, whose compiled plans are kept."""
 
 
 class OpenGraph:
     """One open graph. Safe to share between threads and between handles.
 
-    What only some verbs need is imported and made when it is first asked for: a program that opens
-    a graph to read a row does not wait for what merges and recovers.
+    Parts that only some verbs need are imported and created on first use, so that a program that
+    reads a row does not import merging and recovery.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class OpenGraph:
         self.is_ungated = policy is None and audit is None
         """Whether the graph has neither a policy nor an audit."""
         self.sight: Sight | None = None
-        """What each actor sees; None where everything is shown to all."""
+        """Decides what actors see; None if everything is visible to all."""
         if policy is not None and policy.has_views:
             from omnigraph.graph.sight import Sight
 
@@ -98,21 +98,21 @@ class OpenGraph:
         self._external_blobs = tuple(external_blobs)
         self._embedding = embedding
         self._made: dict[str, Any] = {}
-        """The parts that were asked for."""
+        """The parts created so far."""
         self.engines: dict[str, Engine] = {}
         self.readers: dict[str, tuple[ManifestState, SnapshotReader]] = {}
-        """The head of a branch as it was last queried, with the tables that were opened."""
+        """The head of each branch when last queried, with its open tables."""
         self.auto_optimizer: AutoOptimizer | None = None
         self._compilers: OrderedDict[str, QueryCompiler] = OrderedDict()
         self._catalogs: dict[str, Catalog] = {}
-        """By the hash of the schema: branches may have older ones than main."""
+        """By schema hash: branches may have older schemas than main."""
         self._known: dict[str, Catalog] = {}
-        """By branch, the types as they were last read."""
+        """By branch, the types when last read."""
         self._accepted: dict[str, AcceptedSchema] = {}
-        """By branch, the schema that the last write began with."""
+        """By branch, the schema that the last write started with."""
         self._lock = threading.RLock()
         if self._external_blobs:
-            _ = self.external  # refuses what is no folder
+            _ = self.external  # raises for an invalid folder
         self.healer: Healer | None = None
         if kernel.heals:
             from omnigraph.commit.recovery import Healer
@@ -126,7 +126,7 @@ class OpenGraph:
             weakref.finalize(self, self.auto_optimizer.stop)
 
     def _part(self, name: str, make: Callable[[], Part]) -> Part:
-        """A part that all handles share, made by the first that asks for it."""
+        """A part that all handles share, created on first use."""
         found: Part | None = self._made.get(name)
         if found is None:
             with self._lock:
@@ -137,14 +137,14 @@ class OpenGraph:
 
     @property
     def path(self) -> WritePath:
-        """The way of every write of this process to this graph."""
+        """The write path of this process to this graph."""
         from omnigraph.commit.write_path import WritePath
 
         return self._part("path", lambda: WritePath(self.kernel))
 
     @property
     def external(self) -> ExternalBlobs:
-        """The objects outside the graph that writes may name."""
+        """The external objects that writes may refer to."""
         from omnigraph.commit.external_blobs import ExternalBlobs
 
         def make() -> ExternalBlobs:
@@ -154,7 +154,7 @@ class OpenGraph:
 
     @property
     def embedder(self) -> QueryEmbedder:
-        """Makes vectors of texts that are searched for."""
+        """Computes vectors of search texts."""
         from omnigraph.embedding.client import QueryEmbedder
 
         return self._part("embedder", lambda: QueryEmbedder(self._embedding))
@@ -174,7 +174,7 @@ class OpenGraph:
         return self._part("reviews", lambda: Requests(self.kernel, self.schemas))
 
     def _record_bypass(self, decision: Decision) -> None:
-        """Keep, beside the events of change requests, who wrote without one where one is needed."""
+        """Record, as a review event, a direct write where a change request is required."""
         from omnigraph.review.events import EventAuthor
 
         self.reviews.record_bypass(
@@ -189,44 +189,44 @@ class OpenGraph:
 
     @property
     def unfinished(self) -> Unfinished:
-        """Pages of changes that callers have begun to read."""
+        """Paged readings of changes that callers have begun."""
         from omnigraph.branching.change_pages import Unfinished
 
         return self._part("unfinished", Unfinished)
 
     def notify_auto_optimizer(self) -> None:
-        """Count one finished write towards the next optimization in the background."""
+        """Count a finished write towards the next background optimization."""
         if self.auto_optimizer is not None:
             self.auto_optimizer.count_write()
 
     # --- types and plans --------------------------------------------------------------------------
 
     def accepted(self, branch: str = MAIN) -> AcceptedSchema:
-        """The schema of a branch as it is in storage now; raises `NotFound`."""
+        """The schema of a branch as stored now; raises `NotFound`."""
         return self.kernel.accepted_on(branch)
 
     def last_accepted(self, branch: str) -> AcceptedSchema:
-        """The schema that a branch had when it was last read, to begin a write with."""
+        """The schema of a branch when last read, to start a write with."""
         found = self.kernel.accepted_on(branch, self.kernel.manifest.known_state(branch))
         self._accepted[branch] = found
         return found
 
     def known_accepted(self, branch: str) -> AcceptedSchema | None:
-        """What `last_accepted` said last; None if it was not asked.
+        """The last result of `last_accepted`; None if it was not called.
 
-        For a write that asks again while it waits for something else, or whose leader does.
+        For a write that needs it again, or a group leader that runs the write.
         """
         return self._accepted.get(branch)
 
     def known_catalog(self, branch: str) -> Catalog:
-        """The types as last read, to compile with before a snapshot is pinned; may be outdated."""
+        """The types when last read, to compile before a snapshot is pinned; may be outdated."""
         known = self._known.get(branch)
         return self._remember(branch, self.accepted(branch).catalog) if known is None else known
 
     def catalog_of(self, snapshot: Snapshot) -> Catalog:
-        """The types to read a snapshot with: those that its branch has today.
+        """The types to read a snapshot with: always those of its branch's current schema.
 
-        An older snapshot is read with the types of today, too.
+        Older snapshots are read with the current types, too.
         """
         catalog = self._catalogs.get(snapshot.head_schema)
         if catalog is None:
@@ -244,7 +244,7 @@ class OpenGraph:
     def compiled(
         self, source: str | Path | Source, name: str | None, catalog: Catalog
     ) -> QueryPlan:
-        """The plan of a query; compiled plans are kept until the schema changes."""
+        """The plan of a query; plans are cached per schema."""
         compiler = self._compilers.get(catalog.schema_hash)
         if compiler is None or compiler.catalog is not catalog:
             from omnigraph.query.compile import QueryCompiler
@@ -255,9 +255,9 @@ class OpenGraph:
         return compiler.compile(source, name)
 
     def engine(self, name: str | None, spark: SparkOptions | None = None) -> Engine:
-        """The engine that runs a query, made when it is first asked for.
+        """The engine with this name, created on first use.
 
-        ``spark`` says where the Spark engine runs; naming a session or a master asks for it.
+        ``spark`` configures the Spark engine; naming a session or a master selects it.
         """
         wanted = "local"
         if name is not None or spark is not None:
@@ -295,22 +295,22 @@ class OpenGraph:
         return self.kernel.manifest.refreshed(branch).state
 
     def snapshot(self, branch: str | None = None, commit_id: str | None = None) -> Snapshot:
-        """The head of a branch, main by default, or one of its commits."""
+        """The head of a branch (main by default), or one of its commits."""
         state = self.state(branch or MAIN)
         return state.head_snapshot() if commit_id is None else state.snapshot_at(commit_id)
 
     def snapshot_of_any_branch(self, commit_id: str) -> Snapshot:
-        """The graph at a commit, on any branch; raises `UnresolvedRevision`."""
+        """The snapshot of a commit on any branch; raises `UnresolvedRevision`."""
         from omnigraph.branching.revisions import find_commit
 
         return find_commit(self.kernel, commit_id)[0].snapshot_at(commit_id)
 
     def reader(self, branch: str | None = None, commit_id: str | None = None) -> SnapshotReader:
-        """A reader of the head of a branch, main by default, or of one of its commits."""
+        """A reader of the head of a branch (main by default), or of one of its commits."""
         return self.reader_of(self.snapshot(branch, commit_id))
 
     def reader_of(self, snapshot: Snapshot) -> SnapshotReader:
-        """A reader of a snapshot; one older than the schema is shown with the schema of today."""
+        """A reader of a snapshot; snapshots of older schemas are shown in the current one."""
         catalog = self.catalog_of(snapshot)
         root = self.kernel.root.uri
         if catalog.schema_hash == snapshot.commit.schema_hash:
@@ -320,9 +320,9 @@ class OpenGraph:
         return PastReader(self.kernel.lance, root, snapshot, tables_today(catalog))
 
     def pinned(self, target: ReadTarget) -> SnapshotReader:
-        """A reader of what a query asks for.
+        """A reader of a query's target.
 
-        The one of a branch is kept until the branch moves: its tables are then open already.
+        The reader of a branch is cached, with its open tables, until the branch moves.
         """
         if target.branch is None:
             return self.reader_of(self.snapshot_of_any_branch(str(target.snapshot)))
@@ -349,13 +349,13 @@ class OpenGraph:
         action: Action = Action.READ,
         target_branch: str | None = None,
     ) -> View | None:
-        """What an actor sees of a branch by an action; None for everything: see `Sight.view`."""
+        """What an actor sees of a branch by an action; None for everything. See `Sight.view`."""
         if self.sight is None:
             return None
         return self.sight.view(by, branch, catalog, action=action, target_branch=target_branch)
 
     def seen(self, reader: SnapshotReader, view: View | None) -> SnapshotReader:
-        """The rows of a reader that a view shows."""
+        """A reader restricted to the rows of a view."""
         return reader if view is None or self.sight is None else self.sight.seen(reader, view)
 
     def write_rights(self, by: Access, branch: str, catalog: Catalog) -> WriteRights | None:
@@ -375,14 +375,14 @@ Value = TypeVar("Value")
 
 
 def keep_newest(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
-    """Keep a value, and no more than ``most`` of them; the caller holds their lock."""
+    """Add to an LRU cache of at most ``most`` entries; the caller holds its lock."""
     kept[key] = value
     if len(kept) > most:
         kept.popitem(last=False)
 
 
 class Handle:
-    """An open graph, with the branch and the actor that its verbs use unless told otherwise.
+    """An open graph, with the default branch and actor of its verbs.
 
     The verbs of `Graph` are functions of a handle, each in the module of its subject.
     """
@@ -394,7 +394,7 @@ class Handle:
         self._access = UNNAMED
 
     def _view_of(self, snapshot: Snapshot, action: Action = Action.READ) -> View | None:
-        """What a verb that reads a snapshot sees of it; None for everything."""
+        """The view of a read verb on a snapshot; None for everything."""
         opened = self._opened
         if opened.sight is None:
             return None
@@ -404,7 +404,7 @@ class Handle:
     def _seen(
         self, reader: SnapshotReader, action: Action = Action.READ
     ) -> tuple[SnapshotReader, Catalog]:
-        """The rows of a reader that a verb shows, and the types that it can name."""
+        """The reader restricted to what a verb may show, and the types that the verb can name."""
         opened = self._opened
         catalog = opened.catalog_of(reader.snapshot)
         if opened.sight is None:
@@ -418,7 +418,7 @@ class Handle:
         return catalog if view is None else view.catalog
 
     def _schema_text(self, branch: str, accepted: AcceptedSchema) -> str:
-        """The text of a schema, or that of the part of it that is shown."""
+        """The text of a schema, reduced to its visible part."""
         view = self._opened.view(self._access, branch, accepted.catalog)
         if view is None:
             return accepted.contract.source
@@ -428,7 +428,7 @@ class Handle:
 
     @property
     def _schemas(self) -> SchemaHistory:
-        """The schemas of older commits, and what a verb that reads sees of them."""
+        """The schemas of older commits, as visible to a read verb."""
         return self._schemas_by(Action.READ)
 
     def _schemas_by(self, action: Action) -> SchemaHistory:
@@ -437,7 +437,7 @@ class Handle:
 
     @property
     def _sees(self) -> Sees | None:
-        """What a verb that reads sees of branches; None if no view limits it."""
+        """The views of a read verb by branch; None if nothing is hidden."""
         return self._sees_by(Action.READ)
 
     def _sees_by(self, action: Action) -> Sees | None:
@@ -446,14 +446,14 @@ class Handle:
 
     @property
     def _unfinished(self) -> Unfinished:
-        """Pages of changes that this caller has begun to read."""
+        """This caller's paged readings of changes."""
         opened = self._opened
         if opened.sight is None:
             return opened.unfinished
         return opened.sight.unfinished_of(self._access)
 
     def _require_everything(self, verb: str, *branches: str, action: Action = Action.READ) -> None:
-        """Refuse a verb that shows all of a branch to an actor that sees a part of it."""
+        """Raise `PolicyDenied` for an actor who sees only a part of one of the branches."""
         opened = self._opened
         for branch in branches:
             catalog = opened.accepted(branch).catalog
@@ -475,18 +475,18 @@ class Handle:
         return self._access.actor if actor is None else actor
 
     def _by(self, actor: str | None = None) -> Access:
-        """For whom a verb acts: the actor that it names, or the one of this handle."""
+        """The access of a verb: the actor that it names, or that of this handle."""
         return self._access.by(actor)
 
-    # --- what a verb reads, decided ---------------------------------------------------------------
+    # --- targets of reads, checked by the gate ----------------------------------------------------
 
     @property
     def _reads_freely(self) -> bool:
-        """Whether reads need no decision and no record."""
+        """Whether reads need neither a decision nor an audit record."""
         return self._opened.is_ungated and not self._access.is_served
 
     def _may_read(self, verb: str, branch: str | None = None) -> None:
-        """Ask the gate about reading a branch, or the graph as a whole; raises `PolicyDenied`."""
+        """Check a read of a branch, or of the graph as a whole; raises `PolicyDenied`."""
         if not self._reads_freely:
             self._opened.gate.read(verb, self._access, branch)
 
@@ -497,9 +497,9 @@ class Handle:
         snapshot: str | None,
         action: Action = Action.READ,
     ) -> ReadTarget:
-        """The branch or the commit that a verb reads, which may be read.
+        """The branch or commit that a verb reads, checked by the gate.
 
-        Raises `InputError` for both at once, and what `_read_commit` raises.
+        Raises `InputError` if both are given, and as `_read_commit` does.
         """
         if branch is not None and snapshot is not None:
             raise InputError(
@@ -518,9 +518,9 @@ class Handle:
     ) -> str:
         """The id of a commit that may be read.
 
-        A commit of a branch that may not be read is refused like one that is on no branch, as main
-        decides: a refusal must not tell which commits exist. Raises `PolicyDenied`, or
-        `UnresolvedRevision`.
+        A commit of an unreadable branch is treated like a commit that does not exist, for which the
+        decision about main counts, so that errors do not reveal which commits exist. Raises
+        `PolicyDenied`, or `UnresolvedRevision`.
         """
         gate, by = self._opened.gate, self._access
         try:
@@ -538,12 +538,12 @@ class Handle:
         return wanted
 
     def _read_known_commit(self, verb: str, revision: str, branch: str | None = None) -> str:
-        """The id of a commit that may be read; any other is like one that is not there."""
+        """The id of a commit that may be read; unreadable ones are reported as missing."""
         gate, by = self._opened.gate, self._access
         try:
             wanted = self._commit_of(revision, branch)
         except NotFound:
-            gate.may_read(by, branch or self._default_branch)  # recorded, whatever it is
+            gate.may_read(by, branch or self._default_branch)  # records the decision
             raise
         if not gate.decides_reads(by):
             gate.read(verb, by, branch)
@@ -554,10 +554,9 @@ class Handle:
         return wanted
 
     def _read_end(self, verb: str, name: str) -> str:
-        """One end of a comparison, a branch or a commit that may be read, as the engine names it.
+        """The canonical name of one end of a comparison: a branch or commit that may be read.
 
-        A name that is none, or of something that may not be read, is decided about as a branch: by
-        the name alone.
+        A missing or unreadable name is decided as a branch, by the name alone.
         """
         end = on_branch(name, self._default_branch)
         gate, by = self._opened.gate, self._access
@@ -576,7 +575,7 @@ class Handle:
         return self._read_commit(verb, wanted, None)
 
     def _authored_branch(self, commit_id: str) -> str | None:
-        """The branch a commit landed on; None if there is no such commit."""
+        """The branch on which a commit was made; None if there is no such commit."""
         from omnigraph.branching.revisions import authored_branch, find_commit
 
         try:
@@ -590,10 +589,10 @@ class Handle:
         branch: str | None = None,
         readable: Callable[[str], bool] | None = None,
     ) -> str:
-        """The id of the commit that a revision names; whole ids are not looked up here.
+        """The id of the commit that a revision names; full ids are returned without a look-up.
 
-        `HEAD` is that of ``branch``, or of the branch of this handle. Raises `UnresolvedRevision`,
-        also for commits of branches that are not ``readable``, or do not exist for this handle.
+        `HEAD` is that of ``branch``, or of this handle's branch. Raises `UnresolvedRevision`, also
+        for commits of branches that are not ``readable`` or hidden from this handle.
         """
         if is_ulid(revision.upper()):
             return revision.upper()
@@ -608,26 +607,26 @@ OneHandle = TypeVar("OneHandle", bound=Handle)
 
 
 def gate_of(graph: Handle) -> Gate:
-    """The gate of a graph, for a server that asks before it calls the verb."""
+    """The gate of a graph, for a server that asks before the verb."""
     return graph._opened.gate
 
 
 def for_access(graph: OneHandle, access: Access) -> OneHandle:
-    """The same open graph for one caller: every verb, reads included, is decided for it."""
+    """The same open graph for one caller: policy decides every verb, reads included."""
     handle = copy.copy(graph)
     handle._access = access
     return handle
 
 
 def for_actor(graph: OneHandle, actor: Actor) -> OneHandle:
-    """The same open graph for one actor, as a caller of a server has it."""
+    """The same open graph for one actor, as for a caller of a server."""
     return for_access(graph, Access(identity_of(actor), is_served=True))
 
 
 def engine_name(given: str | None, spark: SparkOptions) -> str:
-    """The engine that is meant: naming a session or a master asks for Spark.
+    """The selected engine: naming a session or a master selects Spark.
 
-    Raises `InputError` for a name that is none.
+    Raises `InputError` for an unknown name.
     """
     wanted = given or ("spark" if spark.is_named else "local")
     if wanted not in ENGINES:
@@ -638,13 +637,13 @@ def engine_name(given: str | None, spark: SparkOptions) -> str:
     return wanted
 
 
-# --- every verb is an access ----------------------------------------------------------------------
+# --- recording verbs for the audit ----------------------------------------------------------------
 
 _TYPE_ARGUMENTS = ("type", "types", "type_name", "type_key")
 
 
 def recorded_verb(verb: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
-    """A verb whose calls are recorded where a graph has an audit."""
+    """Wrap a verb to record its calls if the graph has an audit."""
     called = name or verb.__name__
     places = [
         (place, parameter)

@@ -1,4 +1,4 @@
-"""Making and opening graphs."""
+"""Creating, opening and removing graphs."""
 
 from __future__ import annotations
 
@@ -48,11 +48,10 @@ def init(
 ) -> Graph:
     """Create a graph at ``uri`` with a schema (a text, or the path of a `.pg` file) and open it.
 
-    A text that is the name of an existing `.pg` file stands for the file.
-    ``policy`` decides who may write through this handle; making a graph is nothing it decides.
-    ``external_blobs`` is as for `open`.
-    Raises the compile error of a bad schema before anything is written, and `AlreadyInitialized`
-    when a graph is there already.
+    A text that is the name of an existing `.pg` file is read from that file. ``policy`` decides
+    about writes through this handle, but not about creating the graph. ``external_blobs`` is as for
+    `open`. Raises the compile error of a bad schema before anything is written, and
+    `AlreadyInitialized` if there is already a graph.
     """
     from omnigraph.schema.compile import compile_schema
 
@@ -83,27 +82,26 @@ def open_graph(
 ) -> Graph:
     """Open the graph at ``uri``.
 
-    Opening read-write first brings a graph of an older version up to date and settles what an
-    interrupted write left behind, unless ``settle`` leaves that to `Graph.recover`, which says what
-    became of each operation. Opening read-only writes nothing at all. ``embedding`` says how the
-    texts of `nearest` become vectors; without it, the environment does. ``policy`` decides who may
-    write through this handle, and every write then needs an ``actor``; without it every write is
-    allowed. If its rules are limited to types, reads need one too: see `Graph.acting_as`.
+    Opening read-write first upgrades a graph of an older storage layout and recovers interrupted
+    writes, unless ``settle=False`` leaves that to `Graph.recover`, which reports the outcome of
+    each operation. Opening read-only writes nothing. ``embedding`` configures how the texts of
+    `nearest` become vectors; by default the environment does. ``policy`` decides about writes
+    through this handle, and every write then needs an ``actor``; without a policy every write is
+    allowed. If its rules are limited to types, reads need an actor, too: see `Graph.acting_as`.
     ``external_blobs`` are folders, `s3://bucket/folder` or `file:///path`, whose objects writes may
     name as blobs; by default there are none.
 
-    ``auto_optimize`` keeps main compact and its indexes up to date in the background, after every
-    32 commits of this handle or as many as it says. It never fails a write, and ends with the
-    handle; `Graph.auto_optimize` tells what it did. By default `OMNIGRAPH_AUTO_OPTIMIZE` decides,
-    and without that nothing runs.
+    ``auto_optimize`` compacts main and updates its indexes in the background, after every 32
+    commits of this handle, or the given number. It never fails a write, and ends with the handle;
+    `Graph.auto_optimize` has its status. The default is `OMNIGRAPH_AUTO_OPTIMIZE`, and else off.
 
-    ``heal`` is for a handle that stays open, as a server's does: a write that finds its branch
-    blocked by an interrupted operation recovers it first, instead of raising `RecoveryRequired`,
-    and so does a thread of the handle. `Graph.blocked_branches` tells what it cannot recover.
+    ``heal`` is for a long-lived handle, such as a server's: a write whose branch is blocked by an
+    interrupted operation recovers it first, instead of raising `RecoveryRequired`, and so does a
+    background thread. `Graph.blocked_branches` lists branches that it cannot recover.
 
     ``audit`` is a file that gets a line for every decision and every access to data, or
-    `AuditSettings` that say more; without it the variable `OMNIGRAPH_AUDIT` does, and by default
-    there is none. ``name`` is what lines call the graph, its place by default.
+    `AuditSettings`; the default is the variable `OMNIGRAPH_AUDIT`, and else none. ``name`` is the
+    graph's name in these lines, its URI by default.
 
     Raises `NotFound` when there is no graph.
     """
@@ -133,7 +131,7 @@ def open_graph(
 def audit_settings(
     given: str | os.PathLike[str] | AuditSettings | None, environment: Mapping[str, str]
 ) -> AuditSettings | None:
-    """Where an audit is written: as given, or else as variables say; None for nowhere."""
+    """The audit settings: as given, or else from variables; None for no audit."""
     if given is None and not environment.get(AUDIT_VARIABLE, "").strip():
         return None
     from omnigraph.audit.log import AUDIT_BYTES, AuditSettings
@@ -152,7 +150,7 @@ def audit_settings(
 
 
 def _graph_root(uri: str | os.PathLike[str]) -> Root:
-    """The root that ``uri`` names, if tables can lie there."""
+    """The root at ``uri``; raises if tables cannot be stored there."""
     root = Root.parse(uri)
     if root.scheme == "memory":
         raise InputError(
@@ -163,18 +161,18 @@ def _graph_root(uri: str | os.PathLike[str]) -> Root:
 
 
 def delete_graph(uri: str | os.PathLike[str]) -> None:
-    """Remove the graph at ``uri`` with everything below its root, for good.
+    """Permanently remove the graph at ``uri``, with everything below its root.
 
-    One that is damaged, or half removed, is removed too. Raises `WriterBusy` while another process
+    Damaged or partly removed graphs are removed, too. Raises `WriterBusy` while another process
     writes to it, and on local disk `ExportInProgress` while it is exported; then nothing is
-    removed. An object store does not tell who reads: an export there ends with an error.
+    removed. On an object store readers are unknown: a running export fails.
     """
     root = _graph_root(uri)
     parent, _, name = root.uri.rpartition("/")
     kernel = Kernel.of(root)
     attempt_id = kernel.ids.ulid()
     with ExitStack() as locks:
-        # New writers wait for the owner of the graph; those that are on their way are waited for.
+        # Block new writers by the graph's lease, and wait for running ones.
         locks.enter_context(kernel.leases.hold(GRAPH_SCOPE, attempt_id))
         for holder in kernel.leases.holders():
             if holder.scope != GRAPH_SCOPE:
@@ -203,7 +201,7 @@ def scrub(
 
 
 def doctor(uri: str | os.PathLike[str], *, deep: bool = False) -> Diagnosis:
-    """Try every way the graph at ``uri`` is read, and whether Spark could run here.
+    """Test all read paths of the graph at ``uri``, and whether Spark could run here.
 
     ``deep`` also reads every file against its digest, as `scrub` does. Nothing is written. Every
     finding names the command that mends it. Raises `NotFound` when there is no graph.
@@ -222,7 +220,7 @@ def doctor(uri: str | os.PathLike[str], *, deep: bool = False) -> Diagnosis:
 
 
 def _spark_check(environment: Mapping[str, str]) -> tuple[DoctorCheck, tuple[UpkeepFinding, ...]]:
-    """Whether bulk jobs could start on this machine."""
+    """Whether Spark jobs could start on this machine."""
     from omnigraph.model.upkeep import DoctorCheck, UpkeepFinding
     from omnigraph.pipeline.spark.java import find_java
 

@@ -1,4 +1,4 @@
-"""Queries, exports and single entities of an open graph, each read from one pinned snapshot."""
+"""Queries, exports and single entities of an open graph, each read from a pinned snapshot."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def describe_queries(self: Handle, source: str | Path | Source) -> tuple[QuerySi
 
 
 def snapshot(self: Handle, branch: str | None = None) -> SnapshotSummary:
-    """The tables and counts at the head of a branch."""
+    """The types and counts at the head of a branch."""
     opened, target = self._opened, self._branch_of(branch)
     self._may_read("snapshot", target)
     found = opened.snapshot(target)
@@ -145,7 +145,7 @@ def snapshot(self: Handle, branch: str | None = None) -> SnapshotSummary:
 
 
 def visible_counts(reader: SnapshotReader) -> dict[str, int]:
-    """How many entities of each type a reader shows."""
+    """The number of entities of each type in a reader."""
     from omnigraph.views import ViewedReader
 
     if isinstance(reader, ViewedReader):
@@ -196,10 +196,10 @@ def export_to(
 ) -> ExportReceipt:
     """Write the entities of a branch head, or of one commit, as files of one type each.
 
-    ``format`` is `parquet`, `csv`, `arrow` or `jsonl`. The directory appears when all of it is
-    there; a load of it gives the same entities. ``overwrite`` replaces an earlier export;
-    anything else in its place is refused with `InputError`. ``progress`` gets the number of
-    rows of each batch that was written.
+    ``format`` is `parquet`, `csv`, `arrow` or `jsonl`. The directory appears once it is complete;
+    loading it gives the same entities. ``overwrite`` replaces an earlier export; if anything else
+    is there, `InputError` is raised. ``progress`` gets the number of rows of each batch that was
+    written.
     """
     from omnigraph.model.exports import export_directory
 
@@ -227,11 +227,11 @@ def entity_at(
     branch: str | None = None,
     snapshot: str | None = None,
 ) -> dict[str, Any] | None:
-    """One entity at the head of a branch or at a commit; None if it is not there.
+    """One entity at the head of a branch or at a commit; None if it does not exist.
 
-    ``type_key`` is `node:Name` or `edge:Name`. Blob properties are left out. At a commit before
-    a change of schema, renamed types and properties have the names of today, and those that
-    were dropped since the names they had.
+    ``type_key`` is `node:Name` or `edge:Name`. Blob properties are left out. At a commit before a
+    schema change, renamed types and properties have their current names, and dropped ones their
+    former names.
     """
     import pyarrow as pa
 
@@ -257,7 +257,7 @@ def entity_at(
 
 
 def exported_commit(self: Handle, branch: str, snapshot: str | None) -> str | None:
-    """The commit of a branch that is exported, its head with None, if the gate allows it."""
+    """The commit to export, None for the head, if the gate allows it."""
     if snapshot is None:
         self._opened.gate.read("export", self._access, branch, Action.EXPORT)
         return None
@@ -265,7 +265,7 @@ def exported_commit(self: Handle, branch: str, snapshot: str | None) -> str | No
 
 
 def shows_query(self: Handle, source: str, name: str, *, writes: bool) -> bool:
-    """Whether the actor of a handle can name all that a stored query names, on some branch."""
+    """Whether an actor can name everything that a stored query names, on some branch."""
     opened = self._opened
     if opened.policy is None or not opened.policy.has_views:
         return True
@@ -287,13 +287,13 @@ def shows_query(self: Handle, source: str, name: str, *, writes: bool) -> bool:
 
 
 def hides_names(self: Handle, branch: str, *, writes: bool) -> bool:
-    """Whether a stored query may name what the actor of a handle cannot name on a branch."""
+    """Whether a stored query could name types or properties that are hidden from the actor."""
     catalog = self._opened.known_catalog(MAIN)
     return _named_by_stored(self, branch, catalog, writes=writes) is not catalog
 
 
 def _named_by_stored(self: Handle, branch: str, catalog: Catalog, *, writes: bool) -> Catalog:
-    """The names of a schema that a stored query may have for the actor of a handle."""
+    """The types and properties of a branch that stored queries may name for an actor."""
     if not writes:
         return self._named_types(branch, catalog)
     rights = self._opened.write_rights(self._access, branch, catalog)
@@ -303,7 +303,7 @@ def _named_by_stored(self: Handle, branch: str, catalog: Catalog, *, writes: boo
 # --- running a query ------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)  # not frozen, which takes three times as long to make
+@dataclass(slots=True)  # not frozen: that takes three times as long to construct
 class QueryRun:
     """One read query, ready to run on an open graph."""
 
@@ -318,17 +318,17 @@ class QueryRun:
     view: View | None = None
 
     def result(self) -> Result:
-        """The rows."""
+        """The result of the query."""
         with self.governor:
             return self._run(None)[1]
 
     def explained(self) -> Result:
-        """The rows, with the plan, how each step ran and what was asked of storage."""
+        """The result, with the plan, the statistics of each step, and the storage requests."""
         trace = Trace()
         started = monotonic_seconds()
         with self.governor, measure() as storage:
             plan, result = self._run(trace)
-        # Expectations are computed from the sizes of whole tables, hidden rows included.
+        # Estimates are computed from whole tables, including hidden rows.
         hides_rows = self.view is not None and self.view.restricts_rows
         run = ExplainedRun(
             self.engine.name,
@@ -350,7 +350,7 @@ class QueryRun:
 
     def _run(self, trace: Trace | None, *, is_retry: bool = False) -> tuple[ReadPlan, Result]:
         opened = self.opened
-        # The branch of a commit is known when it is found; most are on main.
+        # The branch of a commit is known only once it is found; most are on main.
         branch = self.target.branch or MAIN
         whole = opened.known_catalog(branch)
         view = None if opened.policy is None else opened.view(self.by, branch, whole)
@@ -358,7 +358,7 @@ class QueryRun:
         try:
             plan, parameters = self._bound(known)
         except CompileError as problem:
-            # The query may be right and the known types outdated, or those of another branch.
+            # The query may be valid, and the cached types outdated or those of another branch.
             newer = self._newest_catalog(problem)
             if newer is known:
                 raise
@@ -381,7 +381,7 @@ class QueryRun:
         except HistoricalVersionReclaimed:
             if is_retry or self.target.snapshot is not None:
                 raise
-            # The branch has moved on, and cleanup removed the versions that were its head.
+            # The branch moved, and cleanup removed the versions of its former head.
             self.governor.held = held
             return self._run(trace, is_retry=True)
         return plan, Result(
@@ -392,7 +392,7 @@ class QueryRun:
         )
 
     def _newest_catalog(self, problem: CompileError) -> Catalog:
-        """The types that the target has now; raises the ``problem`` if there is no target."""
+        """The current types of the target; raises ``problem`` if there is no target."""
         opened = self.opened
         try:
             if self.target.branch is None:
@@ -409,7 +409,7 @@ class QueryRun:
         return catalog if view is None else view.catalog
 
     def _bound(self, catalog: Catalog) -> tuple[ReadPlan, Mapping[str, Any]]:
-        """The plan and its parameters; raises what is wrong with them before any row is read."""
+        """The plan and its parameters; raises errors in them before any row is read."""
         plan = self.opened.compiled(self.source, self.name, catalog)
         auditor = self.opened.auditor
         if auditor is not None:
@@ -433,7 +433,7 @@ class QueryRun:
 def explanation(
     plan: QueryPlan, run: ExplainedRun | None = None, view: View | None = None
 ) -> Explanation:
-    """A plan as text, with the conditions that a view adds, and how it ran if it did."""
+    """A plan as text, with the conditions added by a view, and run statistics if it ran."""
     from omnigraph.query.explain import explain as plan_text
     from omnigraph.views.explain import added_conditions
 
@@ -444,7 +444,7 @@ def explanation(
 def _exported_tables(
     self: Handle, branch: str, snapshot: str | None, types: Iterable[str] | None
 ) -> Iterator[Table]:
-    """The entities of a snapshot, one table a type; raises for unknown types at once."""
+    """The entities of a snapshot, one table per type; raises for unknown types at once."""
     from omnigraph.branching.export import export_tables
 
     reader, catalog = _exported(self, branch, snapshot)
@@ -452,7 +452,7 @@ def _exported_tables(
 
 
 def _exported(self: Handle, branch: str, snapshot: str | None) -> tuple[SnapshotReader, Catalog]:
-    """What of a snapshot is exported: rows, and the types that it has of today's."""
+    """The reader to export from, and the exported types."""
     from omnigraph.commit.schema.change import types_at
 
     reader, catalog = self._seen(self._opened.reader(branch, snapshot), Action.EXPORT)
@@ -460,14 +460,14 @@ def _exported(self: Handle, branch: str, snapshot: str | None) -> tuple[Snapshot
 
 
 def _streamed(opened: OpenGraph, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same blocks, during which what they read is not removed."""
+    """The same blocks, protecting the versions they read from cleanup."""
     with _reading_for_long(opened):
         yield from blocks
 
 
 @contextmanager
 def _reading_for_long(opened: OpenGraph) -> Iterator[None]:
-    """Meanwhile cleanup in this process waits, and on local disk no process removes the graph."""
+    """Block cleanup in this process, and on local disk removal of the graph by any process."""
     kernel = opened.kernel
     with ExitStack() as held:
         held.enter_context(kernel.gates.stream())
@@ -487,13 +487,13 @@ def plain_columns(type_key: str, catalog: Catalog) -> list[str]:
     raise NotFound(f"there is no type {type_key}", hint="write it as `node:Name` or `edge:Name`")
 
 
-# --- texts that are being written -----------------------------------------------------------------
+# --- editor support -------------------------------------------------------------------------------
 
 
 def language_answer(
     self: Handle, text: str, language: Language, line: int | None, column: int | None
 ) -> LanguageAnswer:
-    """What the language service says about a text, with the schema of this handle's branch."""
+    """The language service's answer about a text, with the schema of this handle's branch."""
     from omnigraph.query.editing import Document
 
     self._may_read("language")
@@ -522,7 +522,7 @@ def require_compiling(stored: Mapping[str, str], catalog: Catalog) -> None:
 def signatures_of(
     source: str | Path | Source, catalog: Catalog, *, name: str | None = None
 ) -> tuple[QuerySignature, ...]:
-    """The queries of a text in their order, or the one called ``name``.
+    """The signatures of a text's queries in order, or of the one called ``name``.
 
     Raises the compile error of the first of them that does not match the catalog.
     """

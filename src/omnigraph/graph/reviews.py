@@ -77,8 +77,8 @@ OUTCOMES: Mapping[ReviewVerdict, ReviewOutcome] = {
 class Reviews:
     """The change requests of a graph. A request is named by its id, or the beginning of one.
 
-    Every verb that says something takes the ``actor`` who says it, and an ``operation_id`` that
-    names the call: if the same actor repeats it, nothing is added.
+    Every verb that adds an event takes its ``actor``, and an ``operation_id`` as idempotency key:
+    if the same actor repeats the call, nothing is added.
     """
 
     def __init__(self, handle: Handle) -> None:
@@ -98,10 +98,9 @@ class Reviews:
         limit: int | None = None,
         page_token: str | None = None,
     ) -> ReviewPage:
-        """Change requests, newest first: those of a ``state``, or all with None.
+        """Change requests, newest first: those in a ``state``, or all with None.
 
-        A page has ``limit`` of them, 50 unless told; `ReviewPage.next_page_token` leads to the
-        rest.
+        A page has ``limit`` requests (50 by default); `ReviewPage.next_page_token` gets the next.
         """
         if state is not None:
             checked_choice(state, ReviewState, "state")
@@ -109,7 +108,7 @@ class Reviews:
         return self._requests.page(state, limit, page_token, self._shown)
 
     def get(self, id: str) -> Review:
-        """One request as it stands now: reviews, comments, checks, and what blocks it."""
+        """The current state of one request: reviews, comments, checks, and what blocks it."""
         return self._described(self._readable("review show", id), self._handle._access)
 
     def diff(
@@ -120,7 +119,7 @@ class Reviews:
         types: Iterable[str] = (),
         ops: Iterable[str] = (),
     ) -> GraphDiff:
-        """What a request would change in its target, or has changed if it is merged."""
+        """The changes that a request would make in its target, or has made if it is merged."""
         target, source, direct = self._ends(id)
         wanted = ChangeFilter.of(kinds, types, ops)
         return compared(self._handle, target, source, wanted, direct=direct)
@@ -137,14 +136,14 @@ class Reviews:
         ops: Iterable[str] = (),
         images: bool = False,
     ) -> DiffPage:
-        """How much `diff` would show, and some of the entities, as `Graph.diff_page` does."""
+        """One page of `diff`, as `Graph.diff_page` returns it."""
         target, source, direct = self._ends(id)
         wanted, limits = ChangeFilter.of(kinds, types, ops), PageLimits.of(limit, limit_bytes)
         request = DiffPageRequest(target, source, wanted, limits, page_token, images, direct)
         return compared_page(self._handle, request)
 
     def _ends(self, id: str) -> tuple[str, str, bool]:
-        """What a diff of a request compares, and whether directly."""
+        """The two ends of a request's diff, and whether they are compared directly."""
         request = self._readable("review diff", id)
         standing = self._requests.standing(request)
         merged = standing.merge_commit
@@ -158,7 +157,7 @@ class Reviews:
         return request.outline.target, request.outline.source, False
 
     def export(self) -> Iterator[ReviewEvent]:
-        """Every event of every request, in their order."""
+        """Every event of every request, in order."""
         page = self.export_page()
         while True:
             yield from page.events
@@ -169,33 +168,33 @@ class Reviews:
     def export_page(
         self, *, page_token: str | None = None, limit: int | None = None
     ) -> ReviewEvents:
-        """Some of what `export` gives; `ReviewEvents.next_page_token` leads to the rest."""
+        """One page of `export`; `ReviewEvents.next_page_token` gets the next."""
         gate, by = self._opened.gate, self._handle._access
         gate.read("review export", by, MAIN, Action.EXPORT)
-        # Events have what the queries of checks returned, and comments on whatever there is.
+        # Events contain rows returned by check queries, and comments on any entity.
         self._handle._require_everything("review export", MAIN, action=Action.EXPORT)
         return self._requests.export(page_token, limit, self._shown)
 
     # --- for a server -----------------------------------------------------------------------------
 
     def summary(self, id: str) -> ReviewSummary:
-        """One request as a list shows it; costs no plan of a merge."""
+        """One request as in a list; computes no merge plan."""
         return self._requests.summary(self._readable("review", id))
 
     def follow(self, known: Mapping[str, Standing | None], most: int) -> dict[str, Standing]:
-        """Where the newest open requests stand, and all ``known`` ones; cheap if none has moved."""
+        """The states of the newest open and all ``known`` requests; cheap if no head moved."""
         return self._requests.follow(known, most)
 
     def check_head(self, id: str, checks: Iterable[DeclaredCheck], run: RunCheck) -> Review:
-        """Run the checks of a server by itself, which no policy decides: once for a head.
+        """Run the checks of a server, without a policy decision: once per head.
 
-        If several processes do, the results of the first count.
+        If several processes do so, the first results count.
         """
         request = self._requests.find(id)
         head = self._requests.open_head(request)
         return self._run_checks(request, checks, run, EventAuthor(None, f"{request.id}:{head}"))
 
-    # --- saying something -------------------------------------------------------------------------
+    # --- adding events ----------------------------------------------------------------------------
 
     def open(
         self,
@@ -209,8 +208,8 @@ class Reviews:
     ) -> Review:
         """Ask to merge a branch into main, or ``into`` another.
 
-        The title is the name of the branch unless given. Raises `NotFound` for a branch, and
-        `InputError` if the target has everything of the source.
+        The default title is the name of the branch. Raises `NotFound` for a missing branch, and
+        `InputError` if the target already contains the source.
         """
         target, caller = self._handle._branch_of(into), self._caller(actor, operation_id)
         self._opened.gate.review("review open", self._by(actor), source, target)
@@ -254,10 +253,10 @@ class Reviews:
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> Review:
-        """Say something about a request, or about a type, an entity or a property of its changes.
+        """Comment on a request, or on a type, an entity or a property of its changes.
 
-        ``commit_id`` is the commit that was looked at, the head of the source unless given.
-        ``reply_to`` is the comment that is answered.
+        ``commit_id`` is the reviewed commit, by default the head of the source. ``reply_to`` is the
+        id of the comment to answer.
         """
         request, caller = self._of_anyone("review comment", id, actor, operation_id)
         body: dict[str, Any] = {"text": checked_text(text, "comment")}
@@ -299,8 +298,8 @@ class Reviews:
     ) -> Review:
         """Approve a request (`approve`), or ask for changes (`request_changes`).
 
-        The latest review of an actor counts, for the ``head`` of the source that was looked at:
-        the present one unless given. Raises `ReviewBlocked` for a request that is not open.
+        Only the latest review of an actor counts. It applies to the reviewed ``head`` of the
+        source, by default the current one. Raises `ReviewBlocked` for a request that is not open.
         """
         checked_choice(verdict, ReviewVerdict, "verdict")
         request, caller = self._of_anyone(f"review {verdict}", id, actor, operation_id)
@@ -323,7 +322,7 @@ class Reviews:
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> Review:
-        """Tell how a check of another program went, by its name, on a ``head`` of the source."""
+        """Report the result of an external check, by its name, on a ``head`` of the source."""
         request, caller = self._of_anyone("review check report", id, actor, operation_id)
         source = request.outline.source
         self._opened.gate.check_report("review check report", self._by(actor), source)
@@ -345,18 +344,18 @@ class Reviews:
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> Review:
-        """Run the checks of a ``checks.yaml`` on the head of the source, and keep how they went.
+        """Run the checks of a ``checks.yaml`` on the head of the source, and record the results.
 
-        ``checks`` is the file, or the directory it lies in, with the stored queries beside it; or
-        a pipeline file. What has run and is not stale is not run again, unless ``again``. A query
-        that fails or takes too long is a failed check with that reason.
+        ``checks`` is the file, or its directory, with the stored queries beside it; or a pipeline
+        file. Checks with a current result are skipped, unless ``again``. A query that raises or
+        times out is a failed check with that reason.
         """
         if checks is None:
             raise InputError(
                 "there are no checks", hint="name a checks.yaml, or the directory it lies in"
             )
         request, _ = self._of_anyone("review check", id, actor, operation_id)
-        # The checks are the caller's, so this is its own report of how they went.
+        # The caller's own checks count as a report by the caller.
         self._opened.gate.check_report("review check", self._by(actor), request.outline.source)
         path = checks / FILE_NAME if checks.is_dir() else checks
         loaded, queries = load_checks(path), query_files([path.parent])
@@ -386,7 +385,7 @@ class Reviews:
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> Review:
-        """Judge what ``run`` returns for each check on the head of the source."""
+        """Run checks with ``run`` on the head of the source, and record the results."""
         request, caller = self._of_anyone("review check", id, actor, operation_id)
         return self._run_checks(request, checks, run, caller, again)
 
@@ -431,7 +430,7 @@ class Reviews:
     def reopen(
         self, id: str, *, actor: str | None = None, operation_id: str | None = None
     ) -> Review:
-        """Open a closed request again; raises `ReviewBlocked` if it is merged, or a branch gone."""
+        """Reopen a closed request; raises `ReviewBlocked` if it is merged or a branch is gone."""
         request, caller = self._of_author("review reopen", id, actor, operation_id)
         standing = self._requests.standing(request)
         if standing.state == "merged" or standing.closed_because is not None:
@@ -454,11 +453,11 @@ class Reviews:
         engine: CompareEngine = "auto",
         spark: SparkOptions | None = None,
     ) -> ReviewMerged:
-        """Merge a request as one commit, which names it, its title and who approved it.
+        """Merge a request as one commit, which records its id, title and approvers.
 
-        The options are those of `merge_branch`; the message is the title unless given. What was
-        approved is what is merged: raises `ReadSetChanged` if the source has moved, `ReviewBlocked`
-        with everything that is missing, and `MergeConflicts`; nothing has changed then.
+        The options are those of `merge_branch`; the default message is the title. Only the approved
+        head is merged: raises `ReadSetChanged` if the source has moved, `ReviewBlocked` with all
+        unmet requirements, and `MergeConflicts`; then nothing has changed.
         """
         request, caller = self._found(id, actor, operation_id)
         outline = request.outline
@@ -484,13 +483,13 @@ class Reviews:
         )
         return ReviewMerged(merged.id, merged.title, merged.approvers, receipt)
 
-    # --- what is shown ----------------------------------------------------------------------------
+    # --- visibility -------------------------------------------------------------------------------
 
     def _described(self, request: Request, by: Access) -> Review:
-        """A request as it stands now, as far as an actor sees what it is about.
+        """The current state of a request, as visible to an actor.
 
-        Who sees a part of the branches gets neither what the queries of checks returned, which may
-        be about all of them, nor comments on what is hidden.
+        An actor who sees only a part of the branches gets neither rows of checks, which may be of
+        any type, nor comments on hidden types.
         """
         sight = self._opened.sight
         sees = None if sight is None else sight.sees(by)
@@ -507,7 +506,7 @@ class Reviews:
         return replace(found, checks=checks, comments=comments)
 
     def _is_shown(self, comment: ReviewComment, view: View, review: Review) -> bool:
-        """Whether a comment is on something that a view shows."""
+        """Whether a comment is on something that the view shows."""
         named = view.catalog
         type = named.nodes.get(comment.type_name or "") or named.edges.get(comment.type_name or "")
         if comment.type_name is None or type is None:
@@ -532,7 +531,7 @@ class Reviews:
                 if reader.rows_where_in(type.table_key, "id", wanted, ["id"]).num_rows:
                     return True
             except (NotFound, StorageError):
-                continue  # the branch, or what the commit had, is gone
+                continue  # the branch, or the commented entity or commit, is gone
         return False
 
     # --- parts ------------------------------------------------------------------------------------
@@ -552,7 +551,7 @@ class Reviews:
         return self._readable("review", id), self._caller(actor, operation_id)
 
     def _readable(self, verb: str, id: str) -> Request:
-        """The request; one about branches that may not be read is not found."""
+        """The request; raises `NotFound` if its branches may not be read."""
         gate, by = self._opened.gate, self._handle._access
         found = self._requests.find(id)
         if not gate.decides_reads(by):
@@ -565,7 +564,7 @@ class Reviews:
 
     @property
     def _shown(self) -> Readable | None:
-        """Which branches may be read; None for all."""
+        """A predicate of readable branches; None for all."""
         gate, by = self._opened.gate, self._handle._access
         if not gate.decides_reads(by):
             return None
@@ -575,7 +574,7 @@ class Reviews:
     def _of_anyone(
         self, verb: str, id: str, actor: str | None, operation_id: str | None
     ) -> tuple[Request, EventAuthor]:
-        """The request, for an actor who may read both branches."""
+        """The request, after checking that the actor may read both branches."""
         request, caller = self._found(id, actor, operation_id)
         outline = request.outline
         self._opened.gate.review(verb, self._by(actor), outline.source, outline.target)
@@ -584,7 +583,7 @@ class Reviews:
     def _of_author(
         self, verb: str, id: str, actor: str | None, operation_id: str | None
     ) -> tuple[Request, EventAuthor]:
-        """The request, for its author or an actor who may merge it."""
+        """The request, after checking that the actor is its author or may merge it."""
         request, caller = self._found(id, actor, operation_id)
         outline = request.outline
         self._opened.gate.review_of(
@@ -599,7 +598,7 @@ class Reviews:
         return self._described(added, self._by(caller.actor_id))
 
     def _head(self, request: Request, head: str | None) -> str:
-        """The head that a review or a check is about; raises `ReviewBlocked` if it is not open."""
+        """The head for a review or check; raises `ReviewBlocked` if the request is not open."""
         present = self._requests.open_head(request)
         if head is None:
             return present
@@ -620,7 +619,7 @@ class Reviews:
         property_name: str | None,
         commit_id: str | None,
     ) -> dict[str, Any]:
-        """What a comment is about, checked against the types of the source."""
+        """The target of a comment, checked against the types of the source."""
         state = self._requests.standing(request).source
         if state is None:
             raise ReviewBlocked(
@@ -648,7 +647,7 @@ class Reviews:
 def run_check(
     handle: Handle, check: DeclaredCheck, source: str | Path, head: str, governor: Governor
 ) -> Result:
-    """What the query of a check returns on a commit, within limits that end with it."""
+    """Run the query of a check on a commit, within the governor's limits."""
     with closing(governor), governor:
         governor.check()
         params = dict(check.params)

@@ -1,4 +1,4 @@
-"""The schema of an open graph: described, changes planned, applied, brought to a branch."""
+"""The schema of an open graph: describing, planning, applying, and rebasing a branch."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def describe_schema(
 ) -> SchemaDescription:
     """The types of a branch with their properties and rules, and how many entities each has.
 
-    With ``snapshot``, the counts are those of that commit; like queries of older commits, it shows
-    the types of today. Raises `NotFound` for an unknown branch or commit.
+    With ``snapshot``, the counts are those of that commit, shown with the current types, as in
+    queries of older commits. Raises `NotFound` for an unknown branch or commit.
     """
     opened = self._opened
     self._may_read("schema show")
@@ -122,8 +122,8 @@ def plan_schema(
 ) -> PlannedMigration:
     """The steps from the accepted schema to another; changes nothing.
 
-    A plan with unsupported changes is a plan all the same: `MigrationPlan.supported` says so.
-    Raises the compile error of a bad schema.
+    A plan may contain unsupported changes: see `MigrationPlan.supported`. Raises the compile error
+    of a bad schema.
     """
     self._may_read("schema plan")
     self._require_everything("schema plan", MAIN)
@@ -142,15 +142,15 @@ def apply_schema(
 ) -> SchemaApplyReceipt:
     """Bring main to another schema (a text, or the path of a `.pg` file) as one commit.
 
-    Other branches keep the schema they have, until `rebase_schema` brings them forward. Without
-    any difference nothing is published. What is dropped stays readable at older commits, unless
+    Other branches keep the schema they have, until `rebase_schema` brings them forward. Without any
+    difference nothing is published. What is dropped stays readable at older commits, unless
     ``allow_data_loss`` reclaims it. Raises the compile error of a bad schema,
-    `UnsupportedSchemaChange` if a step has no migration, `ConstraintViolation` naming the
-    entities if stored data breaks an added constraint, and `Conflict` while another apply runs,
-    or if data is to be reclaimed while there are other branches; the graph is then as it was.
-    ``operation_id`` names the change: if the same actor repeats it, the first receipt returns.
-    ``message`` is kept with the commit. ``check`` gets the new schema before anything is
-    written, and may refuse it by raising.
+    `UnsupportedSchemaChange` if a step has no migration, `ConstraintViolation` naming the entities
+    if stored data breaks an added constraint, and `Conflict` while another apply runs, or if data
+    is to be reclaimed while there are other branches; then nothing has changed. ``operation_id`` is
+    an idempotency key: if the same actor repeats the change, the first receipt is returned.
+    ``message`` is kept with the commit. ``check`` gets the new schema before anything is written,
+    and may refuse it by raising.
     """
     by = self._by(actor)
     self._opened.gate.schema_apply(by)
@@ -171,7 +171,7 @@ def apply_schema(
 
 @contextmanager
 def _rows_as_seen(self: Handle, by: Access, branch: str) -> Iterator[None]:
-    """A change of schema, whose right shows its steps; stored rows are named to who sees all."""
+    """Hide the rows in a constraint violation from actors who see only a part of the branch."""
     try:
         yield
     except ConstraintViolation:
@@ -195,12 +195,12 @@ def rebase_schema(
     """Bring a branch to the schema that main has now, as one commit on the branch.
 
     A branch keeps the schema it was created with when main gets another one. ``branch`` is the
-    branch of this handle if it is left out. Entities get the defaults of added properties;
-    nothing of main's data is brought along, for which there is `merge_branch`. ``dry_run`` only
-    says what would happen. Raises `Conflict` if main has dropped types or properties that the
-    branch has written to, unless ``allow_data_loss``, and `ConstraintViolation` naming the
-    entities of the branch that break an added constraint; the branch is then as it was.
-    ``operation_id`` names the request: if the same actor repeats it, the first receipt returns.
+    branch of this handle if it is left out. Entities get the defaults of added properties; no data
+    of main is copied, for which there is `merge_branch`. ``dry_run`` only returns the steps. Raises
+    `Conflict` if main has dropped types or properties that the branch has written to, unless
+    ``allow_data_loss``, and `ConstraintViolation` naming the entities of the branch that break an
+    added constraint; then nothing has changed. ``operation_id`` is an idempotency key: if the same
+    actor repeats the request, the first receipt is returned.
     """
     target, by = self._branch_of(branch), self._by(actor)
     if dry_run:

@@ -1,4 +1,4 @@
-"""What an actor sees of a graph and may change of it, where a policy limits that."""
+"""Views: what an actor sees of a graph and may change of it, if a policy limits that."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from omnigraph.branching.moments import Sees
 
 VIEWS_KEPT_MAX = 4096
-"""Views by actor, branch and schema; many of them are the same one."""
+"""Views by actor, branch and schema; many are the same object."""
 VIEWED_READERS_KEPT_MAX = 64
 UNFINISHED_KEPT_MAX = 64
 
 
 class Sight:
-    """What each actor sees of an open graph whose policy has views."""
+    """The views of all actors on an open graph whose policy has views."""
 
     def __init__(self, policy: Policy, catalog_of: Callable[[str], Catalog]) -> None:
-        """``catalog_of`` has the types of a branch, as they are now."""
+        """``catalog_of`` returns the current types of a branch."""
         self._policy = policy
         self._catalog_of = catalog_of
         self._lock = threading.Lock()
         self._views: OrderedDict[tuple[object, ...], View | None] = OrderedDict()
         self._write_rights: OrderedDict[tuple[str | None, str | None], WriteRights] = OrderedDict()
-        """By the keys of both views: plans are kept by the catalogs that they give."""
+        """By the keys of both views, so that equal rights share their compiled plans."""
         self._unfinished: OrderedDict[Identity | None, Unfinished] = OrderedDict()
         self._viewed: OrderedDict[tuple[str, str], ViewedReader] = OrderedDict()
-        """By branch and view, the readers of its head that views restrict."""
+        """By branch and view, the restricted readers of the branch's head."""
 
     def _keep(self, kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
         with self._lock:
@@ -50,7 +50,7 @@ class Sight:
     def view_of_all(
         self, by: Access, action: Action, catalog: Catalog, branches: Collection[str]
     ) -> View | None:
-        """What an actor sees of several branches that are shown together; None for everything."""
+        """The combined view of an actor on several branches; None for everything."""
         found: View | None = None
         for branch in branches:
             view = self.view(by, branch, catalog, action=action)
@@ -59,13 +59,13 @@ class Sight:
         return found
 
     def sees(self, by: Access, action: Action = Action.READ) -> Sees | None:
-        """What an actor sees of branches; None where everything is shown to all."""
+        """The views of an actor by branch; None if everything is visible to all."""
         if by.is_system:
             return None
         return partial(self.view_of_all, by, action)
 
     def unfinished_of(self, by: Access) -> Unfinished:
-        """Pages of changes that an actor has begun to read; each actor has its own."""
+        """An actor's own paged readings of changes."""
         known = self._unfinished.get(by.identity)
         if known is None:
             from omnigraph.branching.change_pages import Unfinished
@@ -83,11 +83,11 @@ class Sight:
         action: Action = Action.READ,
         target_branch: str | None = None,
     ) -> View | None:
-        """What an actor sees of a branch by an action; None for everything.
+        """The view of an actor on a branch by an action; None for everything.
 
-        This is the one place that decides it, for all faces and verbs. Whether the action is
-        allowed at all is asked of the gate: where no rule grants anything, the view is empty. A
-        policy with views needs a named actor: raises `PolicyDenied` without one.
+        The only place that decides visibility. Whether the action is allowed at all is decided by
+        the gate: if no rule grants anything, the view is empty. Raises `PolicyDenied` without a
+        named actor.
         """
         if by.is_system:
             return None
@@ -111,7 +111,7 @@ class Sight:
         return view
 
     def write_rights(self, by: Access, branch: str, catalog: Catalog) -> WriteRights | None:
-        """What an actor sees of a branch and may change of it; None for everything."""
+        """What an actor sees of a branch and may change in it; None for everything."""
         if by.is_system:
             return None
         change = self.view(by, branch, catalog, action=Action.CHANGE)
@@ -126,13 +126,13 @@ class Sight:
         return known
 
     def write_rights_on(self, by: Access, branch: str, seen_branch: str) -> WriteRights | None:
-        """The same for a branch that may yet have to be made, with the types of another."""
+        """The same for a branch that may not exist yet, with the types of ``seen_branch``."""
         return (
             None if by.is_system else self.write_rights(by, branch, self._catalog_of(seen_branch))
         )
 
     def seen(self, reader: SnapshotReader, view: View) -> SnapshotReader:
-        """The rows of a reader that a view shows."""
+        """A reader restricted to the rows of a view."""
         if not view.restricts_rows:
             return reader
         key = (reader.snapshot.branch, view.key)
@@ -144,9 +144,9 @@ class Sight:
 
 
 def rights_to_bring(sight: Sight | None, by: Access, source: str | None = None) -> Rights:
-    """What an actor may bring from other branches, as a merge does from its ``source``.
+    """The rights of an actor to bring changes from other branches, such as a merge's ``source``.
 
-    Without a source, as where one commit is reverted, the rules about changes decide.
+    Without a source, as for a revert, the rules of `change` decide.
     """
     if sight is None or by.is_system:
         from omnigraph.branching.merge import everything
@@ -168,8 +168,7 @@ def rights_to_bring(sight: Sight | None, by: Access, source: str | None = None) 
 
 
 def require_unlimited(sight: Sight | None, verb: str, by: Access, branch: str) -> None:
-    """Before a write whose rows are not held against types; raises `Denied` for an actor
-    whose rules are limited to some."""
+    """Raise `Denied` for an actor with rules limited to types, which this write cannot check."""
     if sight is not None and sight.write_rights_on(by, branch, MAIN) is not None:
         raise Denied(
             f"`{verb}` is for actors whose rules are not limited to types",

@@ -53,10 +53,9 @@ def table(
 
     ``type`` is a name, or `node:Name` or `edge:Name`. The columns are `id`, for edges `src` and
     `dst`, and the properties, of blobs a description, unless ``columns`` names some of them.
-    ``where`` is a condition as behind the `where` of an update, `age > 30 and city = "Oslo"`,
-    or a mapping of values that must all be equal: None is null, a list is one of several.
-    Rows are read when they are asked for. Raises `NotFound` for an unknown type, and
-    `InputError` for an unknown column or a wrong condition.
+    ``where`` is a condition as in an update, `age > 30 and city = "Oslo"`, or a mapping of columns
+    to required values: None means null, a list any of its values. Rows are read on demand. Raises
+    `NotFound` for an unknown type, and `InputError` for an unknown column or a wrong condition.
     """
     target = self._read_target("table", branch, snapshot)
     return _table(self, type, target, columns, where)
@@ -71,10 +70,11 @@ def table_at(
     columns: Sequence[str] | None = None,
     where: Where | None = None,
 ) -> Table:
-    """`Graph.table` at a commit, for a client that saw it as the head of a branch.
+    """`Graph.table` at a commit that was the branch's head when the columns were requested.
 
-    It asks for the columns first and then for the rows. As long as the commit is the head of the
-    branch, the right to read the branch is enough.
+
+    The client requests the columns, then the rows. While the commit is still the head, the right to
+    read the branch is sufficient.
     """
     self._may_read("table", branch)
     wanted = self._commit_of(snapshot, branch)
@@ -105,7 +105,7 @@ def _table(
 def seen_of_type(
     self: Handle, type: str, *, branch: str | None = None, snapshot: str | None = None
 ) -> tuple[SnapshotReader, TableType]:
-    """What a verb shows of a type at one commit: the rows, and the type with what is shown of it.
+    """The visible rows of a type at one commit, and the type with its visible columns.
 
     For the data source of Spark, whose tasks read the rows.
     """
@@ -126,9 +126,9 @@ def frame(
 ) -> Any:
     """The rows of a type as a Spark DataFrame, of the branch or commit as it is now.
 
-    ``columns`` and ``where``, a condition in SQL, are applied where the rows lie. The frame
-    keeps its snapshot while others write. It is made in ``spark`` or the active session;
-    if there is none, one is started, which stays until the process ends.
+    ``columns`` and ``where``, a condition in SQL, are pushed down to the scan. The frame keeps its
+    snapshot while others write. It is created in ``spark`` or the active session; if there is none,
+    one is started, which stays until the process ends.
     """
     from omnigraph.pipeline.data_source import frame_of
 
@@ -158,7 +158,7 @@ def _visible_frame(
     where: str | None,
     spark: Any,
 ) -> Any:
-    """The same of what a view shows; Spark tests ``where`` after the rows are chosen."""
+    """`frame`, restricted by a view; ``where`` applies after the view's conditions."""
     from omnigraph.pipeline.data_source import frame_of
     from omnigraph.pipeline.data_source.reading import visible_frame
 
@@ -173,7 +173,7 @@ def _visible_frame(
     return (frame if where is None else frame.where(where)).select(*chosen.names)
 
 
-# --- graphs of other libraries --------------------------------------------------------------------
+# --- export to other libraries --------------------------------------------------------------------
 
 
 def to_networkx(
@@ -187,8 +187,8 @@ def to_networkx(
     """The nodes and edges of one commit as a `networkx.MultiDiGraph`, with their properties.
 
     ``nodes`` and ``edges`` name types, as for `Graph.compute`: without edges all between the nodes,
-    without nodes the ends of the edges, without both everything. A node is known by its id, or by
-    its type and id if there are several node types; the attribute `type` names its type, and the
+    without nodes the ends of the edges, without both everything. A node is identified by its id, or
+    by its type and id if there are several node types; the attribute `type` names its type, and the
     key of an edge is its id. Raises `InputError` if NetworkX is not installed.
     """
     networkx = _library("networkx")
@@ -244,7 +244,7 @@ class _Entities:
     nodes: dict[str, pa.Table]
     edges: dict[str, pa.Table]
     end_types: dict[str, tuple[str, str]]
-    """The types at the ends of each edge type, which are interfaces if rows name them."""
+    """The types at the ends of each edge type; interfaces if rows name the type."""
 
     @classmethod
     def of(
@@ -292,11 +292,11 @@ class _Entities:
         return made
 
     def names(self, type_name: str, ids: Sequence[str]) -> list[Any]:
-        """What nodes of a type are called."""
+        """The names of a type's nodes in the exported graph."""
         return [*ids] if len(self.nodes) == 1 else [(type_name, each) for each in ids]
 
     def ends(self, name: str, rows: pa.Table) -> tuple[list[Any], list[Any]]:
-        """The nodes that edges begin and end at."""
+        """The names of the source and target nodes of edges."""
         found = []
         for column, of_type in zip((SRC, DST), self.end_types[name], strict=True):
             ids = rows[column].to_pylist()
@@ -349,7 +349,7 @@ def _attributes(type_name: str, rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def _attribute_columns(tables: Mapping[str, pa.Table]) -> dict[str, list[Any]]:
-    """One list for each attribute of any type; None where a type has no such property."""
+    """One list per attribute of any type; None where a type lacks the property."""
     ids = [each for rows in tables.values() for each in rows[ID].to_pylist()]
     rows = [each for name, found in tables.items() for each in _attributes(name, found)]
     names = dict.fromkeys(name for each in rows for name in each)
@@ -370,7 +370,7 @@ def _library(name: str) -> Any:
 
 
 def shown_schema(type: TableType) -> pa.Schema:
-    """The columns of a type as users see them: without metadata, and with blobs described."""
+    """The columns of a type as users see them: without metadata, and with blob descriptions."""
     blobs = {name for name, prop in type.properties.items() if prop.type.is_blob}
     return pa.schema(
         [
@@ -413,7 +413,7 @@ def _condition(where: Where, type: TableType, catalog: Catalog) -> ex.Expression
 
 
 def _test(name: str, given: Any, type: TableType) -> ex.Expression:
-    """One value of a mapping, as the pair of a binding has it: None for null, a list for `in`."""
+    """Compare a column with one value, None for null, or with a list of values."""
     column = _column(name, type)
     item = column.type.item if column.type.is_list else column.type.with_nullable(False)
     value = plain_value(given)
@@ -464,7 +464,7 @@ class _Rows:
     predicate: ex.Expression | None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All of them, from the beginning; cleanup in this process waits for the last one."""
+        """The batches, from the beginning; cleanup in this process waits for the last one."""
         with self.opened.kernel.gates.stream():
             for batch in self._read():
                 yield self._shown(batch)
@@ -490,7 +490,7 @@ class _Rows:
 
 def _shown(column: pa.Array, type: pa.DataType) -> pa.Array:
     if type == DESCRIPTION:
-        # A commit from before the property was there has no descriptors, only nulls.
+        # Commits from before the property was added have only nulls, and no descriptors.
         is_scanned = column.type.get_field_index("kind") >= 0
         return described(column) if is_scanned else pa.nulls(len(column), type)
     return column if column.type == type else column.cast(type)

@@ -1,7 +1,7 @@
 """Upkeep of an open graph: indexes, compaction, repair, cleanup, recovery, statistics, copies.
 
-No policy decides about these verbs: the operator of the storage runs them. A user who may
-read all of the storage can copy its files without us.
+Bundles of version 1 do not decide about these verbs: any process that can write to the storage may
+run them. A process that can read the storage could copy its files anyway.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ from omnigraph.upkeep.stats import graph_stats
 def ensure_indices(self: Handle, branch: str | None = None) -> IndexReceipt:
     """Build the indexes that the schema declares and the head of a branch is missing.
 
-    One commit, or none if nothing is missing. What cannot be built yet is listed with the
-    reason. Queries return the same with and without indexes. Raises `Conflict` when others
+    Makes one commit, or none if nothing is missing. Indexes that cannot be built yet are listed
+    with the reason. Queries return the same with and without indexes. Raises `Conflict` when others
     wrote to the branch meanwhile.
     """
     self._opened.gate.maintain("index", self._access)
@@ -76,14 +76,13 @@ def optimize(
     engine: Literal["local", "spark"] | None = None,
     spark: SparkOptions | None = None,
 ) -> OptimizeReceipt:
-    """Make main compact and its indexes complete: one commit, or none if nothing is due.
+    """Compact main and complete its indexes, in one commit, or none if nothing is due.
 
-    The events of change requests are compacted as well, and the sorted edges of large edge types
-    are saved, so that a process need not sort them for its first questions. Old versions stay. A
-    table that an external writer has changed (drift) is skipped. ``progress`` gets how many tables
-    are done, of how many.
-    With ``engine="spark"`` executors rewrite fragments and build indexes; the result is the same.
-    Raises `RecoveryRequired` while an interrupted operation is unsettled, and `Conflict` when
+    The events of change requests are compacted, too, and the sorted edges of large edge types are
+    saved, so that later processes need not sort them. Old versions stay. A table that an external
+    writer has changed (drift) is skipped. ``progress`` gets the number of finished tables and the
+    total. With ``engine="spark"`` executors rewrite fragments and build indexes; the result is the
+    same. Raises `RecoveryRequired` while an interrupted operation is unsettled, and `Conflict` when
     others wrote to main meanwhile.
     """
     self._opened.gate.maintain("optimize", self._access)
@@ -101,7 +100,7 @@ def optimize(
 
 
 def _with_adjacency(self: Handle, done: OptimizeReceipt) -> OptimizeReceipt:
-    """Save the sorted edges of large edge types; the receipt names them."""
+    """Save the sorted edges of large edge types, and list them in the receipt."""
     snapshot = self._kernel.manifest.main.state.head_snapshot()
     edges = [entry for entry in snapshot.tables.values() if entry.kind == "edge"]
     if not any(is_worth_saving(entry.row_count) for entry in edges):
@@ -116,7 +115,7 @@ def _with_adjacency(self: Handle, done: OptimizeReceipt) -> OptimizeReceipt:
 
 
 def _with_reviews(self: Handle, done: OptimizeReceipt) -> OptimizeReceipt:
-    """Compact the events of change requests, if there are any; the receipt lists them last."""
+    """Compact the events of change requests, if any, and list them in the receipt."""
     found = self._opened.reviews.events.compact()
     if found is None:
         return done
@@ -130,11 +129,11 @@ def _with_reviews(self: Handle, done: OptimizeReceipt) -> OptimizeReceipt:
 def repair(
     self: Handle, branch: str | None = None, *, confirm: bool = False, force: bool = False
 ) -> RepairReceipt:
-    """Publish what external writers did to the tables of a branch (drift).
+    """Publish changes that external writers made to the tables of a branch (drift).
 
-    Without ``confirm`` nothing is changed and the receipt says what would be. Only versions
-    that are known to change no row are published, unless ``force`` vouches for the content of
-    the others. Raises `RecoveryRequired` while an interrupted operation is unsettled.
+    Without ``confirm`` this is a dry run. Only versions that are known to change no row are
+    published, unless ``force`` accepts the content of the others. Raises `RecoveryRequired` while
+    an interrupted operation is unsettled.
     """
     self._opened.gate.maintain("repair", self._access)
     return run_repair(
@@ -154,14 +153,13 @@ def cleanup(
     confirm: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> CleanupReceipt:
-    """Remove old versions of tables, and what deleted branches left behind.
+    """Remove old versions of tables, and data of deleted branches.
 
-    Versions beyond the newest ``keep`` go, and those ``older_than`` some age; with both, only
-    what is both. What a live branch sees always stays. Commits whose versions are gone stay
-    listed, and reading them raises `HistoricalVersionReclaimed`. Without ``confirm`` nothing is
-    removed and the receipt says what would be. ``progress`` gets how many tables are done, of
-    how many. Raises `RecoveryRequired` while an interrupted operation is unsettled, and
-    `UncoveredDrift`.
+    Removed are versions beyond the newest ``keep``, or ``older_than`` an age; with both, versions
+    to which both apply. Versions that a branch head or a tag uses stay. Commits whose versions were
+    removed stay listed, and reading them raises `HistoricalVersionReclaimed`. Without ``confirm``
+    this is a dry run. ``progress`` gets the number of finished tables and the total. Raises
+    `RecoveryRequired` while an interrupted operation is unsettled, and `UncoveredDrift`.
     """
     self._opened.gate.maintain("cleanup", self._access)
     seconds = None if older_than is None else int(older_than.total_seconds())
@@ -182,12 +180,12 @@ def scrub(
     """Read every file of the graph against the digest that was recorded when it was written.
 
     All branches are read, or the one that is named; with ``since``, only the files of later
-    commits. What is damaged, missing or foreign is in the report, with the type and the commit it
-    belongs to. ``adopt`` records digests of files that have none, which graphs from before digests
-    need once. ``max_mb_per_second`` holds the reading back. ``resume`` is a file that remembers
-    what was checked, for a run that is interrupted and started again. ``progress`` gets the bytes
-    that are read, of how many. Nothing is written but for ``adopt``, and no writer is blocked.
-    Raises `NotFound` for a branch or commit that is not there.
+    commits. The report lists damaged, missing and foreign files, with their type and commit.
+    ``adopt`` records digests of files that have none, which graphs from before digests need once.
+    ``max_mb_per_second`` limits the speed. ``resume`` is a file that records checked files, so that
+    an interrupted run can be continued. ``progress`` gets the bytes read and the total. Without
+    ``adopt`` nothing is written, and no writer is blocked. Raises `NotFound` for a missing branch
+    or commit.
     """
     verb = "scrub --adopt" if adopt else "scrub"
     self._opened.gate.maintain(verb, self._access, writes=adopt)
@@ -222,11 +220,11 @@ def scrub_kernel(
 def create_backup(
     self: Handle, destination: str | os.PathLike[str], *, branch: str | None = None
 ) -> BackupReceipt:
-    """Copy one moment of the graph to a folder or bucket, while writers go on.
+    """Copy a consistent state of the graph to a folder or bucket, without blocking writers.
 
-    All branches are copied, or main and the one that is named. Files that a former backup at the
-    same place has are not copied again. `omnigraph.copies` lists, verifies, restores and prunes
-    backups. Raises `DamagedFile` for a file that is not what was written.
+    All branches are copied, or main and the one that is named. Files of earlier backups at the same
+    place are not copied again. `omnigraph.copies` lists, verifies, restores and prunes backups.
+    Raises `DamagedFile` for a file that does not match its digest.
     """
     self._opened.gate.maintain("backup create", self._access, writes=False)
     return copies.create_backup(self._kernel, destination, branch=branch)
@@ -235,10 +233,10 @@ def create_backup(
 def clone(
     self: Handle, destination: str | os.PathLike[str], *, branch: str | None = None
 ) -> CopyReceipt:
-    """Copy one moment of the graph to a place of its own, where it can be opened and written.
+    """Copy a consistent state of the graph to another place, as a graph of its own.
 
-    Commits, branches and ids are equal; with a ``branch``, main and that one are copied. Raises
-    `AlreadyExists` if something lies at the place.
+    Commits, branches and ids are the same; with a ``branch``, only main and that one are copied.
+    Raises `AlreadyExists` if the place is not empty.
     """
     self._opened.gate.maintain("clone", self._access, writes=False)
     return copies.clone(self._kernel, destination, branch=branch)
@@ -254,15 +252,14 @@ def push(
     actor: str | None = None,
     message: str | None = None,
 ) -> TransferReceipt:
-    """Bring the commits of a branch to a graph that this one was cloned from, or that is a clone.
+    """Push the commits of a branch to a clone, or to the graph that this one was cloned from.
 
-    Where the destination has not gone on, it gets each new commit with its id, author and time.
-    Where both have, the two heads are merged there, as `merge_branch` does; ``on_conflict`` and
-    ``granularity`` are for that, and ``actor`` and ``message`` are kept with the merge. A branch
-    that the destination does not have is made there. Repeated, it goes on where it stopped, and
-    does nothing once all is there. Raises `Conflict` for graphs without a common commit or with
-    other schemas, `MergeConflicts`, and `ReadSetChanged` when others kept writing to the
-    destination.
+    If the destination has no new commits, it gets each of ours with its id, author and time. If
+    both sides have new ones, the two heads are merged there, as by `merge_branch`; ``on_conflict``
+    and ``granularity`` apply to that, and ``actor`` and ``message`` are kept with the merge. A
+    missing branch is created. An interrupted push continues when repeated. Raises `Conflict` for
+    graphs without a common commit or with different schemas, `MergeConflicts`, and `ReadSetChanged`
+    when others kept writing to the destination.
     """
     name, by = self._branch_of(branch), self._by(actor)
     self._opened.gate.select("push", by, name)
@@ -283,12 +280,12 @@ def pull(
     actor: str | None = None,
     message: str | None = None,
 ) -> TransferReceipt:
-    """Bring the commits of a branch here from a graph that this one was cloned from, or a clone.
+    """Pull the commits of a branch from a clone, or from the graph that this one was cloned from.
 
-    The same as `push` from the other side: nothing is written to the source. The policy of this
-    handle decides as about a merge into the branch; `push` needs to read it. An actor whose rules
-    are limited to types brings commits up to the first that it may not make, or does not see all
-    of: `Denied` is raised there.
+    As `push`, in the other direction: nothing is written to the source. The policy of this handle
+    decides as for a merge into the branch; for `push`, as for reading it. For an actor whose rules
+    are limited to types, `Denied` is raised at the first commit that the actor may not make or not
+    fully see; earlier ones are kept.
     """
     from omnigraph.graph.sight import rights_to_bring
 
@@ -307,7 +304,7 @@ def pull(
 def _opened(
     place: str | os.PathLike[str], mode: Literal["read_write", "read_only"]
 ) -> Iterator[Handle]:
-    """The graph at the other end."""
+    """Open the graph at the other end."""
     from omnigraph.graph.opening import open_graph
 
     other = open_graph(place, mode)
@@ -318,19 +315,19 @@ def _opened(
 
 
 def examine(self: Handle, *, deep: bool = False) -> Diagnosis:
-    """Try every way the graph is read, on every branch; writes nothing.
+    """Test all read paths of the graph, on every branch; writes nothing.
 
     Every finding names the command that mends it. ``deep`` also reads every file against its
-    digest, as `scrub` does. `doctor` does the same for a graph that may not even open.
+    digest, as `scrub` does. `doctor` does the same for a graph that may fail to open.
     """
     self._opened.gate.maintain("doctor", self._access, writes=False)
     return run_examine(self._kernel, deep=deep)
 
 
 def stats(self: Handle, branch: str | None = None) -> GraphStats:
-    """The head of a branch and the graph around it in numbers; writes nothing.
+    """Statistics of the head of a branch and of the graph; writes nothing.
 
-    What needs attention is listed with the command that mends it.
+    Findings name the command that mends them.
     """
     target = self._branch_of(branch)
     self._opened.gate.numbers(self._access, target)
@@ -343,7 +340,7 @@ def stats(self: Handle, branch: str | None = None) -> GraphStats:
     for each in found.tables:
         key = each.type_key
         if view.restricts(key):
-            # Sizes of files would tell how many rows are hidden.
+            # Sizes and fragment counts would reveal the number of hidden rows.
             told = replace(each, rows=counts[key], fragments=0, small_fragments=0, indexes=())
             shown.append(replace(told, deleted_rows=0, bytes=0))
         elif view.hides_properties(key):
@@ -352,12 +349,12 @@ def stats(self: Handle, branch: str | None = None) -> GraphStats:
             shown.append(replace(each, indexes=known, bytes=0))
         elif view.shows(key):
             shown.append(each)
-    # Findings and operations under way name tables, hidden ones among them.
+    # Findings and pending operations name tables, including hidden ones.
     return replace(found, tables=tuple(shown), findings=(), pending=())
 
 
 def recover(self: Handle, *, force: bool = False) -> list[Settlement]:
-    """Finish or undo every interrupted operation; ``force`` also through foreign commits."""
+    """Finish or undo every interrupted operation; ``force`` also through drift."""
     self._opened.gate.maintain("recover", self._access)
     settled = Recoverer(self._kernel).run("full", force=force)
     release_abandoned(self._kernel)

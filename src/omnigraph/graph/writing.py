@@ -1,4 +1,4 @@
-"""Mutations, loads and streams into an open graph, each write one commit."""
+"""Mutations, loads and streams into an open graph; each write is one commit."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def mutate(
     """Run a write query as one commit.
 
     ``expected_head`` makes it conditional: it runs only if that commit is the branch's head.
-    ``operation_id`` names the write: if the same actor repeats it, the first receipt returns.
-    ``message`` is kept with the commit.
+    ``operation_id`` is an idempotency key: if the same actor repeats the write, the first receipt
+    is returned. ``message`` is kept with the commit.
     """
     opened, target, by = self._opened, self._branch_of(branch), self._by(actor)
     actor = by.actor
@@ -95,7 +95,7 @@ def mutate(
             try:
                 plan = _compiled_mutation(opened, source, name, catalog)
             except CompileError:
-                # An insert would need a property that the actor cannot name.
+                # An insert needs a value for a required property that the actor cannot name.
                 raise limited.denied_insert(named, catalog) from None
         if not plan.is_insert_only:
             opened.gate.select("mutate", by, target)
@@ -166,18 +166,17 @@ def load(
     a column. ``where`` are values that the rows of a table must have in some columns, as
     `{"City": {"type": "city"}}`. If the load has one table, both may leave out its name.
 
-    ``engine`` is `local`, this process, or `spark`, or `auto`, which takes Spark for inputs
-    that this process could not load before Spark has started
-    (`OMNIGRAPH_SPARK_THRESHOLD_BYTES`), for frames of Spark, and where ``spark`` names a
-    session or a master. ``dry_run`` only says what would be written. ``operation_id`` names the
-    load: repeating it with the same input returns the first receipt. ``message`` is kept with
-    the commit. ``progress`` gets the bytes of each block of records that was read in process.
+    ``engine`` is `local`, this process, or `spark`, or `auto`, which takes Spark for inputs that
+    this process could not load before Spark has started (`OMNIGRAPH_SPARK_THRESHOLD_BYTES`), for
+    frames of Spark, and where ``spark`` names a session or a master. ``dry_run`` only reports what
+    would be written. ``operation_id`` is an idempotency key: repeating the load with the same input
+    returns the first receipt. ``message`` is kept with the commit. ``progress`` gets the bytes of
+    each block of records that was read in process.
 
-    `CsvOptions` says how cells are separated,
-    `ErrorOptions` how a bad input is reported, `SparkOptions` where Spark runs, a
-    `LoadObserver` has functions to call with the engine and the progress of stages, and a
-    `LoadOrigin` what to keep with the commit about the input. Raises
-    `InputError` with the problems of a bad input; nothing is written then.
+    `CsvOptions` configures separators, `ErrorOptions` the handling of bad records, `SparkOptions`
+    where Spark runs, a `LoadObserver` has callbacks for the engine and the progress of stages, and
+    a `LoadOrigin` is metadata about the input to keep with the commit. Raises `InputError` with the
+    problems of a bad input; nothing is written then.
     """
     check_load_mode(mode)
     csv = checked_options(csv, CsvOptions, "csv")
@@ -238,18 +237,18 @@ def embed(
 ) -> EmbedReceipt:
     """Compute the vectors of `@embed` properties where a text is new or has changed.
 
-    Of all such properties, of those of one node ``type``, or of one ``property``. A vector is
-    computed for a node that has a text and no vector, and computed anew if the text changed
-    since the last run, or ``since`` a commit, and the vector did not. Texts are sent in batches
-    within ``limits``, `BulkLimits` of the environment by default, which hold for all processes
-    together. The vectors are merged in one commit, or one for every 65,536 of them; nothing
-    else of a node is touched, and nodes whose text changes meanwhile are left to the next run.
+    For all such properties, those of one node ``type``, or one ``property``. A vector is computed
+    for a node that has a text and no vector, and recomputed if the text changed since the last run,
+    or ``since`` a commit, and the vector did not. Texts are sent in batches within ``limits``,
+    `BulkLimits` of the environment by default, which hold for all processes together. The vectors
+    are merged in one commit, or one for every 65,536 of them; nothing else of a node is touched,
+    and nodes whose text changes meanwhile are left to the next run.
 
-    Requests are sent by threads of this process, or with ``engine="spark"`` by workers of
-    Spark. ``embedding`` says which provider is asked; without it the configuration of the
-    handle does, or the environment. Raises `EmbeddingError` if the provider fails: what it
-    has answered is committed, and a process that is killed leaves it for the next run. The
-    receipt counts texts, tokens as the provider tells them, requests and retries.
+    Requests are sent by threads of this process, or with ``engine="spark"`` by workers of Spark.
+    ``embedding`` configures the provider; the default is the configuration of the handle, or the
+    environment. Raises `EmbeddingError` if the provider fails: vectors received until then are
+    committed; those of a killed process are committed by the next run. The receipt counts texts,
+    tokens as reported by the provider, requests and retries.
     """
     from omnigraph.graph.embedding import EmbedSpec, embed_texts
     from omnigraph.graph.sight import require_unlimited
@@ -299,24 +298,23 @@ def stream_into(
 ) -> GraphStream:
     """Write streaming frames of Spark to the graph: each micro-batch is one commit, once.
 
-    ``frames`` is a streaming frame with rows of one ``type``, or several by type, whose rows
-    are committed together; or ``split`` makes frames by type of each batch. With ``apply``
-    `changes` it is a stream of changes of another graph, with the column `sequence`, and its
-    inserts, updates and deletes happen here, those of a batch in one commit. ``checkpoint`` is
-    the folder where Spark notes what it has read: a stream that is started again with it goes
-    on where it was, and no row is written twice, however the process ended. A batch that
-    changes nothing has no commit.
+    ``frames`` is a streaming frame with rows of one ``type``, or several by type, whose rows are
+    committed together; or ``split`` makes frames by type of each batch. With ``apply`` `changes` it
+    is a stream of changes of another graph, with the column `sequence`, and its inserts, updates
+    and deletes happen here, those of a batch in one commit. ``checkpoint`` is the folder where
+    Spark records its progress: a restarted stream resumes there, and no row is written twice,
+    however the process ended. A batch that changes nothing makes no commit.
 
     ``mode`` and ``absent`` are those of `load`. A missing ``branch`` is created from ``from_``;
     with ``merge_every`` it is merged ``merge_into`` another, main by default, after so many
-    batches. A bad record ends the stream, unless ``quarantine`` names a folder: then bad
-    records are left out, at most ``max_error_share`` of a batch, and kept there with the
-    reasons, a file for each batch. ``late=("at", "10 minutes")`` puts records aside, too, whose
-    time `at` is longer ago when they come. ``every`` is the time between two batches, as
-    `10 seconds`; ``available_now`` takes what is there and ends.
+    batches. A bad record ends the stream, unless ``quarantine`` names a folder: then bad records
+    are left out, at most ``max_error_share`` of a batch, and kept there with the reasons, a file
+    for each batch. ``late=("at", "10 minutes")`` also quarantines records whose time `at` is older
+    than that on arrival. ``every`` is the time between two batches, as `10 seconds`;
+    ``available_now`` processes the available data and ends.
 
-    Returns at once; `GraphStream.await_end` waits and raises what ended the stream, and
-    `GraphStream.stop` finishes the current batch. Raises `InputError` for columns that a type
+    Returns at once; `GraphStream.await_end` waits and raises the error that ended the stream, and
+    `GraphStream.stop` ends it after the current batch. Raises `InputError` for columns that a type
     does not have.
     """
     from omnigraph.pipeline.spark.session import require_pyspark
@@ -385,12 +383,12 @@ def _with_newest_schema(
     *,
     repeatable: bool = True,
 ) -> Written:
-    """Run a write, and again if it failed because it began with an outdated schema.
+    """Run a write, and repeat it if it failed because it started with an outdated schema.
 
-    On main that is one whose successor was interrupted late: its apply is completed first, so that
-    the write can use its types. On another branch, one that was brought forward meanwhile. A write
-    whose input can be read only once is not ``repeatable``: it raises, and the caller's next
-    attempt succeeds.
+    On main, that happens if a schema apply was interrupted late: recovery completes it, so that the
+    write can use its types. On another branch, it happens if the branch was rebased in the
+    meantime. A write whose input can be read only once is not ``repeatable``: it raises, and the
+    caller's next attempt succeeds.
     """
     try:
         done = write()
@@ -410,20 +408,20 @@ def _with_newest_schema(
 
 
 def _is_brought_forward(opened: OpenGraph, branch: str, operation: str) -> bool:
-    """Whether a branch has another schema than when it was last read, or gets it by recovery."""
+    """Whether a branch has another schema than when last read, possibly through recovery."""
     known = opened.kernel.manifest.known_state(branch)
     if known is None:
         return False
     try:
         newest = Recoverer(opened.kernel).barrier(branch, operation).state
     except OmnigraphError:
-        return False  # the input is what the caller has to hear about
+        return False  # the original error about the input is raised instead
     return newest.head_schema != known.head_schema
 
 
 @dataclass(frozen=True, slots=True)
 class LoadInput:
-    """What a load reads, as the caller named it."""
+    """The inputs of a load."""
 
     paths: Sequence[str | os.PathLike[str]]
     data: Data | None = None
@@ -435,7 +433,7 @@ class LoadInput:
 
     @property
     def is_stream(self) -> bool:
-        """Whether some of it can be read only once."""
+        """Whether an input can be read only once."""
         return self.data is not None and not isinstance(self.data, bytes | str)
 
 
@@ -451,7 +449,7 @@ def run_load(
     observer: LoadObserver,
     progress: Callable[[int], None] | None,
 ) -> LoadReceipt:
-    """Load as one commit; ``request`` is completed with what follows from the input.
+    """Load as one commit; ``request`` is completed with values derived from the input.
 
     Names of branches, types and files are checked before any input is read.
     """
@@ -495,7 +493,7 @@ def run_load(
                 hint="leave out the engine and what says where Spark runs, and load "
                 "`frame.toArrow()` instead of a frame of Spark",
             )
-        engine = "local"  # its rows are held against the rules in this process
+        engine = "local"  # the rules are checked in this process only
         rights = partial(opened.write_rights, by, request.branch)
         request = replace(request, rights=rights)
     choice = inputs.choose_engine(
@@ -529,7 +527,7 @@ def run_load(
         observer.on_engine(choice)
     branch = LoadBranch(
         partial(ensure_branch, opened, request.branch, request.base_branch, by),
-        # The branch is kept if another writer has committed to it meanwhile.
+        # Keep the branch if another writer has committed to it in the meantime.
         lambda start: delete_branch(opened.kernel, request.branch, expected_head=start),
     )
     work = partial(
@@ -553,7 +551,7 @@ def run_load(
 
 
 def ensure_branch(opened: OpenGraph, name: str, from_: str | None, by: Access) -> str | None:
-    """Create a missing branch if the caller said from where; the commit it starts with."""
+    """Create a missing branch if ``from_`` is given; returns the commit it starts at."""
     if from_ is None or name in list_branches(opened.kernel):
         return None
     opened.gate.branch_create("load", by, from_, name)
@@ -561,7 +559,7 @@ def ensure_branch(opened: OpenGraph, name: str, from_: str | None, by: Access) -
 
 
 def _start_of(opened: OpenGraph, name: str, from_: str | None) -> str | None:
-    """The branch a missing one is to be made from; None for a branch that exists.
+    """The branch to create a missing one from; None for an existing branch.
 
     Raises `NotFound` if the branch is missing and ``from_`` names none.
     """

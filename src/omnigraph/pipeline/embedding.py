@@ -1,11 +1,11 @@
-"""Vectors of stored texts, computed by tasks of Spark or by threads, and put aside as files.
+"""Vectors of stored texts, computed by Spark tasks or by threads, and stored in scratch files.
 
 A task reads its texts from storage, sends them to the provider in batches, and writes a file for
-each batch as soon as it is answered. The name of a file is the number of its batch: an attempt that
-takes over from a killed worker skips the batches that have one, and a run that takes over from a
-killed driver finds them all. Only the driver knows a graph; `graph.embedding` loads the files.
+each batch as soon as the provider replies. Files are named by the number of their batch: an attempt
+that replaces a killed worker skips batches that have a file, and so does a run that resumes after a
+killed driver. Only the driver opens the graph; `graph.embedding` loads the files.
 
-The rate is one for all tasks: on Spark each asks a small server of the driver when it may send.
+One rate limit applies to all tasks: on Spark each asks a small server in the driver before sending.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 NODE = "node id"
-"""The column of put-aside files with the ids of nodes; no property can have this name."""
+"""The column of scratch files with the ids of nodes; no property can have this name."""
 SCAN_ROWS_MIN = 250_000
-"""Rows that a task looks through for missing vectors, unless the table has fewer."""
+"""The least number of rows that a task scans for missing vectors, unless the table has fewer."""
 
 _ABOUT = b"omnigraph"
 _REFUSED_TEXT = (400, 413, 422)
-"""Statuses by which a provider refuses what a request holds: its other texts may be fine."""
+"""Statuses by which a provider refuses a request's content: other texts of it may be fine."""
 
 
-# --- where there is something to do ---------------------------------------------------------------
+# --- rows without a vector ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Texts:
         return len(self.row_ids)
 
     def part(self, start: int, rows: int) -> Texts:
-        """Some of them."""
+        """A range of these rows."""
         end = start + rows
         return replace(self, row_ids=self.row_ids[start:end], addresses=self.addresses[start:end])
 
@@ -123,12 +123,12 @@ class VectorJob:
 
     texts: Texts
     identity: tuple[str, ...]
-    """The columns by which a load finds a node."""
+    """The columns by which a load matches a node."""
     source: str
     vector: str
     dimension: int
     folder: str
-    """Where files are put aside."""
+    """The folder of the scratch files."""
     about: Mapping[str, str]
     """Metadata of each file."""
     config: EmbeddingConfig
@@ -139,7 +139,7 @@ class VectorJob:
 
     @property
     def batches(self) -> int:
-        """How many requests there are, if none is repeated."""
+        """The number of requests, without retries."""
         return -(-len(self.texts) // self.limits.batch_texts)
 
 
@@ -151,10 +151,10 @@ class EmbeddedTasks:
     characters: int = 0
     usage: Usage = NOTHING_USED
     failure: EmbeddingError | None = None
-    """The first one; answers that came before it, or to other threads, are in files."""
+    """The first failure; replies before it, or to other threads, are in files."""
 
     def plus(self, other: EmbeddedTasks) -> EmbeddedTasks:
-        """Both together."""
+        """The sums of both, and the first failure."""
         return EmbeddedTasks(
             self.texts + other.texts,
             self.characters + other.characters,
@@ -164,7 +164,7 @@ class EmbeddedTasks:
 
 
 def put_vectors_aside(job: VectorJob, runner: TaskRunner) -> EmbeddedTasks:
-    """Compute the vectors of a job; a failure of the provider is in the result."""
+    """Compute the vectors of a job; a failure of the provider is returned in the result."""
     slots = 1 if runner.uses_threads else runner.slots
     tasks = max(1, min(slots, job.limits.concurrency, job.batches))
     threads = max(1, job.limits.concurrency // tasks)
@@ -187,7 +187,7 @@ class _TaskBatches:
         self._stopped = threading.Event()
 
     def run(self, first: int, end: int, threads: int) -> EmbeddedTasks:
-        """Compute batches ``first`` to ``end``, except those that an earlier attempt put aside."""
+        """Compute batches ``first`` to ``end``, except those with a file of an earlier attempt."""
         job, size = self._job, self._job.limits.batch_texts
         there = {name: path for path, name in job.files.below(job.folder)}
         mine = job.texts.part(first * size, (end - first) * size)
@@ -207,7 +207,7 @@ class _TaskBatches:
             return reduce(EmbeddedTasks.plus, pool.map(one, range(first, end)), EmbeddedTasks())
 
     def _compute(self, rows: pa.Table, name: str) -> EmbeddedTasks:
-        """Ask for the vectors of a batch, and put aside what is answered."""
+        """Request the vectors of a batch, and write them to its file."""
         used: list[Usage] = []
         texts = rows[self._job.source].to_pylist()
         failure: EmbeddingError | None = None
@@ -229,7 +229,7 @@ class _TaskBatches:
     def _answers(
         self, texts: Sequence[str], used: list[Usage]
     ) -> list[list[float] | EmbeddingError]:
-        """The vector of each text, or why the provider refuses that text."""
+        """The vector of each text, or the error by which the provider refuses that text."""
         try:
             found = self._client.embed_all(texts, self._job.dimension, count=used.append)
             return list(found)
@@ -272,11 +272,11 @@ def _refusal(error: EmbeddingError, node_id: str) -> EmbeddingError:
     )
 
 
-# --- files that are put aside ---------------------------------------------------------------------
+# --- scratch files --------------------------------------------------------------------------------
 
 
 def write_table(table: pa.Table, path: str, files: Files) -> None:
-    """Write a file that is there whole or not at all."""
+    """Write a file atomically: readers never see a part of it."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
@@ -290,14 +290,14 @@ def read_table(path: str, files: Files) -> pa.Table:
 
 
 def about_file(path: str, files: Files) -> dict[str, Any]:
-    """What is kept in a file beside its rows."""
+    """The metadata of a file."""
     with files.open(path) as stream, pa.ipc.open_file(stream) as reader:
         found: dict[str, Any] = json.loads((reader.schema.metadata or {}).get(_ABOUT, b"{}"))
         return found
 
 
 def _recorded(files: Files, path: str) -> EmbeddedTasks:
-    """What the attempt did that wrote a file."""
+    """The result of the attempt that wrote a file."""
     counts = about_file(path, files)["counts"]
     usage = Usage(counts["requests"], counts["retries"], counts["tokens"])
     return EmbeddedTasks(counts["texts"], counts["characters"], usage)
@@ -306,14 +306,14 @@ def _recorded(files: Files, path: str) -> EmbeddedTasks:
 # --- one rate for all tasks -----------------------------------------------------------------------
 
 ANSWER_SECONDS_MAX = 30.0
-"""How long a task waits for the driver to answer, which it does at once."""
+"""The longest that a task waits for the driver, which replies at once."""
 
 _LINE_MAX = 200
 
 
 @contextmanager
 def _paced(limits: BulkLimits, runner: TaskRunner) -> Iterator[Pace | None]:
-    """The rate in a form that tasks can use: threads share the limiter, workers ask the driver."""
+    """The rate limit for tasks: threads share the limiter, workers ask the driver."""
     if not limits.has_rate:
         yield None
     elif runner.uses_threads:
@@ -328,10 +328,10 @@ def _paced(limits: BulkLimits, runner: TaskRunner) -> Iterator[Pace | None]:
 
 
 class PaceServer:
-    """Answers workers when they may send their next request, by a limiter of this process.
+    """Tells workers when they may send their next request, by a limiter of this process.
 
-    A connection begins with a secret line, which travels to workers with their tasks. Each line
-    after it is `reserve` or `hold` and a number, and is answered by a number of seconds.
+    A connection begins with a secret line, which workers receive with their tasks. Each later line
+    is `reserve` or `hold` and a number; the reply is a number of seconds.
     """
 
     def __init__(self, limiter: RateLimiter, bind: str) -> None:
@@ -353,7 +353,7 @@ class PaceServer:
         self._thread.join()
 
     def pace(self, host: str) -> RemotePace:
-        """The pace for workers that reach this process as ``host``."""
+        """The client for workers, which connect to this process as ``host``."""
         return RemotePace(host, int(self._server.server_address[1]), self._secret)
 
 
@@ -368,7 +368,7 @@ class _Handler(socketserver.StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        """Answer the lines of one connection until it is closed."""
+        """Reply to the lines of one connection until it is closed."""
         told = self.rfile.readline(_LINE_MAX).strip()
         if not hmac.compare_digest(told, self.server.secret.encode()):
             return
@@ -383,7 +383,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 class RemotePace:
-    """The limiter of another process; one connection, opened with the first question."""
+    """The limiter of another process, over one connection that is opened on first use."""
 
     def __init__(self, host: str, port: int, secret: str) -> None:
         self._address = (host, port)
@@ -399,11 +399,11 @@ class RemotePace:
         self.__init__(host, port, secret)  # type: ignore[misc]
 
     def reserve(self, texts: int) -> float:
-        """Seconds to wait before a request with so many texts is sent."""
+        """The seconds to wait before sending a request with so many texts."""
         return self._ask(f"reserve {texts}")
 
     def hold(self, seconds: float) -> None:
-        """Let no request be sent for so long."""
+        """Delay all requests by so many seconds."""
         self._ask(f"hold {seconds}")
 
     def _ask(self, line: str) -> float:

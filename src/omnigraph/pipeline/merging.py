@@ -1,21 +1,21 @@
-"""Merges, diffs and upkeep on Spark. Of branches, workers compare, check and write what differs.
+"""Merges, diffs and upkeep on Spark: workers compare branches, and check and write differing rows.
 
 =======  ==========================================================================================
 list     each task reads the ids of some fragments that two versions of a table do not share
 compare  Spark partitions these by id, and a task compares the entities of its share: the code is
          that of a merge or diff in process, with the entities of one share for a range of ids
-check    tasks hold the rows that would be written against the schema, as those of a bulk load do
+check    tasks check the rows to write against the schema, as in a bulk load
 write    tasks write the rows that are not taken over as whole fragments
 =======  ==========================================================================================
 
-Only ids and numbers pass through Spark, and the driver gets positions of rows. Rows that mix
-properties of both sides are the exception: the driver writes them with the commit. A task may be
-run again by another worker; nothing is visible before the commit, which is that of any merge. If a
-check finds anything, the driver repeats it in process, so that conflicts have the same messages
-and order; it may find nothing, since tasks do not look at everything that excuses a row.
+Only ids and numbers pass through Spark, and the driver gets positions of rows, except for rows that
+mix properties of both sides: the driver holds them and writes them with the commit. A task may be
+repeated by another worker; nothing is visible before the commit, which is that of any merge. If a
+task finds a violation, the driver repeats the check in process, so that conflicts have the same
+messages and order. The driver may then find none, since tasks check more strictly.
 
 In upkeep, executors rewrite fragments and build indexes (`SparkWorkers`). The driver plans, stages
-the transactions and publishes once, as it does in process; see `upkeep/optimize.py`.
+the transactions and publishes once, as in process; see `upkeep/optimize.py`.
 """
 
 from __future__ import annotations
@@ -80,15 +80,15 @@ LISTED = pa.schema(
         (UPDATED_AT, pa.int64()),
     ]
 )
-"""Unshared rows of some versions. Spark has no unsigned numbers: versions are passed as bits."""
+"""Rows that versions do not share. Spark has no unsigned numbers: versions are passed as bits."""
 
 NOTHING_MINTED = "\0"
-"""A prefix that no id has: a merge mints none."""
+"""A prefix that no id has, since a merge mints no ids."""
 
 
 @contextmanager
 def spark_comparison(kernel: Kernel, options: SparkOptions, work: str) -> Iterator[SparkComparison]:
-    """Workers of the session that is given or active, or of one that ends with the block."""
+    """Workers of the given or active session, else of a new one that ends with the block."""
     settings = SessionSettings.of(os.environ, master=options.master, conf=options.conf)
     with SparkWhenNeeded(options.session, settings) as session:
         yield SparkComparison(kernel, TaskRunner(session, kernel.ids.ulid(), work=work))
@@ -104,7 +104,7 @@ class SparkComparison:
     # --- compare ---
 
     def compare(self, sides: Sequence[TypeSides], rules: ConflictRules) -> list[MergedRows]:
-        """What the merge does to each type; types that metadata decides are not read."""
+        """The merged rows of each type; types that metadata alone decides are not read."""
         found = [each.without_reading() for each in sides]
         undecided = [number for number, rows in enumerate(found) if rows is None]
         chosen = [sides[number] for number in undecided]
@@ -120,12 +120,12 @@ class SparkComparison:
         for number, own, several in zip(undecided, chosen, parts, strict=True):
             rows = MergedRows.joined(several, spill.rows(table_schema(own.source.type)))
             conflicts = None if rows.conflicts is None else rows.conflicts.by_id()
-            # In the order in which they lie, they are read fragment by fragment.
+            # In storage order, so that they are read fragment by fragment.
             found[number] = replace(rows, taken=np.sort(rows.taken), conflicts=conflicts)
         return [rows for rows in found if rows is not None]
 
     def deltas(self, pairs: Sequence[Versions]) -> list[TableDelta]:
-        """What differs between two versions of each of some types."""
+        """The differences between two versions of each type."""
 
         def compared(number: int, listed: Sequence[pa.Table]) -> Changes:
             return Candidates(*pairs[number], *listed).within(IdRange()).changes
@@ -144,7 +144,7 @@ class SparkComparison:
         sides: Sequence[Sequence[Versions]],
         function: Callable[[int, Sequence[pa.Table]], Any],
     ) -> list[list[Any]]:
-        """The results of ``function`` for each type: one for each share of its entities."""
+        """By type: the results of ``function``, one per share of its entities."""
         results: list[list[Any]] = [[] for _ in sides]
         tasks = list(_list_tasks(sides))
         if not tasks:
@@ -169,7 +169,7 @@ class SparkComparison:
     def violations(
         self, merges: Sequence[TypeMerge], catalog: Catalog, target: Capture
     ) -> Sequence[MergeConflict]:
-        """What the merged rows would break; the driver names it if tasks find anything."""
+        """Constraints that merged rows would break; if tasks find any, the driver explains them."""
         parts = [part for merge in merges for part in _taken_parts(merge)]
         if not self._has_broken_values(parts) and not self._has_broken_keys(
             merges, parts, catalog, target
@@ -203,8 +203,8 @@ class SparkComparison:
         for key in sorted(plan.committed):
             own = gone.get(key, {})
             for part in committed_parts(target, key):
-                here = {number: own[number] for number in part.fragment_ids if number in own}
-                read.append(replace(part, gone=here))
+                of_part = {number: own[number] for number in part.fragment_ids if number in own}
+                read.append(replace(part, gone=of_part))
         options = self._kernel.root.storage_options()
         job = CheckJob(plan, tuple(read), NOTHING_MINTED, options, {})
         return bool(count_broken(self._runner, job))
@@ -214,7 +214,7 @@ class SparkComparison:
     def written(
         self, merges: Sequence[TypeMerge], places: Mapping[str, TablePlace]
     ) -> dict[str, TableChange]:
-        """The change of each table, with rows that workers have written to its place."""
+        """The change of each table, with the rows that workers have written."""
         parts = [
             TakenPart(merge.target.key, merge.sides.source, positions)
             for merge in merges
@@ -317,13 +317,13 @@ def _places(listed: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, eq=False)
 class TakenPart:
-    """Some rows of a type that a merge writes to the target, where they lie in the source."""
+    """Rows of a type that a merge writes to the target, by their place in the source."""
 
     table_key: str
     source: TableRows
     positions: Positions
     mixed: pa.Table | None = field(default=None, repr=False)
-    """Rows that hold properties of both sides, instead."""
+    """Instead of places: rows with properties of both sides."""
 
     @property
     def type(self) -> Any:
@@ -377,7 +377,7 @@ def _taken_parts(merge: TypeMerge) -> Iterator[TakenPart]:
 
 
 def _deletions(merge: TypeMerge) -> Deletions:
-    """The rows of the target that make room, as offsets by fragment."""
+    """The rows of the target that are replaced or deleted, as offsets by fragment."""
     handle: Handle = merge.target.handle
     return {
         fragment_id: [Stretch("", 0, len(offsets), {OFFSET: offsets})]
@@ -389,7 +389,7 @@ def _deletions(merge: TypeMerge) -> Deletions:
 
 
 class SparkWorkers:
-    """Runs the tasks of upkeep as a job each; the session starts with the first one."""
+    """Runs tasks of upkeep as Spark jobs; the session starts with the first job."""
 
     def __init__(self, root: Root, session: SparkWhenNeeded, operation_id: str) -> None:
         self._options = root.storage_options() or None
@@ -398,7 +398,7 @@ class SparkWorkers:
 
     @property
     def spread(self) -> int:
-        """As many tasks as run at a time, and two at least."""
+        """The number of tasks that run at a time, at least two."""
         return max(2, self._session.slots)
 
     def run(self, handle: Handle, tasks: Sequence[UpkeepTask]) -> list[bytes]:
@@ -417,7 +417,7 @@ def _label(handle: Handle) -> str:
 
 @contextmanager
 def spark_workers(root: Root, options: SparkOptions, operation_id: str) -> Iterator[SparkWorkers]:
-    """Workers of the session that is given or active, or of one that ends with the block."""
+    """Workers of the given or active session, else of a new one that ends with the block."""
     settings = SessionSettings.of(os.environ, master=options.master, conf=options.conf)
     with SparkWhenNeeded(options.session, settings) as session:
         yield SparkWorkers(root, session, operation_id)

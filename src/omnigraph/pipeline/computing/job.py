@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SparkRun:
-    """What a computation on Spark gives."""
+    """The result of a computation on Spark."""
 
     nodes: int
     edges: int
     rounds: int
     converged: bool
     landmarks: tuple[bool, ...]
-    """Which of the landmarks are nodes."""
+    """By landmark: whether there is such a node."""
     rows: Callable[[], pa.Table]
     frame: Callable[[], DataFrame]
 
@@ -57,7 +57,7 @@ def run_on_spark(
     landmarks: Sequence[tuple[str, str]] | None,
     on_round: Callable[[int, float], None] | None,
 ) -> SparkRun:
-    """Run a computation; its rows stay with the session, which lasts until the process ends."""
+    """Run a computation; its rows are cached in the session, which lasts until the process ends."""
     settings = SessionSettings.of(os.environ, master=options.master, conf=options.conf)
     session = query_session(options.session, settings)
     context = session.sparkContext
@@ -142,7 +142,7 @@ def _schema_of(rows: bytes) -> pa.Schema:
 
 @loss_named("computation")
 def _frame(session: SparkSession, kept: RDD[bytes], schema: pa.Schema) -> DataFrame:
-    """The rows as a DataFrame: workers unpack them, Spark sees one cell for each block."""
+    """The rows as a DataFrame: Spark holds one binary cell per block, which workers unpack."""
 
     def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -1,10 +1,10 @@
 """A graph as an RDD of blocks: read in workers from Lance, and exchanged as arrays.
 
-Spark sees a few byte strings for each block, whatever the number of nodes and edges. Nodes belong
-to blocks by their keys, which are hashes of type and id: no id has to be looked up to find the
-block of an edge's end. Every RDD here has one partition more than there are blocks: the last one
-holds the reports of the blocks to the driver. A ghost is a node of another block from which an edge
-leads into this one.
+Spark handles a few byte strings per block, whatever the number of nodes and edges. The key of a
+node, a hash of its type and id, determines its block, so the block of an edge's end is known
+without looking up ids. Every RDD here has one partition more than there are blocks: the last one
+holds the reports of the blocks to the driver. A ghost is a node of another block with an edge into
+this one.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
 TASK_ROWS = 1_000_000
-"""Rows that a task reads at least, unless a table has fewer."""
+"""The least number of rows per task, unless a table has fewer."""
 
 BLOCK_EDGES = 4_000_000
-"""Edges per block, roughly; so many take about 50 MB."""
+"""Edges per block, roughly; this many take about 50 MB."""
 
 Message: TypeAlias = tuple[int, Any]
 """The number of the receiving block, and the content."""
@@ -43,14 +43,14 @@ class FragmentScan:
     """Some fragments of one table, for a task to read."""
 
     options: Mapping[str, str] = field(repr=False)
-    """How to reach the store; credentials of the driver are among them."""
+    """Storage options, with credentials of the driver."""
     address: str
     version: int
     fragments: tuple[int, ...]
     nodes: str = ""
-    """The type, if these are nodes."""
+    """The type, for a table of nodes."""
     edges: tuple[str, str, str] = ("", "", "")
-    """The type and those of its ends, if these are edges."""
+    """The type and those of its ends, for a table of edges."""
     weight: str | None = None
 
     def columns(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
@@ -129,7 +129,7 @@ def read_edges(scan: FragmentScan, attempt: int) -> Iterator[Edges]:
 
 
 def _turned(edges: Edges, selection: Selection) -> Iterator[Edges]:
-    """The edges in the direction and the use that a selection asks for."""
+    """The edges in the directions that a selection uses them in."""
     begin, end, weights = edges.begin, edges.end, edges.weights
     if selection.direction == "in":
         begin, end = end, begin
@@ -145,7 +145,7 @@ def _turned(edges: Edges, selection: Selection) -> Iterator[Edges]:
 
 
 def _by_owner(owners: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    """The positions of the entries of each owner."""
+    """For each owner, the positions of its entries."""
     order = np.argsort(owners, kind="stable")
     numbers, starts = np.unique(owners[order], return_index=True)
     yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
@@ -163,12 +163,12 @@ def routed(edges: Edges, blocks: int) -> Iterator[Message]:
 
 
 def exchanged(messages: RDD[Message], blocks: int) -> RDD[list[Any]]:
-    """For each block, and last for the driver, the list of what it was sent."""
+    """The list of messages to each block; the last list is for the driver."""
     return single(messages.partitionBy(blocks + 1, _itself).map(_second).glom())
 
 
 def single(elements: RDD[Any]) -> RDD[Any]:
-    """The same, written one element at a time: Spark zips such RDDs without copying them."""
+    """The RDD, serialized one element at a time: Spark zips such RDDs without copying them."""
     from pyspark.serializers import BatchedSerializer, CPickleSerializer
 
     one_by_one = BatchedSerializer(CPickleSerializer(), 1)  # type: ignore[no-untyped-call]
@@ -184,7 +184,7 @@ def _second(message: Message) -> Any:
 
 
 def reports(inbox: RDD[list[Any]], blocks: int) -> list[Any]:
-    """What blocks reported to the driver, in their order."""
+    """The reports to the driver, in the order of blocks."""
     (found,) = inbox.context.runJob(inbox, list, [blocks])
     return [report for _, report in sorted(found, key=_number)]
 
@@ -206,7 +206,7 @@ class BlockNodes:
 
 @dataclass(frozen=True, slots=True)
 class _Proto:
-    """A block that has not yet asked other blocks for the values of its ghosts."""
+    """A block that does not have the values of its ghosts yet."""
 
     names: BlockNodes
     block: Block
@@ -215,32 +215,32 @@ class _Proto:
 
 @dataclass(frozen=True, slots=True)
 class BlockedGraph:
-    """A graph in blocks; ``release`` gives back the memory that Spark keeps them in."""
+    """A graph in blocks; ``release`` frees the memory that Spark caches them in."""
 
     blocks: RDD[Block | None]
     names: RDD[BlockNodes | None]
     count: int
-    """How many blocks there are."""
+    """The number of blocks."""
     nodes: int
     edges: int
     attempt: int
-    """The attempt that gave nodes their keys."""
+    """The attempt whose hash gave nodes their keys."""
 
     def release(self) -> None:
-        """Drop the blocks."""
+        """Free the memory of the blocks."""
         self.blocks.unpersist()
         self.names.unpersist()
 
 
 def blocks_for(edges: int, slots: int) -> int:
-    """How many blocks a graph is cut into."""
+    """The number of blocks for a graph with so many edges."""
     return max(1, slots, -(-edges // BLOCK_EDGES))
 
 
 def named_nodes(
     context: SparkContext, tasks: Sequence[FragmentScan], blocks: int
 ) -> tuple[RDD[BlockNodes | None], int, int]:
-    """The nodes of each block, how many there are, and the attempt that gave them their keys."""
+    """The nodes of each block, their number, and the attempt whose hash gave them their keys."""
     from pyspark import StorageLevel
 
     own = [task for task in tasks if task.nodes]
@@ -269,7 +269,7 @@ def _name_count(names: BlockNodes | None) -> tuple[int, bool]:
 
 
 def _has_repeats(keys: Keys) -> bool:
-    """Whether two of the keys, which are ascending, are the same."""
+    """Whether two of the keys, which are ascending, are equal."""
     return bool((keys[1:] == keys[:-1]).any())
 
 
@@ -289,7 +289,7 @@ def _names(parts: Sequence[_Nodes]) -> BlockNodes:
 def blocked(
     context: SparkContext, tasks: Sequence[FragmentScan], selection: Selection, blocks: int
 ) -> BlockedGraph:
-    """The graph of a selection in blocks that Spark keeps in memory, or on disk beyond it."""
+    """The graph of a selection in blocks, which Spark caches in memory and on disk."""
     attempt = 0
     while True:
         graph = _attempted(context, tasks, selection, blocks, attempt)
@@ -305,7 +305,7 @@ def _attempted(
     blocks: int,
     attempt: int,
 ) -> BlockedGraph | None:
-    """The same with the keys of one attempt; None if two nodes have the same key."""
+    """`blocked` with the keys of one attempt; None if two nodes have the same key."""
     from pyspark import StorageLevel
 
     def read(scan: FragmentScan) -> Iterator[Message]:
@@ -338,7 +338,7 @@ def _attempted(
 
 
 def _nothing(_: object) -> None:
-    """Materialize an element."""
+    """Applied to each element, so that Spark materializes it."""
 
 
 def _size(proto: _Proto | None) -> tuple[int, int, bool]:
@@ -389,7 +389,7 @@ def _proto(number: int, blocks: int, inbox: Sequence[Any], is_simple: bool) -> _
 
 
 def _requests(proto: _Proto | None) -> Iterator[Message]:
-    """Ask the owners of ghosts for their values, with the weight of the edges from each ghost."""
+    """Requests for the values of ghosts, with the weight of the edges from each ghost."""
     if proto is None:
         return
     block = proto.block

@@ -1,9 +1,9 @@
 """The rounds of an algorithm on Spark, one job each, and the results as rows.
 
-A round reads the blocks and what was sent to them, and sends on: the state of a block to itself,
-the values of its nodes to the blocks that have them as ghosts, and a report to the driver. Spark
-keeps that as shuffle files, so that a lost worker or executor costs the repetition of its tasks.
-Every few rounds the RDD is checkpointed: the plan of a job does not grow with the rounds.
+In a round each block reads the messages to it, and sends its state to itself, the values of its
+nodes to the blocks that have them as ghosts, and a report to the driver. Spark keeps messages as
+shuffle files, so after the loss of a worker or executor only its tasks are repeated. Every few
+rounds the RDD is checkpointed, so that the plan of a job does not grow with the rounds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ROUNDS_BETWEEN_CHECKPOINTS = 8
 
 RunJob = Callable[[str, Callable[[], Any]], Any]
-"""Runs a Spark job that has a name, so that Ctrl-C cancels it and progress is shown."""
+"""Runs a named Spark job, so that Ctrl-C cancels it and progress is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def compute(
     run: RunJob,
     on_round: Callable[[int, float], None] | None = None,
 ) -> SparkComputed:
-    """Run an algorithm to its end, or for as many rounds as it may take."""
+    """Run an algorithm until it converges, or to its largest number of rounds."""
     nodes, count = graph.nodes, graph.count
 
     def begin(block: Block | None) -> Iterator[Message]:
@@ -90,10 +90,10 @@ def compute(
 
 
 def checkpoint(inbox: RDD[Any]) -> None:
-    """Cut the plan of an RDD here.
+    """Checkpoint an RDD, so that later plans begin with it.
 
-    It is written to the checkpoint directory of the Spark context if there is one, which survives
-    the loss of all executors, and otherwise kept by two executors.
+    It is written to the checkpoint directory of the Spark context, if there is one: that survives
+    the loss of all executors. Otherwise two executors keep each partition.
     """
     if inbox.context.getCheckpointDir() is not None:
         inbox.checkpoint()
@@ -102,7 +102,7 @@ def checkpoint(inbox: RDD[Any]) -> None:
 
 
 def _total(inbox: RDD[list[Any]], blocks: int) -> Report:
-    # In the order of blocks, so that floats add up to the same sum in every run.
+    # Added in the order of blocks, so that sums of floats are the same in every run.
     found: Report = np.sum(reports(inbox, blocks), axis=0)
     return found
 
@@ -116,7 +116,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Values of ghosts."""
+    """Values of the ghosts that the receiver has of the sender's nodes."""
 
     sender: int
     payload: Any
@@ -178,9 +178,10 @@ def component_labels(
 ) -> SparkComputed:
     """For each node the smallest key of its component.
 
-    Edges are rewritten until each node has one, to that node. In turns every node links its larger
-    neighbours to its smallest one, and its smaller ones and itself to the smallest of them: long
-    chains shrink to half in each round.
+    Alternates large-star and small-star rounds until every node has a single edge, to the node
+    with the smallest key. Large-star: a node links its larger neighbours to its smallest one.
+    Small-star: it links itself and its smaller neighbours to the smallest of them. Each round
+    halves the length of chains.
     """
     context, blocks = names.context, names.getNumPartitions() - 1
     scans = [task for task in tasks if not task.nodes]
@@ -222,7 +223,7 @@ def component_labels(
 
 
 def _fingerprint(inbox: RDD[list[Any]], blocks: int) -> tuple[int, int]:
-    """The number of links and a sum over them, which tell whether a round has changed any."""
+    """The number of links and a checksum: equal after a round that changed no link."""
     found = reports(inbox, blocks)
     return sum(count for count, _ in found), sum(total for _, total in found) % 2**64
 
@@ -237,7 +238,7 @@ def _distinct(high: Keys, low: Keys) -> tuple[Keys, Keys]:
 
 
 def _links(high: Keys, low: Keys, blocks: int, *, both_ways: bool) -> Iterator[Message]:
-    """Links for the blocks of their larger ends, and with ``both_ways`` of the smaller, too."""
+    """Links to the blocks of their larger ends, with ``both_ways`` also of their smaller ends."""
     for near, far in ((high, low), (low, high)) if both_ways else ((high, low),):
         owners = owner_of(near, blocks)
         for number in np.unique(owners).tolist():
@@ -252,7 +253,7 @@ def _links_of(inbox: Sequence[tuple[Keys, Keys]]) -> tuple[Keys, Keys]:
 
 
 def _starred(near: Keys, far: Keys) -> tuple[Keys, Counts]:
-    """For each link the smallest key around its near end, and where those of each end begin."""
+    """For each link the smallest key next to its near end; where the links of each end begin."""
     starts = np.flatnonzero(np.append(True, near[1:] != near[:-1]))
     least = np.minimum(np.minimum.reduceat(far, starts), near[starts])
     return np.repeat(least, np.diff(np.append(starts, len(near)))), starts
@@ -305,8 +306,8 @@ def named(
 ) -> RDD[pa.Table]:
     """The values of the nodes with their types and ids.
 
-    The column ``label`` has keys of nodes, which become their ids, ``with_type`` behind their type:
-    blocks ask the owners of the nodes for them.
+    Keys of nodes in the column ``label`` become ids, which blocks request from the owners of the
+    nodes; ``with_type`` prefixes the type.
     """
 
     blocks = names.getNumPartitions() - 1

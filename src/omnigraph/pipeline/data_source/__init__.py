@@ -22,11 +22,11 @@ def frame_of(
     snapshot: str | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
-    """The rows of a type as a frame, by arguments; ``columns`` and ``where`` are pushed to storage.
+    """The rows of a type as a frame; ``columns`` and ``where`` are pushed to storage.
 
     Raises `InputError` for an unknown type or column, before a session is started.
     """
-    # Workers import this package for the classes below it, and have no use for sessions.
+    # Imported here, since workers import this package and need no sessions.
     from omnigraph.pipeline.spark.session import SessionSettings, lasting_session, require_pyspark
 
     require_pyspark()
@@ -41,7 +41,7 @@ def frame_of(
         "snapshot": snapshot,
     }
     options |= {name: value for name, value in given.items() if value is not None}
-    # Check the options here: Spark would wrap the error in a traceback of its own.
+    # Check the options first: Spark would wrap the error in its own traceback.
     OmnigraphSource(options).schema()
     session = lasting_session(spark, SessionSettings.of(os.environ))
     register(session)

@@ -31,10 +31,10 @@ _S3 = "s3 variables"
 
 
 class SentToProcesses:
-    """What Spark pickles and sends on: from the driver to planning processes, then to executors.
+    """An object that Spark pickles and sends from the driver to planning processes and executors.
 
-    Whichever process gets it reaches S3 as the driver does. The credentials are in the pickled
-    bytes alone, not in options, which Spark shows with its plans.
+    Unpickling it sets the S3 variables of the driver in that process. The credentials are in the
+    pickled bytes only, not in options, which Spark shows in plans.
     """
 
     def __getstate__(self) -> dict[str, Any]:
@@ -46,32 +46,32 @@ class SentToProcesses:
 
 
 class SourceActor(Protocol):
-    """For whom the data source reads and writes, where a policy decides it (`spark.acting`)."""
+    """The actor that the data source reads and writes as, if a policy applies (`spark.acting`)."""
 
     def pinned(
         self, path: str, type: str, branch: str, snapshot: str | None
     ) -> tuple[SnapshotReader, TableType, bool]:
-        """What the actor sees of a type, and whether it sees all of the branch."""
+        """The rows and the type as the actor sees them; True if it sees all of the branch."""
 
     def again(self, path: str, branch: str, commit_id: str, schema_hash: str) -> SnapshotReader:
-        """The same rows in another process."""
+        """The rows of `pinned` at a known commit, for another process."""
 
     def feed(self, path: str, branch: str) -> tuple[Kernel, SchemaHistory]:
-        """What a stream of changes reads, as far as the actor sees it."""
+        """The kernel and the schemas for the change feed, limited to what the actor sees."""
 
     def require_writer(self, path: str, branch: str, from_: str | None) -> None:
-        """Before rows are written by tasks."""
+        """Raise `PolicyDenied` if the actor may not write; called before tasks write rows."""
 
     def require_merger(self, path: str, source: str, target: str) -> None:
-        """Before batches are merged into another branch."""
+        """Raise `PolicyDenied` if the actor may not merge; called before batches are merged."""
 
 
 ACTING_OPTIONS = ("policy", "claims")
-"""Options of an actor, beside `actor`."""
+"""Options that define an actor, besides `actor`."""
 
 
 def require_decided(options: Mapping[str, str], acting: SourceActor | None) -> None:
-    """Refuse options that say for whom it is, where nobody decides by them."""
+    """Refuse options of an actor if no policy applies: they would have no effect."""
     for name in ACTING_OPTIONS:
         if name in options and acting is None:
             raise InputError(
@@ -95,12 +95,12 @@ class SourceOptions:
     idempotency_key: str | None = None
     absent: str = "keep"
     map: str | None = None
-    """A JSON object from columns to properties."""
+    """A JSON object with properties by column."""
     on_error: str = "fail"
     errors_out: str | None = None
     max_error_share: str | None = None
     acting: SourceActor | None = None
-    """For whom it is read or written, by the options `policy`, `actor` and `claims`."""
+    """The actor by the options `policy`, `actor` and `claims`."""
 
     @classmethod
     def of(cls, options: Mapping[str, str], acting: SourceActor | None = None) -> SourceOptions:
@@ -123,7 +123,7 @@ class SourceOptions:
         return type_key(self.type, catalog)
 
     def mapping(self, table_key: str, catalog: Catalog) -> TableMapping:
-        """The option `map`, for the type that is written; raises `InputError` for other texts."""
+        """The option `map`; raises `InputError` for a text that is no mapping of the type."""
         if self.map is None:
             return PLAIN
         try:
@@ -180,7 +180,7 @@ def known_options(
     known: Sequence[str],
     where: str = "the data source omnigraph",
 ) -> dict[str, str]:
-    """Spark's options by names in small letters; raises `InputError` for an unknown one."""
+    """Spark's options by lower-case name; raises `InputError` for an unknown one."""
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
         if name not in known:
@@ -195,7 +195,7 @@ def known_options(
 
 
 def names_in(option: str, text: str) -> tuple[str, ...]:
-    """Names with commas between them; raises `InputError` if one is empty or there twice."""
+    """Comma-separated names; raises `InputError` if one is empty or repeated."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if not name or names.count(name) > 1:
@@ -208,7 +208,7 @@ def names_in(option: str, text: str) -> tuple[str, ...]:
 
 
 def whole_number(option: str, text: str | None, default: int) -> int:
-    """A number from 1 on; raises `InputError` for another text."""
+    """A positive integer; raises `InputError` for other texts."""
     if text is None:
         return default
     if text.isascii() and text.isdigit() and int(text) > 0:

@@ -44,14 +44,14 @@ class Pinned:
     address: str
     version: int
     schema: pa.Schema
-    """In Spark's types."""
+    """The schema in Spark's types."""
     groups: tuple[tuple[int, ...], ...]
-    """Fragments that are read together."""
+    """Fragments by partition of the frame."""
     filter: str | None
     end_types: Mapping[str, Mapping[str, str]]
-    """Of an edge type, as `EdgeType.end_types`."""
+    """`EdgeType.end_types` of an edge type."""
     seen: SeenRows | None = None
-    """Which rows an actor sees; None for all."""
+    """The rows that the actor sees; None for all."""
 
     @classmethod
     def of(cls, options: SourceOptions) -> Pinned:
@@ -86,7 +86,7 @@ class Pinned:
 
     @classmethod
     def _of_actor(cls, options: SourceOptions, acting: SourceActor) -> Pinned:
-        """The same of what an actor sees; raises `PolicyDenied`."""
+        """`of` for an actor: pins what it sees; raises `PolicyDenied`."""
         reader, type, sees_all = acting.pinned(
             options.path, options.type, options.branch, options.snapshot
         )
@@ -96,7 +96,7 @@ class Pinned:
         schema = _chosen(ends.schema(table_schema(type)), options.columns, key)
         if options.filter is not None:
             if not sees_all:
-                # It would be tested on rows and columns that are hidden.
+                # Lance would evaluate the filter on hidden rows and columns, too.
                 raise InputError(
                     "the option 'filter' is for actors who see all of a branch",
                     hint="filter the frame: it has the rows that the actor sees",
@@ -118,7 +118,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class SeenRows:
-    """The rows of a type that an actor sees, for tasks, which open the graph themselves."""
+    """The rows of a type that an actor sees, in a form that tasks can open by themselves."""
 
     acting: SourceActor
     branch: str
@@ -127,7 +127,7 @@ class SeenRows:
     key: str
 
     def reader(self, path: str) -> ViewedReader:
-        """What tells them from the others."""
+        """A reader that hides the other rows."""
         found = self.acting.again(path, self.branch, self.commit_id, self.schema_hash)
         assert isinstance(found, ViewedReader)
         return found
@@ -143,7 +143,7 @@ def _chosen(schema: pa.Schema, columns: Sequence[str] | None, key: str) -> pa.Sc
 
 
 def _require_filter(handle: LanceDataset, filter: str, key: str) -> None:
-    """Let Lance plan the filter now: otherwise every attempt of every task would fail."""
+    """Let Lance plan the filter now, so that a bad one fails here and not in every task."""
     try:
         handle.scanner(filter=filter).explain_plan()
     except (OSError, ValueError) as error:
@@ -248,9 +248,9 @@ def _require_types(known: pa.Schema, asked: StructType) -> None:
 
 
 def visible_frame(whole: Callable[[str], DataFrame], view: View, key: str) -> DataFrame:
-    """The rows and columns of a type that a view shows; ``whole`` gives all of a type by its key.
+    """The rows and columns of a type that a view shows; ``whole`` returns all rows of a type key.
 
-    Conditions are tested by the tasks that read the rows, and edges joined with the visible nodes.
+    Tasks that read the rows evaluate the conditions; edges are joined with the visible nodes.
     """
     type, grants, frame = view.types[key].type, view.conditions(key), whole(key)
     shown = ShownEnds.of(type).schema(table_schema(type)).names
@@ -274,7 +274,7 @@ def visible_frame(whole: Callable[[str], DataFrame], view: View, key: str) -> Da
 
 @dataclass(frozen=True)
 class _Granted:
-    """Keeps the rows that conditions grant, in a task."""
+    """Filters rows by the conditions of a view, in a task."""
 
     grants: tuple[RowGrant, ...]
     columns: Mapping[str, pa.DataType]

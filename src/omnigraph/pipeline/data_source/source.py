@@ -1,9 +1,9 @@
 """The Spark data source `omnigraph`: rows of one type, read from a snapshot or written as a commit.
 
-Spark pickles these objects and runs their methods in different processes: the source where a frame
-is created, the reader and the writer's `commit` where a job is planned and ended, the rest in
-workers. A source therefore pins its snapshot: a frame has the same rows each time it is evaluated,
-whatever is written meanwhile.
+Spark pickles these objects and runs their methods in different processes: those of the source where
+a frame is created, the reader and the writer's `commit` where a job is planned and ended, the rest
+in workers. A reader therefore pins a snapshot: a frame has the same rows each time it is evaluated,
+whatever is committed meanwhile.
 
 Filters of Spark are not pushed down: Spark 4.3 remembers a pushed filter for the frame, so that the
 next query on the same frame silently misses rows. The options `filter` and `columns` reach Lance.
@@ -37,14 +37,14 @@ class OmnigraphSource(SentToProcesses, DataSource):
     """`spark.read.format("omnigraph")` and `frame.write.format("omnigraph")`.
 
     Options: `path` (the graph), `type` (`Person`, or `node:Person`), `branch`; to read, `snapshot`
-    (a commit), `columns` (names with commas between them) and `filter` (SQL, as Lance reads it); to
-    write, `mode` (append, merge or overwrite), `actor` and `idempotency_key`; to decide for an
-    actor, `policy` (the file of a bundle), `actor` and `claims`. Streams have the options of
+    (a commit), `columns` (comma-separated names) and `filter` (SQL, as Lance reads it); to write,
+    `mode` (append, merge or overwrite), `actor` and `idempotency_key`; to apply a policy, `policy`
+    (the file of a bundle), `actor` and `claims`. Streams have the options of
     `streaming.sink.SinkOptions` and `streaming.feed.FeedOptions`.
     """
 
     s3_variables: ClassVar[Mapping[str, str] | None] = None
-    """The driver's `AWS_*` variables, set by `register`; None: processes of Spark use their own."""
+    """The driver's `AWS_*` variables, set by `register`; None: Spark's processes use their own."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -58,7 +58,7 @@ class OmnigraphSource(SentToProcesses, DataSource):
         return SHORT_NAME
 
     def acting(self) -> SourceActor | None:
-        """For whom it reads and writes, if a policy decides that; `omnigraph.spark` knows."""
+        """The actor, if a policy applies; overridden in `omnigraph.spark`."""
         return None
 
     def schema(self) -> StructType:
@@ -69,21 +69,21 @@ class OmnigraphSource(SentToProcesses, DataSource):
         return spark_schema(self._pinned.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads the pinned snapshot."""
+        """A reader of the pinned snapshot."""
         return PinnedReader(self._pinned or Pinned.of(self._of_frame()), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Writes rows of one type as one commit."""
+        """A writer of rows of one type as one commit."""
         return FrameWriter(self._of_frame(), schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Reads the change feed."""
+        """A reader of the change feed."""
         return FeedReader(self._of_feed())
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """Writes each micro-batch as one commit."""
+        """A writer of each micro-batch as one commit."""
         options = SinkOptions.of(self.options, self.acting())
         return StreamWriter(options, schema, overwrite=overwrite)
 
@@ -95,12 +95,11 @@ class OmnigraphSource(SentToProcesses, DataSource):
 
 
 def register(spark: Any) -> None:
-    """Make the data source `omnigraph` known to a session, with the `AWS_*` variables as they are
-    set now.
+    """Register the data source `omnigraph` with a session, with the current `AWS_*` variables.
 
     They are not sent to Spark Connect, whose server uses its own.
     """
-    from pyspark_omnigraph import DefaultSource  # what a session finds that has not registered it
+    from pyspark_omnigraph import DefaultSource  # found by sessions without a registration
 
     source: type[DataSource] = DefaultSource
     if hasattr(spark, "_jsparkSession"):

@@ -1,8 +1,8 @@
 """Writing a Spark DataFrame as rows of one type: tasks write scratch files, `commit` loads them.
 
-Spark may run a task twice and on any machine, and runs `commit` in a process without a session. So
-each attempt of a task writes a file of its own and returns its path; `commit` loads the files of
-the successful attempts on threads, with all checks and as one commit.
+Spark may run a task twice and on any machine, and runs `commit` in a process without a session.
+Therefore each attempt of a task writes its own file and returns the path; `commit` loads the files
+of the successful attempts on threads, with all checks and as one commit.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class _WrittenFile(WriterCommitMessage):
 
 
 def schema_branch(kernel: Kernel, branch: str, from_: str | None) -> str:
-    """The branch whose schema rows for ``branch`` have to fit, which may be created later."""
+    """The branch whose schema applies to rows for ``branch``: ``from_`` if that is missing."""
     is_missing = from_ is not None and branch not in list_branches(kernel)
     return from_ if is_missing and from_ is not None else branch
 
 
 class FrameRows:
-    """The rows of a frame as a load of one type takes them, checked by their columns."""
+    """The rows of a frame as input of a load of one type, with checked columns."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class FrameRows:
         overwrite: bool,
         from_: str | None = None,
     ) -> None:
-        """``from_`` is the branch that a missing one will be created from."""
+        """``from_`` is the branch that a missing branch will be created from."""
         self.options = options
         self.mode = options.load_mode(overwrite=overwrite)
         self.absent = options.absent_meaning(self.mode)
@@ -106,7 +106,7 @@ class FrameWriter(SentToProcesses, DataSourceArrowWriter):
     def __init__(self, options: SourceOptions, schema: StructType, *, overwrite: bool) -> None:
         self._key = checked_key(options.idempotency_key, "idempotency_key")
         self._rows = FrameRows(options, schema, overwrite=overwrite)
-        # Created here, not by tasks: a task that outlives an aborted write then fails.
+        # Created here and not by tasks, so that a task that outlives an aborted write fails.
         self._rows.files.make_folder(self._rows.folder)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -1,8 +1,8 @@
 """Pipeline files: sources, transforms, mappings and checks as YAML, run on a branch and merged.
 
-`document` reads a file, `inputs` finds what its sources hold and what earlier runs loaded,
-`frames` builds Spark frames, `checking` finds what does not fit, `pipeline` runs it, `embedding`
-computes vectors. Rows are loaded by `loading`, as those of any load.
+`document` reads a file, `inputs` lists the files of its sources and what earlier runs loaded,
+`frames` builds Spark frames, `checking` validates them, `running` executes a run, `pipeline` is the
+public class. `loading` loads the rows, as those of any load.
 """
 
 from __future__ import annotations

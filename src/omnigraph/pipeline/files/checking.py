@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline file for a graph, all at once and without reading rows."""
+"""Checks a pipeline file against a graph: finds all problems at once, without reading rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CASTS = {
     "DateTime": "timestamp",
     "String": "string",
 }
-"""The type of Spark to cast to, by the scalar of a property."""
+"""By scalar of a property: the Spark type to cast to."""
 
 
 def catalog_of(graph: Graph) -> Catalog:
@@ -43,7 +43,7 @@ def catalog_of(graph: Graph) -> Catalog:
 
 
 def type_named(mapped: Mapped, catalog: Catalog) -> TableType | None:
-    """The type of a mapping; None if the graph has none of this name."""
+    """The type of a mapping; None if the graph has no such type."""
     if mapped.kind == "node":
         return catalog.nodes.get(mapped.type_name)
     return catalog.edges.get(mapped.type_name)
@@ -52,7 +52,7 @@ def type_named(mapped: Mapped, catalog: Catalog) -> TableType | None:
 def graph_problems(
     document: PipelineDocument, graph: Graph, catalog: Catalog
 ) -> Iterator[PipelineProblem]:
-    """What does not fit the graph, as far as that is known without Spark."""
+    """The mismatches with the graph that can be found without Spark."""
     branches = graph.list_branches()
     for key, name in (("from", document.base), ("merge_into", document.merge_into)):
         if name is not None and name not in branches:
@@ -159,8 +159,8 @@ def _embed_problems(document: PipelineDocument, catalog: Catalog) -> Iterator[Pi
 def frame_problems(
     document: PipelineDocument, frames: Frames, catalog: Catalog
 ) -> Iterator[PipelineProblem]:
-    """What Spark's analyzer and the schema of the graph say about sources and mappings."""
-    # Spark's complaints about sources and transforms come first, as they stand in the file.
+    """The problems of sources and mappings that Spark's analyzer and the graph's schema show."""
+    # Spark's errors in sources and transforms first, in the order of the file.
     columns: list[tuple[Mapped, Mapping[str, Any]]] = [
         (mapped, frames.checked_columns(mapped))
         for mapped in document.mappings
@@ -185,7 +185,7 @@ def _column_problems(
     *,
     catalog: Catalog,
 ) -> Iterator[PipelineProblem]:
-    """Columns that no property has, or that cannot hold its values."""
+    """Problems of columns without a property, and of columns whose type does not fit it."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
@@ -213,7 +213,7 @@ def _column_problems(
 def _missing_columns(
     document: PipelineDocument, mapped: Mapped, type: TableType, given: Collection[str | None]
 ) -> Iterator[PipelineProblem]:
-    """What rows of the type must have, and these have not."""
+    """Problems of required columns that a mapping lacks."""
     keeps = document.keys.mode == "merge" and document.keys.absent == "keep"
     known = [name for name in given if name is not None]
     for name in missing_properties(type, known, keeps_absent=keeps):

@@ -1,8 +1,7 @@
 """The grammar of a pipeline file: its keys as models, and the place of each in the text.
 
-Everything that can be said about a file without a graph and without Spark is said here: unknown and
-missing keys, wrong values, names that two steps share. `reference` writes the table of keys for the
-documentation from the same models.
+Finds all problems that need neither a graph nor Spark: unknown and missing keys, wrong values,
+names that two steps share. The documentation's table of keys is generated from the same models.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class _Keys(BaseModel):
 
 
 class PipelineTarget(_Keys):
-    """Where the rows go, and by which way."""
+    """Where the rows are loaded, and how."""
 
     branch: str | None = Field(
         None, description="the branch that is loaded; `pipeline/NAME` by default"
@@ -169,7 +168,7 @@ class CheckKeys(_Keys):
         return text.strip()
 
     def meets(self, rows: list[dict[str, Any]]) -> bool:
-        """Whether an answer is as expected."""
+        """Whether the rows of a query are as expected."""
         return Expected.of(self.expect).is_met(len(rows), rows[0] if rows else None)
 
 
@@ -227,7 +226,7 @@ class PipelineKeys(_Keys):
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """One mapping: the type, and where it stands in the file."""
+    """One mapping: the type, and its place in the file."""
 
     kind: EntityKind
     type_name: str
@@ -243,15 +242,15 @@ class PipelineProblem(JsonObject):
     """Something in a pipeline file that has to be changed before it can run."""
 
     place: str
-    """File, line and column, as `crm.yaml:12:5`."""
+    """File, line and column, such as `crm.yaml:12:5`."""
     key: str
-    """The key in the file, as `nodes.Person.map.age`."""
+    """The key in the file, such as `nodes.Person.map.age`."""
     message: str
     hint: str | None = None
 
     @property
     def text(self) -> str:
-        """On one line."""
+        """The problem on one line."""
         hint = f" ({self.hint})" if self.hint else ""
         return f"{self.place}: {self.key}: {self.message}{hint}"
 
@@ -273,7 +272,7 @@ def invalid(name: str, problems: list[PipelineProblem]) -> PipelineInvalid:
 
 @dataclass(frozen=True, slots=True)
 class PipelineDocument:
-    """A pipeline file that was read, and follows the grammar."""
+    """A pipeline file that was read and follows the grammar."""
 
     path: Path
     keys: PipelineKeys
@@ -281,18 +280,18 @@ class PipelineDocument:
 
     @property
     def folder(self) -> Path:
-        """What relative paths are relative to."""
+        """The folder of the file, which relative paths refer to."""
         return self.path.absolute().parent
 
     @property
     def branch(self) -> str:
-        """The branch that is loaded."""
+        """The branch that rows are loaded on."""
         named = self.keys.target.branch if self.keys.target is not None else None
         return named or f"pipeline/{self.keys.name}"
 
     @property
     def base(self) -> str:
-        """The branch it is created from."""
+        """The branch that ``branch`` is created from."""
         return "main" if self.keys.target is None else self.keys.target.from_
 
     @property
@@ -342,17 +341,17 @@ class PipelineDocument:
 
     @property
     def missing_files(self) -> bool:
-        """Whether a file with a query is not there."""
+        """Whether a file with a query is missing."""
         named = [each.file for each in self.keys.transforms.values()]
         named += [each.file for each in self.keys.checks]
         return any(name and not Path(self.resolved(name)).is_file() for name in named)
 
     def digest(self) -> str:
-        """A digest of all that decides what a run does, except its input.
+        """A digest of everything that determines what a run does, except its input.
 
-        Neither the place of the graph nor comments are part of it; queries in files are.
+        It covers queries in files, but neither comments nor the URI of the graph.
         """
-        # Without defaults, so that keys of later versions do not change it.
+        # Without defaults, so that keys added by later versions do not change the digest.
         document = self.keys.model_dump(by_alias=True, exclude={"graph"}, exclude_defaults=True)
         texts = [self.sql_of(name) for name in self.keys.transforms]
         texts += [
@@ -379,7 +378,7 @@ def read_file(path: Path) -> PipelineDocument:
 
 
 def node_at(root: Node, path: tuple[str | int, ...]) -> Node:
-    """The value at a path, or the nearest one around it."""
+    """The value at a path, or the nearest enclosing one."""
     node = root
     for part in path:
         inner: Node | None = None
@@ -401,7 +400,7 @@ def _dotted(path: tuple[str | int, ...]) -> str:
 
 
 def _plain(node: Node) -> Any:
-    """The value as Python has it."""
+    """The value in Python types."""
     match node.value:
         case str() as text:
             return text
@@ -425,7 +424,7 @@ def _scalar(spelling: str, kind: str) -> Any:
 
 
 def _problem(root: Node, error: Any) -> PipelineProblem:
-    """What the models found, in our words, at its place in the text."""
+    """An error of the models in our wording, with its place in the text."""
     path = _document_path(root, error["loc"])
     node = node_at(root, path)
     hint: str | None = None
@@ -473,7 +472,7 @@ def _shown(node: Node) -> str:
 
 
 def _document_path(root: Node, location: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """A location in the models as a path in the document, where a list of one may be its item."""
+    """A location in the models as a path in the document, in which a list of one may be bare."""
     path: list[str | int] = []
     node: Node = root
     for part in location:
@@ -492,7 +491,7 @@ _MODELS: Mapping[str, type[_Keys]] = {
     "embed": EmbedKeys,
     "checks": CheckKeys,
 }
-"""The models below the top, by the key they stand under."""
+"""The nested models, by their key."""
 
 
 def _known_keys(path: tuple[str | int, ...]) -> list[str]:
@@ -501,7 +500,7 @@ def _known_keys(path: tuple[str | int, ...]) -> list[str]:
 
 
 def _static_problems(document: PipelineDocument) -> Iterator[PipelineProblem]:
-    """What is wrong whatever the graph and the data are."""
+    """The problems that do not depend on the graph and the data."""
     keys = document.keys
     steps = [*keys.sources, *keys.transforms]
     for group in ("sources", "transforms"):

@@ -1,8 +1,8 @@
-"""Sources, transforms and mappings as Spark frames; Spark's complaints as problems of the file.
+"""Sources, transforms and mappings as Spark frames; errors of Spark as problems of the file.
 
-Building a frame reads no rows: Spark opens footers and the first line of CSV files. Where it would
-read rows to learn the columns (JSON, and CSV with `inferSchema`), validation shows it the first
-lines of one file instead.
+Building a frame reads no rows: Spark opens footers and the first line of CSV files. Where Spark
+would read rows to infer the columns (JSON, and CSV with `inferSchema`), validation gives it the
+first lines of one file instead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Path = tuple[str | int, ...]
 
 
 class Frames:
-    """The frames of one pipeline, in a session of its own: views do not leak into the caller's."""
+    """The frames of one pipeline, in a session of their own that keeps views from the caller's."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Frames:
 
         for name in self._document.keys.sources:
             if name not in self._inputs:
-                continue  # its problem has been reported
+                continue  # the problem of this source has been reported
             try:
                 self._add(name, self._source(self._inputs[name]))
             except (PySparkException, Py4JJavaError) as error:
@@ -119,7 +119,7 @@ class Frames:
             # By default Spark silently reads what it cannot parse as null.
             options.setdefault("mode", "FAILFAST")
         if keys.format == "csv":
-            # Spark would take the header of one file for all.
+            # Otherwise Spark applies the header of one file to all.
             options.setdefault("enforceSchema", "false" if self._has_header(keys) else "true")
         reader = self._session.read.format(keys.format).options(**options, **more)
         return reader if keys.columns is None else reader.schema(keys.columns)
@@ -148,7 +148,7 @@ class Frames:
     # --- transforms ---
 
     def _transform(self) -> None:
-        """Build transforms in the order in which they need each other, whichever that is."""
+        """Build transforms in the order of their dependencies, which the file need not follow."""
         from pyspark.errors import PySparkException
 
         waiting = dict.fromkeys(self._document.keys.transforms)
@@ -193,9 +193,9 @@ class Frames:
     # --- mappings ---
 
     def columns_of(self, mapped: Mapped) -> dict[str, tuple[Path, str]] | None:
-        """By column of the mapped frame: where its expression stands in the file, and what it is.
+        """By column of the mapped frame: its expression, and the expression's path in the file.
 
-        None if the columns of the source are taken as they are.
+        None if the columns of the source are used unchanged.
         """
         keys = mapped.keys
         columns: dict[str, tuple[Path, str]] = {}
@@ -220,7 +220,7 @@ class Frames:
         return frame.select(*(sql.expr(text).alias(name) for name, (_, text) in columns.items()))
 
     def checked_columns(self, mapped: Mapped) -> dict[str, Any]:
-        """The Spark type of each column of a mapping that resolves; the others are problems."""
+        """The Spark type of each column of a mapping that resolves; others become problems."""
         with _quiet_pyspark():
             return self._checked_columns(mapped)
 
@@ -242,7 +242,7 @@ class Frames:
             except PySparkException as error:
                 self._complain(where, error, frame.columns)
         with suppress(PySparkException):
-            # All at once; below one by one, only to report every problem.
+            # Resolve all columns at once; if that fails, one by one, to report every problem.
             return {each.name: each.dataType for each in self.rows_of(mapped).schema}
         for name, (path, text) in (self.columns_of(mapped) or {}).items():
             try:
@@ -255,7 +255,7 @@ class Frames:
 
     @contextmanager
     def told_where(self) -> Iterator[None]:
-        """Raise what Spark found wrong with a row as `InputError`, with the expression's place."""
+        """Raise Spark's error about a value as `InputError`, with the place of the expression."""
         try:
             yield
         except OmnigraphError as error:
@@ -271,7 +271,7 @@ class Frames:
             ) from error
 
     def _places_of(self, error: Any) -> Iterator[PipelineProblem]:
-        """Where the file has the expression that failed."""
+        """The places of the failed expression in the file."""
         document = self._document
         for context in error.getQueryContext():
             fragment = context.fragment()
@@ -296,7 +296,7 @@ class Frames:
 
 @contextmanager
 def _quiet_pyspark() -> Iterator[None]:
-    """PySpark would print each complaint with a stack trace; it becomes a problem of the file."""
+    """Keep PySpark from printing errors with a stack trace: they become problems of the file."""
     from pyspark.logger import PySparkLogger
 
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
@@ -308,7 +308,7 @@ def _quiet_pyspark() -> Iterator[None]:
 
 
 def _text(value: Any) -> str:
-    """An option as Spark reads it."""
+    """An option as the text that Spark expects."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -317,12 +317,12 @@ def _first_lines(path: str) -> Iterator[str]:
         data: bytes = stream.read(SAMPLE_BYTES)
     lines = data.decode("utf-8-sig", errors="replace").splitlines()
     if len(data) == SAMPLE_BYTES:
-        lines = lines[:-1]  # the last one may be cut
+        lines = lines[:-1]  # the last line may be incomplete
     return islice(lines, SAMPLE_LINES)
 
 
 def _missing_table(error: Any) -> str | None:
-    """The name of the table that a query needs and Spark does not know."""
+    """The name of a table that a query uses and Spark does not know."""
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return None
     name: str = error.getMessageParameters()["relationName"]
@@ -330,7 +330,7 @@ def _missing_table(error: Any) -> str | None:
 
 
 def _data_error(error: BaseException) -> Any:
-    """What Spark says about a value or a file behind an error of a load; None for other causes."""
+    """Spark's error about a value or a file that caused a load to fail; None for other causes."""
     from pyspark.errors import PySparkException
 
     cause: BaseException | None = error
@@ -347,7 +347,7 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
 
 
 def _parts_of(error: Any) -> tuple[str, str, Mapping[str, str]]:
-    """Text, condition and facts of an exception of Spark, also if PySpark does not know it."""
+    """Text, condition and parameters of a Spark exception, also of one unknown to PySpark."""
     if hasattr(error, "getCondition"):
         return str(error), error.getCondition() or "", error.getMessageParameters() or {}
     text = str(error.java_exception.getMessage())
@@ -356,7 +356,7 @@ def _parts_of(error: Any) -> tuple[str, str, Mapping[str, str]]:
 
 
 def explained(error: Any, columns: list[str], steps: list[str]) -> tuple[str, str | None]:
-    """What Spark complains about, in our words, and what to do."""
+    """An error of Spark in our wording, and a hint."""
     text, condition, facts = _parts_of(error)
     match condition.partition(".")[0]:
         case "UNRESOLVED_COLUMN":

@@ -1,9 +1,9 @@
-"""What the sources of a pipeline hold now, and which of it earlier runs have loaded.
+"""The current inputs of a pipeline, and which of them earlier runs have loaded.
 
-A source consists of units: the whole of it, or with `incremental` each file or partition folder.
-Every run keeps the stamp (names, sizes, times) and the digest (contents) of the units it loaded
-with its commit. A later run compares: equal stamps are equal units, and only other units are read
-to compare their contents. There is no state beside the graph.
+A source consists of units: the whole source, or with `incremental` each file or partition folder.
+Every run stores the stamp (names, sizes, times) and the digest (contents) of the units it loaded
+in its commit. A later run treats units with the same stamp as unchanged, and reads only the others
+to compare their digests. There is no state outside of the graph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from omnigraph.pipeline.files.document import PipelineDocument, PipelineProblem,
 WHOLE = "*"
 """The unit of a source that is not incremental."""
 UNITS_MAX = 10_000
-"""New files or partitions that one run loads: their names are kept with its commit."""
+"""The most new files or partitions that one run loads: its commit stores their names."""
 DIGEST_LETTERS = 24
 
 METADATA = "pipeline"
@@ -37,27 +37,27 @@ METADATA = "pipeline"
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What earlier runs of a pipeline left in the commits of a branch."""
+    """The receipts of earlier runs of a pipeline, from the commits of a branch."""
 
     last: CommitInfo | None
-    """The newest commit of a run."""
+    """The newest commit of a run of the pipeline."""
     loaded: Mapping[str, Mapping[str, Sequence[str]]]
-    """By source and unit: stamp and digest of what was loaded last."""
+    """By source and unit: stamp and digest of the content that was loaded last."""
 
     @property
     def receipt(self) -> Mapping[str, Any]:
-        """What the newest run kept; empty if there was none."""
+        """The receipt of the newest run; empty if there was none."""
         return receipt_of(self.last) if self.last is not None else {}
 
 
 def receipt_of(commit: CommitInfo) -> Mapping[str, Any]:
-    """What the run of a pipeline kept with its commit; empty for other commits."""
+    """The receipt that a pipeline run stored in a commit; empty for other commits."""
     found: Mapping[str, Any] = (commit.metadata or {}).get(METADATA, {})
     return found
 
 
 def history_of(name: str, commits: Iterable[CommitInfo]) -> History:
-    """The runs of a pipeline among the commits of a branch, which come newest first."""
+    """The runs of a pipeline among the commits of a branch, given newest first."""
     last: CommitInfo | None = None
     loaded: dict[str, dict[str, Sequence[str]]] = {}
     for commit in commits:
@@ -72,7 +72,7 @@ def history_of(name: str, commits: Iterable[CommitInfo]) -> History:
     return History(last, loaded)
 
 
-# --- what is there --------------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,34 +80,34 @@ class PathFiles:
     """The files of one path of a source."""
 
     base: str
-    """The folder that partition folders are looked for below."""
+    """The folder that contains the partition folders."""
     files: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceInput:
-    """What one run reads of a source."""
+    """The input of one run from one source."""
 
     name: str
     keys: SourceKeys
     groups: tuple[PathFiles, ...] = ()
     """The files to read; empty for a source without files, and if no unit is new."""
     example: PathFiles | None = None
-    """A file that shows the columns when there is nothing to read."""
+    """A file to take the columns from when there is nothing to read."""
     snapshot: str | None = None
-    """The commit that a graph is read at."""
+    """For a source that is a graph: the commit to read."""
     units: Mapping[str, Sequence[str]] | None = None
-    """Stamp and digest of each unit to read; None if no digest shows whether the source changed."""
+    """Stamp and digest of each unit to read; None if changes of the source cannot be detected."""
     changed: tuple[str, ...] = ()
-    """Units that an earlier run loaded with another content."""
+    """Units that an earlier run loaded with other contents."""
     left: int = 0
-    """New units that wait for the next run."""
+    """How many new units are left to the next run."""
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
-    """By file, to notice a change during the run."""
+    """Stamps by file, to detect a change during the run."""
 
     @property
     def is_watched(self) -> bool:
-        """Whether a change of the source is noticed."""
+        """Whether changes of the source can be detected."""
         return self.units is not None
 
     @property
@@ -117,11 +117,11 @@ class SourceInput:
 
     @property
     def bytes(self) -> int:
-        """How much there is to read; 0 where only Spark knows."""
+        """The bytes to read; 0 if only Spark knows."""
         return sum(size for size, _ in self.stamps.values())
 
     def to_receipt(self) -> dict[str, Any]:
-        """What is kept with the commit."""
+        """The form that is stored in the commit."""
         kept: dict[str, Any] = {"format": self.keys.format}
         if self.stamps:
             kept |= {"files": len(self.stamps), "bytes": self.bytes}
@@ -130,7 +130,7 @@ class SourceInput:
         return kept
 
     def require_unchanged(self) -> None:
-        """Raise `SourceChanged` for a file that is not what it was when the run began."""
+        """Raise `SourceChanged` for a file whose stamp changed since the run began."""
         files = Files()
         for path, stamp in self.stamps.items():
             if files.stat(path) != stamp:
@@ -143,7 +143,7 @@ class SourceInput:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a run would read of each source, and what is wrong with the others."""
+    """The inputs of a run, and the problems of sources that cannot be read."""
 
     inputs: dict[str, SourceInput]
     problems: list[PipelineProblem]
@@ -152,9 +152,9 @@ class Survey:
 def survey(
     document: PipelineDocument, history: History, *, full: bool = False, contents: bool = True
 ) -> Survey:
-    """Look at all sources; ``full`` reads everything, whatever was loaded before.
+    """Examine all sources; with ``full``, what earlier runs loaded is read again.
 
-    Without ``contents`` no file is opened, and stamps stand for digests.
+    Without ``contents`` no file is opened, and stamps are used as digests.
     """
     found = Survey({}, [])
     for name, keys in document.keys.sources.items():
@@ -208,7 +208,7 @@ def _surveyed(
 
 
 def _graph_input(document: PipelineDocument, name: str, keys: SourceKeys) -> SourceInput:
-    """A graph is read at the head that its branch has now."""
+    """The input from a graph: the current head of its branch."""
     if not keys.path:
         raise InputError("names no graph", hint="say where it lies")
     commit = keys.options.get("snapshot")
@@ -252,7 +252,7 @@ def _is_hidden(path: str, base: str) -> bool:
 def _units_of(
     document: PipelineDocument, keys: SourceKeys, groups: Sequence[PathFiles]
 ) -> dict[str, dict[str, Stamp]]:
-    """By unit, the stamps of its files."""
+    """By unit: the stamps of its files."""
     files = Files()
     units: dict[str, dict[str, Stamp]] = {}
     for group in groups:
@@ -275,7 +275,7 @@ def _units_of(
 def _state(
     stamps: Mapping[str, Stamp], known: Sequence[str] | None, *, contents: bool
 ) -> tuple[str, str]:
-    """Stamp and digest of a unit; contents are read only if the stamp is another one."""
+    """Stamp and digest of a unit; reads contents only if the stamp has changed."""
     base = os.path.commonpath([str(Path(path).parent) for path in stamps])
     names = {path: os.path.relpath(path, base) for path in stamps}
     stamp = _short(f"{names[path]} {stamps[path]}" for path in sorted(stamps))
@@ -315,7 +315,7 @@ def _short(lines: Iterable[str]) -> str:
 def is_unchanged(
     definition: str, inputs: Mapping[str, SourceInput], receipt: Mapping[str, Any]
 ) -> bool:
-    """Whether the newest run did the same with the same input."""
+    """Whether the newest run had the same definition and the same input."""
     if receipt.get("definition") != definition:
         return False
     for name, found in inputs.items():
@@ -334,9 +334,9 @@ def is_unchanged(
 def run_key(
     name: str, definition: str, inputs: Mapping[str, SourceInput], last: CommitInfo | None
 ) -> str:
-    """The idempotency key of a run: equal for two attempts at the same one.
+    """The idempotency key of a run: equal for two attempts at the same run.
 
-    It names the run before, so that the same input may be loaded again after another one.
+    It includes the previous run, so that an input can be loaded again after a different one.
     """
     digests = {source: found.digests for source, found in sorted(inputs.items())}
     after = last.graph_commit_id if last is not None else ""

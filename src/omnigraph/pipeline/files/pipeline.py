@@ -63,7 +63,7 @@ class Pipeline:
 
     @property
     def name(self) -> str:
-        """The name under which its runs are remembered."""
+        """The name that identifies its runs in commits."""
         return self._document.keys.name
 
     @property
@@ -101,8 +101,8 @@ class Pipeline:
 
         No rows are read: Spark resolves the expressions by the footers of Parquet and ORC files,
         the first line of CSV files with a header, the catalog of tables and databases, or the
-        `schema` of the source; JSON without it is judged by the first lines of one file. Raises
-        `PipelineInvalid` with every problem and its place.
+        `schema` of the source. For JSON without a `schema`, the first lines of one file are read.
+        Raises `PipelineInvalid` with every problem and its place.
         """
         work = PipelineRun(self._document, self._graph(writes=False), spark)
         with work:
@@ -145,10 +145,10 @@ class Pipeline:
     ) -> PipelineReceipt:
         """Load the sources on the branch, check it, and merge it if every check passes.
 
-        Nothing is done if the file and its sources are as the last run found them; ``full`` runs
-        it anyway, and reads incremental sources from the beginning. A run that was interrupted is
-        completed. ``on_stage`` gets each stage when it is over, ``observer`` those of the load.
-        ``embedding`` says how texts become vectors; without it, the environment does.
+        Does nothing if the file and its sources have not changed since the last run; ``full`` runs
+        it anyway, and reads incremental sources from the beginning. Completes a run that was
+        interrupted. ``on_stage`` is called at the end of each stage, ``observer`` by the load.
+        ``embedding`` configures the provider of vectors; by default the environment does.
         Raises what `validate` and `Graph.load` raise, `ChecksFailed` if the branch was loaded and
         not merged, `MergeConflicts`, and `SourceChanged` if a file changed meanwhile.
         """
@@ -166,13 +166,13 @@ class Pipeline:
         stop: Event | None = None,
         **options: Any,
     ) -> Iterator[PipelineReceipt]:
-        """Run it again and again; yields the receipt of each run that changed something.
+        """Run the pipeline whenever a source changes; yields the receipt of each run with changes.
 
-        The sources are looked at every ``every_seconds``; what is new is one run, with its checks
-        and its merge, exactly once however the process ends. A file that changes while it is read
-        is left to the next look. It ends when ``stop`` is set, after the current run. ``options``
-        are those of `run`. Raises what `run` raises, and `InputError` at once if a source
-        cannot show whether it changed.
+        Examines the sources every ``every_seconds``. New input is one run, with checks and merge,
+        and is loaded exactly once even if the process is killed. A file that changes while it is
+        read is left to the next round. Ends after the current run when ``stop`` is set.
+        ``options`` are those of `run`. Raises what `run` raises, and `InputError` at once if
+        changes of a source cannot be detected.
         """
         looked = survey(self._document, _NO_HISTORY, contents=False)
         for name, found in looked.inputs.items():
@@ -196,11 +196,11 @@ class Pipeline:
 
 # --- plans ----------------------------------------------------------------------------------------
 
-# What a run of a pipeline would do now, with samples of its rows.
+# A plan tells what a run would do now, with samples of its rows.
 
 
 class PlannedRun(PipelineRun):
-    """A run that is only planned: it reads samples, and changes nothing."""
+    """A run that is only planned: reads samples, and changes nothing."""
 
     def plan(self, *, full: bool, sample_rows: int) -> PipelinePlan:
         """What a run would do; see `Pipeline.plan`."""

@@ -15,37 +15,37 @@ PipelineOutcome = Literal["no_change", "loaded", "merged"]
 
 @dataclass(frozen=True, slots=True)
 class PipelineStage(JsonObject):
-    """One stage of a run, when it is over."""
+    """One completed stage of a run."""
 
     name: str
     seconds: float
     detail: str
-    """What it did, in words."""
+    """A description of what it did."""
     rows: Annotated[int | None, OPTIONAL] = None
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineSource(JsonObject):
-    """What a run reads of one source."""
+    """The input of a run from one source."""
 
     name: str
     format: str
     files: int
-    """0 for a source that has none, such as a table."""
+    """The number of files; 0 for a source without files, such as a table."""
     bytes: int
     new: Annotated[int | None, OPTIONAL] = None
-    """Of an incremental source: the files or partitions that no earlier run has loaded."""
+    """For an incremental source: the number of files or partitions that no run has loaded yet."""
     changed: Annotated[tuple[str, ...], PLAIN] = ()
-    """Those among them that an earlier run loaded with another content."""
+    """The files or partitions that an earlier run loaded with other contents."""
     left: int = 0
-    """New ones that wait for the next run."""
+    """How many new files or partitions are left to the next run."""
     is_watched: bool = True
-    """Whether a run notices that it did not change."""
+    """Whether changes of the source can be detected."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineCheckResult(JsonObject):
-    """How a check ended."""
+    """The result of a check."""
 
     name: str
     expect: str
@@ -65,38 +65,39 @@ class PipelineReport(JsonObject):
     graph: str
     sources: tuple[PipelineSource, ...]
     types: tuple[str, ...]
-    """The types that get rows, as `node:Person`."""
+    """The types that get rows, such as `node:Person`."""
     checks: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRows(JsonObject):
-    """What a sample shows of the rows of one type."""
+    """Findings from a sample of the rows of one type."""
 
     type: str
-    """As `node:Person`."""
+    """The type key, such as `node:Person`."""
     source: str
     sampled: int
-    """Rows that were looked at."""
+    """The number of rows in the sample."""
     is_all: bool
-    """Whether there are no more."""
+    """Whether the sample has all rows."""
     nulls: Annotated[Mapping[str, int], PLAIN]
-    """How many of them lack a required property or an end, by its name."""
+    """By required property or end: how many sampled rows lack it."""
     first: Annotated[Mapping[str, Any] | None, OPTIONAL] = None
-    """One of them, as text."""
+    """A sampled row, with values as texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan(JsonObject):
-    """What a run would do now."""
+    """The result of planning a run: what it would do now."""
 
     name: str
     graph: str
     branch: str
     merge_into: str | None
     outcome: Literal["no_change", "resume", "load"]
-    """Whether there is nothing to do, a branch that waits for its checks, or rows to load."""
+    """`no_change`: nothing to do; `resume`: a loaded branch has yet to be checked; `load`: rows to
+    load."""
     reason: str
     stages: tuple[str, ...]
     sources: tuple[PipelineSource, ...]
@@ -106,7 +107,7 @@ class PipelinePlan(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class PipelineReceipt(JsonObject):
-    """What a run did."""
+    """The result of a run."""
 
     name: str
     graph: str
@@ -115,7 +116,7 @@ class PipelineReceipt(JsonObject):
     branch: str
     merge_into: str | None
     resumed: bool
-    """Whether the rows were loaded by an earlier run that did not come to its end."""
+    """Whether an earlier run that was interrupted had loaded the rows."""
     sources: tuple[PipelineSource, ...]
     nodes: tuple[LoadedType, ...]
     edges: tuple[LoadedType, ...]
@@ -124,17 +125,17 @@ class PipelineReceipt(JsonObject):
     load_commit_id: str | None
     """The commit on the branch."""
     commit: CommitInfo | None
-    """The commit that readers see; of a run without changes, that of the run before it."""
+    """The published commit; for a run without changes, that of the run before."""
     stages: tuple[PipelineStage, ...]
     merge: Annotated[MergeReceipt | None, OPTIONAL] = None
     notes: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration of all stages."""
         return sum(stage.seconds for stage in self.stages)
 
     @property
     def rows(self) -> int:
-        """How many rows were read."""
+        """The number of rows read."""
         return sum(each.records_read for each in (*self.nodes, *self.edges))

@@ -1,15 +1,15 @@
-"""One run of a pipeline: load, vectors, checks, merge, and what an interrupted run left.
+"""One run of a pipeline: load, vectors, checks, merge, and recovery of an interrupted run.
 
 Write, audit, publish: the rows are one commit on a branch, the checks are queries there, and only
-if all of them pass is the branch merged, which is one commit on the target. What a run did is kept
-in these two commits, so a run that was killed is completed or started over by the next one:
+if all checks pass is the branch merged, as one commit on the target. The receipt of a run is stored
+in these two commits, so the next run completes or restarts a run that was killed:
 
 ==============================  ====================================================================
-killed                          the next run
+killed                          then the next run
 ==============================  ====================================================================
-before the load's commit        deletes the branch if it is there, and starts over
-after it, before the merge      finds its key on the branch and goes on with vectors and checks
-after the merge                 finds its receipt on the target and deletes the branch: no change
+before the load's commit        deletes the branch if it exists, and starts over
+after it, before the merge      finds the run's key on the branch, continues with vectors and checks
+after the merge                 finds the receipt on the target and deletes the branch: no change
 ==============================  ====================================================================
 """
 
@@ -102,7 +102,7 @@ class PipelineRun:
         self._stages: list[PipelineStage] = []
         self._notes: list[str] = []
         self._key = ""
-        """Of the run: the same for every attempt at it."""
+        """The idempotency key, the same for every attempt at the run."""
 
     def __enter__(self) -> Self:
         return self
@@ -113,7 +113,7 @@ class PipelineRun:
 
     @cached_property
     def session(self) -> SparkSession:
-        """The session of the caller, the active one, or one that is stopped in the end."""
+        """The caller's session, the active one, or a new one that is stopped at the end."""
         settings = SessionSettings.of(
             os.environ, master=self._options.master, conf=self._options.conf
         )
@@ -133,7 +133,7 @@ class PipelineRun:
     # --- checking ---
 
     def checked_frames(self, found: Survey, *, samples: bool = False) -> Frames:
-        """The frames of the file; raises `PipelineInvalid` with everything that is wrong."""
+        """The frames of the file; raises `PipelineInvalid` with all problems."""
         self._inputs = found.inputs
         catalog = catalog_of(self.graph)
         problems = [*found.problems, *graph_problems(self.document, self.graph, catalog)]
@@ -145,7 +145,7 @@ class PipelineRun:
 
     @property
     def source_reports(self) -> tuple[PipelineSource, ...]:
-        """What is read of each source."""
+        """The input from each source."""
         return tuple(
             PipelineSource(
                 each.name,
@@ -230,7 +230,7 @@ class PipelineRun:
             kept = {**_metadata(receipt), **merged_vectors(embedded, load_commit)}
             merge = self._merge(document.merge_into, kept)
         except NotFound:
-            # Another process ran the same pipeline, found this load, merged and deleted the branch.
+            # Another process may have found this load, merged the branch and deleted it.
             published = self._history().last
             if published is None or receipt_of(published).get("key") != key:
                 raise
@@ -306,12 +306,12 @@ class PipelineRun:
             "sources": {name: each.to_receipt() for name, each in self._inputs.items()},
         }
 
-    # --- what an earlier run left ---
+    # --- earlier runs ---
 
     def _before(self, key: str) -> CommitInfo | None:
-        """The load of an earlier attempt at this run; any other rest of a run is removed.
+        """The load commit of an earlier attempt at this run; deletes the branch of any other run.
 
-        Raises `Conflict` if the branch has commits of others.
+        Raises `Conflict` if the branch has commits that the pipeline did not write.
         """
         branch, into = self.document.branch, self.document.merge_into
         if into is None or branch not in self.graph.list_branches():
@@ -334,7 +334,7 @@ class PipelineRun:
         return None
 
     def _counts_of(self, load: CommitInfo) -> tuple[tuple[LoadedType, ...], tuple[LoadedType, ...]]:
-        """What the load of an earlier attempt changed; what it read and left alone is not known."""
+        """The rows changed by the load of an earlier attempt; unchanged rows are not counted."""
         counts: dict[str, list[LoadedType]] = {"node": [], "edge": []}
         assert load.parent_commit_id is not None
         for each in self.graph.diff(load.parent_commit_id, load.graph_commit_id).types:
@@ -348,7 +348,7 @@ class PipelineRun:
         return all(each.is_watched for each in self._inputs.values())
 
     def _unchanged(self, history: History) -> PipelineReceipt:
-        """Nothing to do; a branch that was merged, but not deleted, is deleted now."""
+        """The receipt without changes; deletes a branch that was merged but not deleted."""
         assert history.last is not None
         branch, into = self.document.branch, self.document.merge_into
         is_left = self.document.deletes_branch and branch in self.graph.list_branches()
@@ -357,14 +357,14 @@ class PipelineRun:
         return self._told("no_change", commit=history.last)
 
     def _nothing_loaded(self, loaded: LoadReceipt, history: History) -> PipelineReceipt:
-        """No row was new: the branch equals its base and is deleted."""
+        """The receipt of a load without changes; deletes the branch, which equals its base."""
         if loaded.branch_created:
             self.graph.delete_branch(self.document.branch)
         self._notes.append("all rows were there already")
         return self._told("no_change", commit=history.last, nodes=loaded.nodes, edges=loaded.edges)
 
     def _is_merged(self) -> bool:
-        """Whether the target has everything of the branch."""
+        """Whether the target contains all commits of the branch."""
         into = self.document.merge_into
         plan = None if into is None else self.graph.plan_merge(self.document.branch, into)
         return plan is not None and plan.outcome == "already_up_to_date"
@@ -372,7 +372,7 @@ class PipelineRun:
     def _accepted(
         self, load: CommitInfo, nodes: tuple[LoadedType, ...], edges: tuple[LoadedType, ...]
     ) -> PipelineReceipt:
-        """A reviewer has merged the branch although checks failed: they are not run again."""
+        """The receipt if a reviewer merged the branch despite failed checks: none runs again."""
         branch, into = self.document.branch, self.document.merge_into
         assert into is not None
         self._notes.append(f"branch {branch} was merged into {into} after a review")
@@ -420,7 +420,7 @@ class PipelineRun:
         )
 
     def _mode(self) -> LoadMode:
-        """The mode of the file; what was loaded before with another content is merged."""
+        """The mode of the file; `merge` if units were loaded before with other contents."""
         if self.keys.mode == "append" and any(each.changed for each in self._inputs.values()):
             return "merge"
         mode: LoadMode = self.keys.mode
@@ -438,7 +438,7 @@ class PipelineRun:
         if self._observer.on_stage is not None:
             self._observer.on_stage(progress)
         if progress.stage == "read" and progress.finished:
-            # Raised here, it ends the load before anything is committed.
+            # An error raised here ends the load before its commit.
             for each in self._inputs.values():
                 each.require_unchanged()
 
@@ -492,9 +492,9 @@ class PipelineRun:
         return tuple(results)
 
     def _open_review(self, results: Sequence[PipelineCheckResult]) -> str | None:
-        """A change request of the branch with the results of its checks, if the file asks for one.
+        """A change request for the branch with the results of its checks, if the file asks for one.
 
-        Another attempt at this run finds the same one, and reports anew if the head has moved.
+        Another attempt at this run finds the same request, and reports again if the head has moved.
         """
         document, failed = self.document, [each.name for each in results if not each.passed]
         if not document.opens_review:
@@ -509,7 +509,7 @@ class PipelineRun:
             operation_id=self._key,
         )
         if review.state != "open":
-            return review.id  # it was closed meanwhile
+            return review.id  # the request was closed meanwhile
         for each in results:
             told = hashlib.sha256(f"{review.source_commit_id}:{each.name}".encode()).hexdigest()
             rows = f"{each.rows} row{'' if each.rows == 1 else 's'}"
@@ -566,7 +566,7 @@ class PipelineRun:
                     merged = self.graph.merge_branch(branch, into, metadata=metadata)
                     break
                 except ReadSetChanged:
-                    # Others wrote to the target while this was planned.
+                    # The target moved while the merge was planned.
                     if attempt == MERGE_ATTEMPTS - 1:
                         raise
             hit(Failpoint.PIPELINE_POST_MERGE_PRE_DELETE)
@@ -576,7 +576,7 @@ class PipelineRun:
         return merged
 
     def _delete_merged(self, into: str) -> None:
-        """Delete the branch; what others have committed to it since the merge would be kept."""
+        """Delete the branch, unless it has commits that were not merged."""
         branch = self.document.branch
         plan = self.graph.plan_merge(branch, into)
         if plan.outcome == "already_up_to_date":
@@ -596,7 +596,7 @@ class _StageNotes:
 
 
 def _metadata(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    """A receipt as the commit keeps it and gives it back."""
+    """The receipt as metadata of a commit."""
     return {METADATA: json.loads(json.dumps(receipt))}
 
 
@@ -622,10 +622,10 @@ def embed_on_branch(
     spark: SparkOptions,
     embedding: EmbeddingConfig | None,
 ) -> EmbedResult:
-    """Compute one vector where texts are new or changed since it was computed the last time.
+    """Compute vectors for texts that are new or changed since vectors were last computed.
 
-    The texts of a graph whose vectors no commit has computed count as changed if this run, whose
-    commit on the branch is ``load``, changed them.
+    If no commit of the branch has computed vectors yet, only texts changed by this run, whose
+    commit is ``load``, count as changed.
     """
     name = f"{keys.type}.{keys.property}"
     is_first = not last_embedding(graph.list_commits(branch), name)
@@ -643,10 +643,10 @@ def embed_on_branch(
 
 
 def merged_vectors(embedded: Sequence[EmbedResult], load: CommitInfo) -> Mapping[str, Any]:
-    """What the commit that merges the branch says of its vectors, for the next run to begin with.
+    """Metadata of the merge commit on the branch's vectors, where the next run starts.
 
-    They are those of their texts as the branch saw them: since the commit that it began with,
-    others may have changed texts of the target.
+    The vectors are current as of the commit that the branch was created from: texts of the target
+    may have changed since then.
     """
     if not embedded:
         return {}

@@ -40,10 +40,10 @@ class _SourceFile:
 
     name: str
     path: str
-    """As it stands in the pipeline file."""
+    """The path as written in the pipeline file."""
     format: str
     columns: Mapping[str, bool]
-    """Whether each is text."""
+    """By column: whether it is text."""
     delimiter: str = ","
 
 
@@ -182,7 +182,7 @@ def _type_lines(
 
 
 def _best(type: TableType, tables: Sequence[_SourceFile]) -> _SourceFile | None:
-    """The file whose name or columns are most like the type."""
+    """The file whose name or columns are most similar to the type."""
 
     def score(table: _SourceFile) -> float:
         named = _similarity(type.name, table.name)
@@ -204,7 +204,7 @@ def _column(name: str, table: _SourceFile) -> str | None:
 def _ends(
     type: EdgeType, table: _SourceFile, nodes: Mapping[str, NodeType]
 ) -> tuple[str | None, str | None]:
-    """Columns that look like the two nodes of an edge."""
+    """The columns that are likely to hold the two ends of an edge."""
     for ends in (("from", "to"), ("src", "dst"), ("source", "target")):
         if set(ends) <= set(table.columns):
             return ends
@@ -217,7 +217,7 @@ def _ends(
 
 
 def _similarity(one: str, other: str) -> float:
-    """From 0 to 1; a name that is one of the words of the other is almost the same."""
+    """From 0 to 1; a name that is a word of the other scores almost 1."""
     plain, column = (re.sub(r"[\W_]|s$", "", each.lower()) for each in (one, other))
     if one.lower() in re.split(r"[\W_]+", other.lower()):
         return max(0.9, SequenceMatcher(a=plain, b=column).ratio())
@@ -241,6 +241,6 @@ def _expression(column: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as YAML reads it back in any place."""
+    """A text quoted for YAML."""
     is_plain = re.fullmatch(r"[A-Za-z_][\w./ ()]*[\w./()]|[A-Za-z_]", text)
     return text if is_plain else json.dumps(text, ensure_ascii=False)

@@ -50,7 +50,7 @@ class Jvm:
     """A running JVM with Spark in it."""
 
     gateway: Any
-    """PySpark's connection to it."""
+    """PySpark's connection to the JVM."""
     directory: Path
     """The log of this JVM and Spark's spill files."""
 
@@ -81,7 +81,7 @@ class Jvm:
     def _disconnect(self) -> None:
         with contextlib.suppress(Exception):
             self.gateway.shutdown()
-        # The JVM exits when its stdin is closed, so also when this process is killed.
+        # The JVM exits when its stdin is closed, which also happens when this process is killed.
         with contextlib.suppress(OSError):
             self.gateway.proc.stdin.close()
 
@@ -125,8 +125,8 @@ def start_jvm(java: Java, conf: Mapping[str, str]) -> Jvm:
 def _java_home(java: Java, directory: Path) -> Path:
     """A folder with a `bin/java` that starts ``java`` without the option for an incubator module.
 
-    Spark always passes that option. A small runtime, such as the bundled one, lacks the module and
-    would not start; no load needs it.
+    Spark always passes that option. A small runtime, such as the bundled one, lacks the module,
+    which no load needs, and would not start.
     """
     program = directory / "java" / "bin" / "java"
     program.parent.mkdir(parents=True)
@@ -138,7 +138,7 @@ def _java_home(java: Java, directory: Path) -> Path:
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for processes started in a block."""
-    # Otherwise Spark's workers run the first `python3` of the PATH.
+    # By default Spark's workers run the first `python3` of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
@@ -163,7 +163,7 @@ def _text(log: Path) -> str:
 
 
 def jvm_has_ended() -> bool:
-    """Whether the JVM that PySpark was connected to has ended, killed for want of memory maybe."""
+    """Whether the JVM that PySpark was connected to has ended, for instance by lack of memory."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
@@ -171,7 +171,7 @@ def jvm_has_ended() -> bool:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether an error says that the JVM ended, or does not answer any more."""
+    """Whether an error means that the JVM has ended or no longer replies."""
     from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 
     if isinstance(error, (ConnectionError, Py4JNetworkError)):
@@ -185,10 +185,10 @@ def spark_stopped(work: str) -> StorageError:
 
 
 def checkpoint_copies(context: Any) -> Any:
-    """The storage level of a checkpoint that executors keep, for a context without a directory.
+    """The storage level of a checkpoint in executors, for a context without a checkpoint directory.
 
-    Two executors have each part, so that the loss of one costs nothing. A JVM on this machine is
-    driver and executor at once: one copy, since they end together.
+    Two executors hold each partition, so that one may be lost. A local JVM is driver and executor
+    at once: it holds one copy, since both end together.
     """
     from pyspark import StorageLevel
 
@@ -213,7 +213,7 @@ _LOST_CHECKPOINT = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 @contextmanager
 def loss_named(work: str) -> Iterator[None]:
-    """Raise the end of the JVM during a block as `StorageError`, which calls the block ``work``."""
+    """Raise the loss of the JVM during a block as a `StorageError` that names ``work``."""
     with _silent(_NoLosses()):
         try:
             yield
@@ -233,8 +233,8 @@ _LOGGERS = (None, "py4j.java_gateway", "py4j.clientserver")
 def interrupts_first() -> Iterator[None]:
     """Raise Ctrl-C in a block as `KeyboardInterrupt`, even if Py4J replaced it.
 
-    Py4J closes its connection when it is interrupted. If the connection is already closed, that
-    raises another error, which would hide the interrupt. After the block the JVM answers again.
+    Py4J closes its connection when it is interrupted. If the connection is closed already, that
+    raises another error, which would hide the interrupt. The block ends with a working connection.
     """
     with _silent(_NoInterrupts()):
         try:
@@ -263,10 +263,10 @@ def own_interrupts() -> Iterator[None]:
 
 
 def _reconnect() -> None:
-    """Call the JVM until it answers.
+    """Call the JVM until a call succeeds.
 
-    Py4J asks the JVM to close the interrupted connection. The JVM closes others too, even one that
-    is opened next, and the call on that one, such as the end of a session, would fail.
+    Py4J asks the JVM to close the interrupted connection. The JVM may close others too, even the
+    next one opened, and a call on that one, such as stopping the session, would fail.
     """
     from pyspark import SparkContext
 

@@ -1,4 +1,4 @@
-"""Finding a Java runtime (the user's own or that of the `spark` extra), and why a JVM failed."""
+"""Finding a Java runtime (the user's or the one of the `spark` extra), and why a JVM failed."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ _GIVEN_UP = re.compile(r"Application has been killed\. Reason: (.+)")
 def reason_of(printed: str, log: str = "") -> str:
     """The message of the innermost exception in Java's output; the last lines if there is none.
 
-    Stack frames are left out. ``log`` is the log of the JVM: only there is the reason why a cluster
-    refused an application.
+    Stack frames are left out. ``log`` is the log of the JVM, the only place with the reason why a
+    cluster refused an application.
     """
     given_up = _GIVEN_UP.findall(log) if _STOPPED in printed else []
     if given_up:

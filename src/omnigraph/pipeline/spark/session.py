@@ -1,7 +1,8 @@
 """Spark sessions: an existing one is used and left running, one that is built here is stopped.
 
-In this order: the session passed in, the active one, one built from the settings. The JVM of built
-sessions runs until this process ends: a second session in it starts in a fraction of a second.
+Sessions are searched in this order: the one passed in, the active one, one built from the settings.
+The JVM of built sessions runs until this process ends, so that a second session starts in a
+fraction of a second.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ _DEFAULTS = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.execution.pyspark.udf.hideTraceback.enabled": "true",
     "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
-    # Spark sets these for `mapInArrow`. With the same environment, RDD jobs reuse the workers, and
-    # their errors are one line too.
+    # Spark sets these for `mapInArrow`. With the same environment, RDD jobs reuse these workers,
+    # and their errors have one line too.
     "spark.executorEnv.SPARK_HIDE_TRACEBACK": "1",
     "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
 }
@@ -73,7 +74,7 @@ class SessionSettings:
 
     master: str = DEFAULT_MASTER
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Given by the user; overrides the defaults."""
+    """Settings of the user; they override the defaults."""
 
     @classmethod
     def of(
@@ -105,8 +106,8 @@ class SessionSettings:
         return self.master.startswith("sc://")
 
     def for_a_load(self) -> SessionSettings:
-        """The same with the C1 compiler only, by default: the JVM starts sooner, and a load is too
-        little work for C2 to pay off."""
+        """These settings, by default with the C1 compiler only: the JVM starts sooner, and a load
+        is too little work for C2 to pay off."""
         return replace(self, conf={JVM_OPTIONS: "-XX:TieredStopAtLevel=1", **self.conf})
 
     def complete(self) -> dict[str, str]:
@@ -161,7 +162,7 @@ def spark_session(
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stop a session that was built here, whether its JVM is still there or not."""
+    """Stop a session that was built here, even if its JVM has ended."""
     with interrupts_first():
         if jvm_has_ended():
             _forget_session()
@@ -172,7 +173,7 @@ def stop_session(session: SparkSession) -> None:
 class SparkWhenNeeded:
     """The session of one operation: an existing one, or one that is built on first use.
 
-    Planning fails for a bad input before a JVM is started, which takes seconds.
+    Starting a JVM takes seconds: planning a bad input fails before that.
     """
 
     def __init__(self, spark: SparkSession | None, settings: SessionSettings) -> None:
@@ -196,7 +197,7 @@ class SparkWhenNeeded:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a session already."""
+        """Whether the session exists already."""
         return self._session is not None or self._found is not None
 
     @property
@@ -215,7 +216,7 @@ class SparkWhenNeeded:
 
 
 def existing_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession | None:
-    """The session passed in or the active one, fit for jobs of ours; None if there is neither.
+    """The session passed in or the active one; None if there is neither.
 
     Raises `InputError` for a session, or a master, of Spark Connect.
     """
@@ -227,7 +228,7 @@ def existing_session(spark: SparkSession | None, settings: SessionSettings) -> S
 
 def _given_or_active(spark: SparkSession | None, settings: SessionSettings) -> SparkSession | None:
     if spark is None and settings.is_connect:
-        # Also while another session is active, in which the caller does not expect the work.
+        # Even if another session is active: the caller asked for this master.
         raise _no_connect(f"master '{settings.master}'")
     found = spark if spark is not None else _active()
     if found is not None:
@@ -238,7 +239,7 @@ def _given_or_active(spark: SparkSession | None, settings: SessionSettings) -> S
 def lasting_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession:
     """A session for a frame; one built here ends with the process, not with the call.
 
-    Spark Connect serves: the data source needs no Spark context.
+    It may be one of Spark Connect, since the data source needs no Spark context.
     """
     if spark is None and settings.is_connect:
         return _connected(settings)
@@ -246,7 +247,7 @@ def lasting_session(spark: SparkSession | None, settings: SessionSettings) -> Sp
 
 
 def query_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession:
-    """A session for a query, whose rows may be asked for later; one built here ends with the
+    """A session for a query, whose rows may be fetched later; one built here ends with the
     process. Raises as `spark_session` does."""
     return existing_session(spark, settings) or build_session(settings)
 
@@ -264,7 +265,7 @@ def _active() -> SparkSession | None:
 
 
 def _forget_session() -> None:
-    """Let PySpark forget a session whose JVM has ended, so that another can be built."""
+    """Clear PySpark's reference to a session whose JVM has ended, so that another can be built."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -290,12 +291,12 @@ def _no_connect(what: str) -> InputError:
 
 
 CONNECT_PORT = 15002
-"""The port of a Spark Connect server whose address names none."""
+"""The default port of a Spark Connect server."""
 
 
 def _connected(settings: SessionSettings) -> SparkSession:
-    """A session of a server that runs; raises `InputError` without the client, `StorageError` if
-    the server does not answer."""
+    """A session of a running server; raises `InputError` if the client library is missing,
+    `StorageError` if the server does not reply."""
     require_pyspark()
     if find_spec("grpc") is None:
         raise InputError(
@@ -303,7 +304,7 @@ def _connected(settings: SessionSettings) -> SparkSession:
             hint="pip install 'pyspark[connect]'",
         )
     server = urlsplit(settings.master)
-    # The client itself would try again for minutes.
+    # The client itself would retry for minutes.
     failure = _connection_failure(server.hostname or "", server.port or CONNECT_PORT)
     if failure is not None:
         raise StorageError(
@@ -363,11 +364,11 @@ def _started(settings: SessionSettings, conf: Mapping[str, str]) -> SparkSession
                 context = SparkContext.getOrCreate(SparkConf().setAll([*conf.items()]))
             _quieten(context)
             if settings.is_local:
-                # Workers start while the next line sets up SQL.
+                # Workers start in the background while the next line sets up SQL.
                 start_workers(context)
             return SparkSession.builder.config(map={**conf}).getOrCreate()
     except BaseException as error:
-        # Some exceptions ask the JVM for their text, so read it while the JVM runs.
+        # Some exceptions fetch their text from the JVM, so read it while the JVM runs.
         text = str(error)
         reason = reason_of(text, "" if _jvm is None else _jvm.printed)
         with suppress(Exception):
@@ -424,7 +425,7 @@ def end_jvm(*, at_once: bool = False) -> None:
 def _quieten(context: Any) -> None:
     accumulators = getattr(context, "_accumulatorServer", None)
     if accumulators is not None:
-        # Its thread would print the closed connection when the JVM ends.
+        # The accumulator thread would print an error when the JVM closes the connection.
         accumulators.handle_error = lambda *_: None
 
 
@@ -440,10 +441,10 @@ _CLUSTER = "spark://"
 
 
 def require_master(master: str) -> None:
-    """Raise `InputError` for a malformed master, `StorageError` for one that does not answer.
+    """Raise `InputError` for a malformed master, `StorageError` for one that does not reply.
 
     Spark itself would wait for a minute without a message. YARN and Kubernetes masters are not
-    checked: Spark has its own ways to find them.
+    checked, since their addresses come from Spark's own configuration.
     """
     if master.startswith("local"):
         if not (_LOCAL.fullmatch(master) or _EXECUTORS_HERE.fullmatch(master)):
@@ -471,7 +472,7 @@ def _address(master: str, machine: str) -> tuple[str, int]:
 
 
 def _connection_failure(host: str, port: int) -> str | None:
-    """Why the connection failed; None if it did not."""
+    """Why the connection failed; None if it succeeded."""
     try:
         socket.create_connection((host, port), ANSWER_SECONDS_MAX).close()
     except (OSError, UnicodeError) as error:

@@ -37,7 +37,7 @@ def start_workers(context: SparkContext) -> None:
 
 
 def await_workers(seconds_max: float | None = None) -> bool:
-    """Wait until the workers of the latest session are up; False if the time ran out."""
+    """Wait until the workers of the latest session have started; False on timeout."""
     if _started is None:
         return True
     _started.join(seconds_max)
@@ -53,7 +53,7 @@ def _start(context: SparkContext) -> None:
 
 
 def _import(_: Any) -> None:
-    """Runs in a worker."""
+    """Import the modules of a load; runs in a worker."""
     for name in _IMPORTED_BY_LOADS:
         import_module(name)
 
@@ -64,7 +64,7 @@ def _import(_: Any) -> None:
 def require_same_versions(spark: SparkSession) -> None:
     """Raise `InputError` if executors have other versions: they might write other file formats.
 
-    Also if they lack a package, or have no Python at the place that `PYSPARK_PYTHON` names.
+    Also raised if executors lack a package, or a Python at the path of `PYSPARK_PYTHON`.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -90,7 +90,7 @@ _NO_PYTHON = re.compile(r'Cannot run program "(?P<path>[^"]+)"')
 
 
 def missing_on_executors(text: str) -> str | None:
-    """What an error of Spark says that executors lack; None if it is about something else."""
+    """The package or Python that executors lack by an error of Spark; None for other errors."""
     if module := _NO_MODULE.search(text):
         return f"executors have no Python package '{module['name']}'"
     if python := _NO_PYTHON.search(text):

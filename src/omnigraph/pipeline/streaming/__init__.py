@@ -1,6 +1,6 @@
 """Spark structured streaming: micro-batches into a graph, and its change feed out of it.
 
-Of an error of another process Spark passes on the text and not the type; `failure_of` restores it.
+Spark passes on only the text of an error of another process; `failure_of` restores its type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOLD = re.compile(
 def failure_of(failure: BaseException | str) -> OmnigraphError | None:
     """The error of Omnigraph inside an error of Spark, with its message and its hint.
 
-    None if there is none. Details are not passed on.
+    None if there is none. Details are lost.
 
     >>> failure_of("omnigraph.errors.ChangeFeedGap: the feed is not readable\\nhint: start anew")
     ChangeFeedGap('the feed is not readable')

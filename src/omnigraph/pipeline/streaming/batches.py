@@ -1,9 +1,9 @@
-"""One micro-batch of a stream as one commit, exactly once, and merges of the branch it lands on.
+"""Commits each micro-batch of a stream exactly once, and merges the branch it is written to.
 
-Spark gives a batch to its sink again if the driver ended before the batch was in the checkpoint. So
-each commit carries the ids of the query and of the batch as its idempotency key: a batch whose
-commit is there is not loaded a second time. The merge of a branch that is due after a batch happens
-before the batch counts as done, and merging twice changes nothing.
+Spark repeats a batch if the driver ended before the batch was in the checkpoint. Each commit
+therefore has the ids of the query and of the batch as its idempotency key: a batch that is
+committed already is not loaded again. A merge that is due after a batch runs before the batch is
+reported as done; repeating it changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from omnigraph.storage.layout import MAIN
 CONFLICT_POLICIES: tuple[ConflictPolicy, ...] = get_args(ConflictPolicy)
 
 MERGES_MAX = 10
-"""Attempts at a merge whose target others write to meanwhile."""
+"""Attempts at a merge whose target moves meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Batch:
 class Quarantine:
     """A folder for the records of a stream that are not written, with the reasons.
 
-    Each batch that has some has a file of its own, which is complete before the batch is committed.
+    Each batch with such records has a file, which is complete before the batch is committed.
     """
 
     folder: Path
@@ -62,7 +62,10 @@ class Quarantine:
     def of(
         cls, folder: str | PathLike[str] | None, max_error_share: float | None, graph_uri: str
     ) -> Quarantine | None:
-        """A folder, made if it is missing; None without one. Raises `InputError` for a bad one."""
+        """The quarantine in a folder, which is created if missing; None if ``folder`` is None.
+
+        Raises `InputError` for a folder that cannot be used.
+        """
         if folder is None:
             if max_error_share is not None:
                 raise InputError(
@@ -86,22 +89,22 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class StreamTarget:
-    """Where the batches of a stream go, and how."""
+    """Where the batches of a stream are written, and how."""
 
     branch: str = MAIN
     mode: LoadMode = "append"
     absent: AbsentMeaning = "keep"
     actor: str | None = None
     from_: str | None = None
-    """The branch that a missing ``branch`` is created from, with the first batch of a query."""
+    """The branch that a missing ``branch`` is created from, at the first batch of a query."""
     merge_every: int | None = None
-    """After so many batches ``branch`` is merged; None: never."""
+    """Merge ``branch`` after this many batches; None: never."""
     merge_into: str = MAIN
     on_conflict: ConflictPolicy = "fail"
     quarantine: Quarantine | None = None
-    """Where bad records go; None: a bad record ends the stream."""
+    """The quarantine for bad records; None: a bad record ends the stream."""
     types: tuple[str, ...] = ()
-    """Type keys that an overwrite empties with a batch that has no rows of them."""
+    """Type keys that an overwrite empties if a batch has no rows of them."""
 
     def __post_init__(self) -> None:
         if self.merge_every is not None and self.merge_into == self.branch:
@@ -129,11 +132,11 @@ class BatchWriter:
         self._target = target
 
     def write(self, batch: Batch, executor: Callable[[LoadSpec], LoadExecutor]) -> LoadReceipt:
-        """Commit a batch, unless its commit is there, and merge the branch if that is due.
+        """Commit a batch, unless it is committed already, and merge the branch if that is due.
 
         ``executor`` reads the rows of the batch. A batch that changes nothing has no commit. Raises
-        what a load raises, `NotFound` if the branch was deleted, and `MergeConflicts`; the batch
-        comes again when the query is started again.
+        what a load raises, `NotFound` if the branch was deleted, and `MergeConflicts`; Spark
+        repeats the batch when the query is restarted.
         """
         receipt, every = self.written(batch), self._target.merge_every
         if receipt is None:
@@ -147,7 +150,7 @@ class BatchWriter:
         return receipt
 
     def written(self, batch: Batch) -> LoadReceipt | None:
-        """The receipt of a batch that was committed before, by whatever actor."""
+        """The receipt of a batch that was committed before, by any actor."""
         target = self._target
         if target.branch != MAIN and target.branch not in list_branches(self._kernel):
             return None
@@ -172,7 +175,7 @@ class BatchWriter:
             target.mode,
             actor_id=target.actor,
             operation_id=batch.key,
-            # Not a digest of rows: functions such as rand() give others when Spark replays a batch.
+            # Not a digest of rows: functions such as rand() change them when Spark replays a batch.
             input_digest=batch.key,
             absent=target.absent,
             replace_types=target.types if target.mode == "overwrite" else (),
@@ -208,7 +211,7 @@ class BatchWriter:
         create_branch(kernel, target.branch, target.from_, actor_id=target.actor)
 
     def _take_over(self) -> None:
-        """Merge what others wrote since the last merge into the branch of the stream."""
+        """Merge commits of the target since the last merge into the branch of the stream."""
         wins: dict[ConflictPolicy, ConflictPolicy] = {"source": "target", "target": "source"}
         target = self._target
         rule = wins.get(target.on_conflict, target.on_conflict)

@@ -1,8 +1,8 @@
-"""A stream of what commits change: `spark.readStream.format("omnigraph")`.
+"""A stream of the changes of commits: `spark.readStream.format("omnigraph")`.
 
-Offsets are cursors of the change feed, so a stream goes on from its checkpoint wherever it runs.
-Spark asks for offsets in one process, which reads nothing but the lineage of the branch; entities
-are read by tasks, each of which gets some commits that follow one another.
+Offsets are cursors of the change feed, so a stream can resume from its checkpoint on any machine.
+Spark asks one process for offsets, which reads only the lineage of the branch; tasks read the
+entities, each for some consecutive commits.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ COLUMNS = pa.schema(
 )
 """One row for each entity that a commit changed; images are JSON."""
 SEQUENCE = pa.field("sequence", pa.int64())
-"""The place of the commit in the history of its branch, on request."""
+"""An optional column: the position of the commit in the history of its branch."""
 
 PARTITIONS_MAX = 16
 BATCH_ROWS = 1_024
@@ -76,13 +76,13 @@ class FeedOptions:
     start: str = "latest"
     """`latest`, `beginning`, `after:<commit>` or a cursor of the change feed."""
     max_commits: int = COMMITS_DEFAULT
-    """How many commits a micro-batch has at most."""
+    """The largest number of commits in a micro-batch."""
     kinds: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
     sequence: bool = False
     acting: SourceActor | None = None
-    """For whom it is read, by the options `policy`, `actor` and `claims`."""
+    """The actor by the options `policy`, `actor` and `claims`."""
 
     @classmethod
     def of(cls, options: Mapping[str, str], acting: SourceActor | None = None) -> FeedOptions:
@@ -113,12 +113,12 @@ class FeedOptions:
 
     @property
     def wanted(self) -> ChangeFilter:
-        """The filter of the feed; raises `InputError` for a kind or an operation there is not."""
+        """The filter of the feed; raises `InputError` for an unknown kind or operation."""
         return ChangeFilter.of(self.kinds, self.types, self.ops)
 
     @property
     def position(self) -> str:
-        """``start`` in the words of the change feed."""
+        """``start`` as a position of the change feed."""
         return "now" if self.start == "latest" else self.start
 
     @property
@@ -127,8 +127,7 @@ class FeedOptions:
         return COLUMNS.append(SEQUENCE) if self.sequence else COLUMNS
 
     def line(self) -> FeedLine:
-        """The change feed of the branch, as far as the actor sees it; opens the graph in this
-        process."""
+        """The branch's change feed as the actor sees it; opens the graph in this process."""
         if self.acting is not None:
             return FeedLine(*self.acting.feed(self.path, self.branch), self.branch, self.wanted)
         kernel = Kernel.of(Root.parse(self.path), serve_older=True)
@@ -159,7 +158,7 @@ class FeedReader(SentToProcesses, DataSourceStreamReader, SupportsTriggerAvailab
         self._until: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Each process opens the graph by itself.
+        # Not sent: each process opens the graph itself.
         return {**super().__getstate__(), "_opened": None}
 
     @property
@@ -169,25 +168,25 @@ class FeedReader(SentToProcesses, DataSourceStreamReader, SupportsTriggerAvailab
         return self._opened
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
-        """Where a stream without a checkpoint begins."""
+        """The offset at which a stream without a checkpoint begins."""
         return {_CURSOR: self._line.starting_at(self._options.position)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """As many commits as a batch may have; Spark has no limit of that name."""
+        """No limit of Spark's: `max_commits` limits a batch, and Spark has no limit on commits."""
         return ReadMaxFiles(self._options.max_commits)
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
-        """Where the next micro-batch ends."""
+        """The offset at which the next micro-batch ends."""
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
         assert most is not None or isinstance(limit, ReadAllAvailable)
         return {_CURSOR: self._line.advanced(start[_CURSOR], most, self._until)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What is committed from now on is left to the next run."""
+        """Leave commits from now on to the next run."""
         self._until = self._line.starting_at("now")
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        """The commits of a micro-batch, in their order, for at most `PARTITIONS_MAX` tasks."""
+        """The commits of a micro-batch, in order, for at most `PARTITIONS_MAX` tasks."""
         commits = self._line.between(start[_CURSOR], end[_CURSOR])
         if not commits:
             return []
@@ -195,7 +194,7 @@ class FeedReader(SentToProcesses, DataSourceStreamReader, SupportsTriggerAvailab
         return [_Commits(tuple(commits[at : at + each])) for at in range(0, len(commits), each)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """What some commits changed, in their order."""
+        """The changes of some commits, in order."""
         assert isinstance(partition, _Commits)
         schema = self._options.schema
         for commit, changes in self._options.line().changes(partition.commit_ids):

@@ -1,8 +1,8 @@
 """`graph.stream_into`: streaming frames into an open graph, several types in one commit.
 
-Each micro-batch is one Spark job, whose tasks put the rows aside as files, one for each type, and
-one load of these files by threads of this process. The batches of several streaming frames are one
-batch of their union, in which each frame is a column.
+Each micro-batch is one Spark job, whose tasks write the rows to scratch files by type, and one load
+of these files by threads of this process. Several streaming frames are combined into one frame with
+a column for each, so that they share batches.
 """
 
 from __future__ import annotations
@@ -63,15 +63,18 @@ LATE = "late "
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Which records come too late to be written: those whose time is long past when they come."""
+    """The rule for late records: those whose time is too far in the past when they arrive."""
 
     column: str
     after: str
-    """An interval as Spark writes it, `10 minutes`."""
+    """An interval in Spark's syntax, such as `10 minutes`."""
 
     @classmethod
     def of(cls, given: tuple[str, str] | None, target: StreamTarget, apply: Apply) -> Late | None:
-        """Raises `InputError` without a quarantine, and for changes, which have no such time."""
+        """The rule of the argument `late`.
+
+        Raises `InputError` without a quarantine, and for changes, which have no such time.
+        """
         if given is None:
             return None
         if apply == "changes":
@@ -84,7 +87,7 @@ class Late:
         return cls(*given)
 
     def condition(self, frame: DataFrame) -> Column:
-        """Whether a row is late; Spark notes the time of a batch, so a replay finds the same."""
+        """Whether a row is late; Spark records the time of a batch, so a replay agrees."""
         if self.column not in frame.columns:
             raise InputError(
                 f"the frame has no column '{self.column}' to tell late records by",
@@ -94,7 +97,7 @@ class Late:
         return F.coalesce(F.col(f"`{self.column}`") < past, F.lit(False))
 
     def keep_aside(self, files: Sequence[tuple[str, str]], into: Path) -> None:
-        """Write rows that are late to a file of the quarantine, as a load does with bad ones."""
+        """Write late rows to a file of the quarantine, in the form of bad records of a load."""
         message = f"{self.column} is more than {self.after} before the record came"
         written = into.with_suffix(".part")
         with written.open("wb") as out:
@@ -114,7 +117,7 @@ def _struct(columns: Sequence[str]) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """What a caller asked `stream_into` for."""
+    """The arguments of `stream_into`."""
 
     frames: DataFrame | Mapping[str, DataFrame]
     type: str | None
@@ -128,12 +131,12 @@ class StreamSpec:
 
     @property
     def checkpoint_location(self) -> str:
-        """The folder as Spark finds it: a relative path starts where this process is."""
+        """The folder for Spark; relative paths are resolved in this process's directory."""
         path = os.fspath(self.checkpoint)
         return path if "://" in path else str(Path(path).resolve())
 
     def by_type(self) -> Mapping[str, DataFrame]:
-        """The streaming frames by type; with a ``split``, one without."""
+        """The streaming frames by type; with a ``split``, the frame before it."""
         given, ways = self.frames, [self.type, self.split]
         if self.apply not in get_args(Apply):
             raise InputError(
@@ -178,12 +181,12 @@ class Batches(Protocol):
     """How micro-batches become writes: as rows by type, or as changes to apply."""
 
     def tagged(self, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """One frame with a column for each of several; raises `InputError` for wrong columns."""
+        """One frame with a column for each given frame; raises `InputError` for wrong columns."""
 
     def executor(
         self, files: Sequence[tuple[str, str]], batch: Batch, request: LoadSpec
     ) -> LoadExecutor:
-        """Loads files of tasks, given with the names of the columns they are from."""
+        """The executor that loads files of tasks, given as pairs of column name and path."""
 
 
 class TypedBatches:
@@ -224,7 +227,7 @@ class TypedBatches:
     def executor(
         self, files: Sequence[tuple[str, str]], batch: Batch, request: LoadSpec
     ) -> LoadExecutor:
-        """Loads tables, whatever their size."""
+        """Loads the files as tables, of any size."""
         sources = [
             FileSource(path, key, "arrow", f"<batch {batch.number} of {key}>[{at}]")
             for at, (key, path) in enumerate(files)
@@ -240,7 +243,7 @@ class ChangeBatches:
         self._limits = limits
 
     def tagged(self, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """One column that has what there is to do."""
+        """One column with the changes."""
         (feed,) = frames.values()
         for name in CHANGE_COLUMNS:
             if name not in feed.columns:
@@ -254,12 +257,12 @@ class ChangeBatches:
     def executor(
         self, files: Sequence[tuple[str, str]], batch: Batch, request: LoadSpec
     ) -> LoadExecutor:
-        """Applies changes, as many as fit into memory."""
+        """Applies the changes, which have to fit into memory."""
         return ChangesLoad(self._kernel, request, [path for _, path in files], self._limits)
 
 
 def put_aside(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A task that writes tagged rows to a file for each column, and gives names and paths."""
+    """A task that writes tagged rows to one file per column, and returns names and paths."""
     access = Files.of_environment([folder])
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -281,9 +284,9 @@ def put_aside(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
 
 
 class GraphStream:
-    """A stream into a graph, while it runs and after. Safe to use from several threads.
+    """A running or ended stream into a graph. Safe to use from several threads.
 
-    The batch that is written when `stop` is called is finished.
+    `stop` finishes the batch that is being written.
     """
 
     def __init__(
@@ -311,7 +314,7 @@ class GraphStream:
         self._busy = threading.Lock()
         self._last: int | None = None
         self.receipts: deque[LoadReceipt] = deque(maxlen=RECEIPTS_KEPT)
-        """Of the last batches; the ``commit`` of one that changed nothing is None."""
+        """The receipts of the last batches; ``commit`` is None for a batch that changed nothing."""
         self.query: Any
         """Spark's `StreamingQuery`."""
 
@@ -321,11 +324,11 @@ class GraphStream:
 
     @property
     def receipt(self) -> LoadReceipt | None:
-        """Of the last batch, if there was one."""
+        """The receipt of the last batch; None before the first."""
         return self.receipts[-1] if self.receipts else None
 
     def await_end(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until the stream has ended, or for some time; whether it has.
+        """Wait until the stream has ended, or for some time; True if it has ended.
 
         Raises the error that ended it.
         """
@@ -341,7 +344,7 @@ class GraphStream:
             raise (self._failure or failure_of(error) or error) from None
 
     def stop(self) -> None:
-        """Finish the batch that is being written, note it in the checkpoint, and end.
+        """Finish the batch that is being written, record it in the checkpoint, and end.
 
         Raises the error of that batch, if it fails.
         """
@@ -358,7 +361,7 @@ class GraphStream:
     def run(self) -> None:
         """Wait until the stream has ended; SIGTERM and Ctrl-C finish the current batch.
 
-        To be called in the main thread. Raises the error that ended the stream.
+        Has to be called in the main thread. Raises the error that ended the stream.
         """
         with _signals(self._stopping):
             while not self.await_end(_WAIT_SECONDS):
@@ -368,7 +371,7 @@ class GraphStream:
     # --- batches ---
 
     def write_batch(self, rows: DataFrame, number: int) -> None:
-        """One micro-batch; Spark calls it, in a thread of its own."""
+        """Write one micro-batch; Spark calls this in a thread of its own."""
         try:
             with self._busy:
                 if self._stopping.is_set():
@@ -376,7 +379,7 @@ class GraphStream:
                 self._write(rows, number)
                 self._last = number
         except BaseException as error:
-            # Spark keeps only the text of an exception.
+            # Spark passes on only the text of an exception.
             self._failure = error
             raise
 
@@ -413,7 +416,7 @@ class GraphStream:
         if self._split is None:
             yield rows
             return
-        rows.persist()  # several frames may be made of it
+        rows.persist()  # several frames may be derived from it
         try:
             if self._late is None:
                 yield self._batches.tagged(self._split(rows))
@@ -432,7 +435,7 @@ class _Stopped(Exception):
 
 @contextmanager
 def _signals(stopping: threading.Event) -> Iterator[None]:
-    """A block in which SIGTERM and Ctrl-C set an event."""
+    """Let SIGTERM and Ctrl-C set an event during a block."""
 
     def stop(*_: Any) -> None:
         stopping.set()
@@ -456,8 +459,8 @@ def stream_into(
 ) -> GraphStream:
     """Start a stream into a graph.
 
-    ``permit`` raises if the actor may not write, and is asked before each batch; ``written`` is
-    called after each. Raises `InputError` before the query is started.
+    ``permit`` is called before each batch, and raises if the actor may not write; ``written`` is
+    called after each batch. Raises `InputError` before the query is started.
     """
     frames = spec.by_type()
     plain = (target.mode, target.absent, target.quarantine) == ("merge", "keep", None)

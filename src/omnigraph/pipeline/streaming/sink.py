@@ -1,8 +1,8 @@
 """A sink for streams of one type: `frame.writeStream.format("omnigraph")`.
 
-As for frames that are written at once, tasks write scratch files, and `commit` loads the files of
-the successful attempts in a process of Spark's. Spark makes a writer in each of these processes, so
-a writer knows nothing of the others but what the messages of tasks say.
+As for a frame that is written at once, tasks write scratch files, and `commit` loads the files of
+the successful attempts in a process of Spark's. Spark creates a writer in each process, so writers
+share only the messages of tasks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, Quarantine,
 from omnigraph.storage.layout import MAIN
 
 QUERY_ID = "sql.streaming.queryId"
-"""The property of Spark's jobs that says which streaming query they belong to."""
+"""The property of Spark's jobs with the id of their streaming query."""
 
 _OF_SPARK = ("checkpointlocation", "queryname")
 _NOT_OF_STREAMS = {
@@ -43,7 +43,7 @@ _NOT_OF_STREAMS = {
     "on_error": "with a folder as `quarantine`, bad records are skipped",
     "errors_out": "bad records are kept in the folder `quarantine`, a file for each batch",
 }
-"""Options of a frame that is written at once, and why a stream has none of them."""
+"""Options of frames that are not available for streams, and the reasons."""
 _OWN = ("from", "merge_every", "merge_into", "on_conflict", "quarantine", "max_error_share")
 
 
@@ -79,7 +79,7 @@ class SinkOptions:
         )
 
     def target(self, rows: FrameRows) -> StreamTarget:
-        """Where batches go; raises `InputError` for options that exclude each other."""
+        """The target of batches; raises `InputError` for options that exclude each other."""
         if rows.options.acting is not None and self.merge_every is not None:
             branch, path = rows.options.branch, rows.options.path
             rows.options.acting.require_merger(path, branch, self.merge_into)
@@ -99,7 +99,7 @@ class SinkOptions:
 
 @dataclass
 class _PutAside(WriterCommitMessage):
-    """What a task wrote, and for which query."""
+    """The file that a task wrote, and the query it belongs to."""
 
     query_id: str
     scratch: str

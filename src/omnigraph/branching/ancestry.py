@@ -1,4 +1,4 @@
-"""The graph of commits: ancestors of a commit, and where two commits went apart."""
+"""The commit graph: ancestors of a commit, and merge bases."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Commits = Mapping[str, CommitRow]
 
 
 def merge_base(commits: Commits, source: str, target: str) -> CommitRow | None:
-    """The common ancestor nearest to both heads together; of several, the one published last.
+    """The common ancestor with the fewest steps to both heads; among equals, the newest.
 
-    A head that the other side already contains is nearer than anything else, however long the way.
-    None where there is none among ``commits``, as between graphs that never were one.
+    If one head is an ancestor of the other, it is the merge base. None if there is no common
+    ancestor among ``commits``, as between unrelated graphs.
     """
     from_source, from_target = distances(commits, source), distances(commits, target)
     for head, reached in ((source, from_target), (target, from_source)):
@@ -35,7 +35,7 @@ def merge_base(commits: Commits, source: str, target: str) -> CommitRow | None:
 
 
 def distances(commits: Commits, head: str) -> dict[str, int]:
-    """Every known ancestor of a commit, itself included, and how many steps away it is."""
+    """Every known ancestor of a commit, including itself, with its distance in steps."""
     found = {head: 0} if head in commits else {}
     ahead = deque(found)
     while ahead:
@@ -48,7 +48,7 @@ def distances(commits: Commits, head: str) -> dict[str, int]:
 
 
 def parents(commit: CommitRow) -> Iterator[str]:
-    """The commits a commit follows: its own line first, then what it merged."""
+    """The parents of a commit: first the one on its own line, then the merged one."""
     for parent in (commit.parent_commit_id, commit.merged_parent_commit_id):
         if parent is not None:
             yield parent
@@ -57,9 +57,9 @@ def parents(commit: CommitRow) -> Iterator[str]:
 def with_merged(
     known: Commits, heads: tuple[str, str], others: Callable[[], Iterator[Commits]]
 ) -> Commits:
-    """``known``, completed from other branches if they were merged into these.
+    """``known``, with commits of other branches added if those were merged.
 
-    What the others have is read only if a commit is missing on the way down from ``heads``.
+    The other branches are read only if an ancestor of ``heads`` is missing.
     """
     reached = {commit for head in heads for commit in distances(known, head)}
     merged = {parent for commit in reached for parent in parents(known[commit])}
@@ -74,10 +74,9 @@ def with_merged(
 def common_ancestor(
     kernel: Kernel, source: tuple[ManifestState, str], target: tuple[ManifestState, str]
 ) -> tuple[ManifestState, CommitRow] | None:
-    """The merge base of two commits, each given with a state that has it, and a state that has it.
+    """The merge base of two commits, with a state that contains it; each commit is given likewise.
 
-    States of other branches are read only if commits of theirs were merged into these. None where
-    the two have no commit in common.
+    Other branches are read only if they were merged into these. None without a common commit.
     """
     (theirs, source_id), (ours, target_id) = source, target
     states = [ours, theirs]
@@ -99,10 +98,10 @@ def common_ancestor(
 def diff_ends(
     kernel: Kernel, target: str, source: str, direct: bool
 ) -> tuple[Moment, Moment, Moment | None]:
-    """The two commits that a diff of branches or commits compares, and the target if it is none.
+    """The two commits that a diff compares, and the target if it is not one of them.
 
-    Compared are the merge base of both with ``source``, or with ``direct`` the two that were named.
-    Raises `NotFound`.
+    These are the merge base and ``source``, or with ``direct``, ``target`` and ``source``. Raises
+    `NotFound`.
     """
     ours, theirs = moment_of(kernel, target), moment_of(kernel, source)
     if direct:

@@ -1,7 +1,7 @@
 """Creating, listing and deleting branches.
 
-A branch is a row of the registry. Making one copies no data, and costs the same at any number of
-types: a fork of `__manifest`, its head row, and the registry row that makes it visible.
+A branch is a row of the registry. Creating one copies no data, and its cost does not depend on the
+number of types: a fork of `__manifest`, its head row, and the registry row that makes it visible.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ log = logging.getLogger(__name__)
 
 
 def list_branches(kernel: Kernel) -> list[str]:
-    """The public branches, sorted; main is always among them."""
+    """The public branches, sorted, including main."""
     names = set(kernel.manifest.main.refresh().branches) - {SCHEMA_APPLY_LOCK}
     return sorted({MAIN_BRANCH, *names})
 
 
 @dataclass(frozen=True, slots=True)
 class BranchRequest:
-    """A change of the registry as its caller named it: who asked for what, under which key."""
+    """A requested change of the registry: actor, parameters and idempotency key."""
 
     verb: BranchVerb
     branch: str
     actor_id: str | None
     operation_id: str | None
     receipt: Mapping[str, Any] = field(default_factory=dict)
-    """What else was asked for, and what the answer says."""
+    """Further parameters, and contents of the receipt."""
 
     def earlier(self, main: ManifestBranch) -> BranchOperationRow | None:
-        """The record that this was done before; None if it was not, or has no name.
+        """The record of an earlier identical request; None if there is none, or without a key.
 
-        Raises `Conflict` if the same actor has named another change so.
+        Raises `Conflict` if the actor used the key for another change.
         """
         from omnigraph.commit.write_path import key_taken
 
@@ -81,7 +81,7 @@ class BranchRequest:
         return row
 
     def record(self, ref: str, at: int, **facts: str) -> BranchOperationRow | None:
-        """What the registry keeps of it, with more ``facts``; None if it has no name."""
+        """The record to keep in the registry, with additional ``facts``; None without a key."""
         if self.operation_id is None:
             return None
         receipt = {**self.receipt, **facts}
@@ -100,19 +100,19 @@ def create_branch(
     actor_id: str | None = None,
     operation_id: str | None = None,
 ) -> str:
-    """Create ``name`` at the head of ``source``; visible once this returns, and not before.
+    """Create ``name`` at the head of ``source``; it is visible only once this returns.
 
-    With ``at`` it starts at that commit of the source, which the caller asked for as ``revision``.
-    Returns the commit it starts with. If the actor has named an earlier call ``operation_id``,
-    nothing is done and the commit of that one returned, whatever became of the branch. Raises
-    `HistoricalVersionReclaimed` if cleanup has taken rows of the commit.
+    With ``at`` it starts at that commit of the source, which the caller named as ``revision``.
+    Returns the commit it starts at. If the actor used ``operation_id`` in an earlier call, nothing
+    is done and that call's commit is returned, even if the branch was deleted since. Raises
+    `HistoricalVersionReclaimed` if cleanup removed data of the commit.
     """
     check_new_branch_name(name)
     check_branch_name(source)
     asked = BranchRequest("create", name, actor_id, operation_id, {"from": revision or source})
     if (done := asked.earlier(kernel.manifest.main)) is not None:
         return str(done.receipt["source_commit_id"])
-    kernel.manifest.branch(source)  # a missing source is an error before anything is touched
+    kernel.manifest.branch(source)  # fail for a missing source before any effect
     with own_registry(kernel, source) as lease:
         if (done := asked.earlier(kernel.manifest.main)) is not None:
             return str(done.receipt["source_commit_id"])
@@ -142,10 +142,10 @@ def delete_branch(
     expected_head: str | None = None,
     request: BranchRequest | None = None,
 ) -> None:
-    """Delete a branch; its storage is reclaimed afterwards, as far as possible.
+    """Delete a branch; then reclaim its storage, best effort.
 
-    With ``expected_head`` only if that is still its newest commit: what others have written since
-    is not thrown away. If ``request`` is known to have been carried out, nothing is done.
+    With ``expected_head``, only if that is still its head, so that concurrent writes are not lost.
+    If ``request`` was carried out before, nothing is done.
     """
     check_branch_name(name)
     asked = request or BranchRequest("delete", name, None, None)
@@ -178,7 +178,7 @@ def delete_branch(
                 hint="merge the branch and keep it, or delete the tags first",
             )
         if expected_head is not None:
-            # Under the lease of the branch: no writer can add to it until its row is gone.
+            # The lease of the branch excludes writers until its row is removed.
             _require_head(kernel, name, expected_head)
         owned = _owned_datasets(kernel, row)
         operation = asked.record(row.ref, kernel.clock.wall_us())
@@ -198,9 +198,9 @@ def _require_head(kernel: Kernel, name: str, expected: str) -> None:
 
 @contextmanager
 def own_registry(kernel: Kernel, affected: str) -> Iterator[Lease]:
-    """No write to main or to the affected branch runs while branches or tags change.
+    """Exclude writes to main and to the affected branch while branches or tags change.
 
-    Yields the lease of main, which holds the registry.
+    Yields the lease of main, which contains the registry.
     """
     from omnigraph.commit.schema.lock import require_no_schema_apply
 
@@ -216,10 +216,10 @@ def own_registry(kernel: Kernel, affected: str) -> Iterator[Lease]:
 def _start(
     kernel: Kernel, state: ManifestState, commit_id: str
 ) -> tuple[CommitRow, Sequence[TableRow]]:
-    """A commit that a branch is to start with, and its tables as they were registered then.
+    """The starting commit of a new branch, and its tables as registered then.
 
-    A registration holds the name of today, so those that came later get the name that the type had
-    in the schema of the commit.
+    Registrations hold current names, so renamed tables get the name that their type had in the
+    commit's schema.
     """
     from omnigraph.commit.schema.change import identity_of
 
@@ -247,7 +247,7 @@ def _start(
 def require_tables(
     kernel: Kernel, state: ManifestState, pins: Mapping[TableIdentity, VersionRow]
 ) -> None:
-    """Every one of these versions of tables is there when storage is asked anew.
+    """Check in storage, bypassing caches, that these table versions exist.
 
     Raises `HistoricalVersionReclaimed`.
     """
@@ -260,7 +260,7 @@ def require_tables(
 
 
 def reclaimed(table_key: str) -> HistoricalVersionReclaimed:
-    """The error for rows of an older commit that cleanup has removed."""
+    """The error for a commit whose rows cleanup has removed."""
     return HistoricalVersionReclaimed(
         f"the rows of {table_key} at this commit no longer exist",
         hint="they were removed for good; read a newer commit",
@@ -268,7 +268,7 @@ def reclaimed(table_key: str) -> HistoricalVersionReclaimed:
 
 
 def _tags_only_on(kernel: Kernel, branch: str) -> list[str]:
-    """The tags whose commits no other branch than this one has."""
+    """The tags on commits that only this branch has."""
     state = kernel.manifest.refreshed(branch).state
     own = {
         tag.name: tag.commit_id
@@ -283,7 +283,7 @@ def _tags_only_on(kernel: Kernel, branch: str) -> list[str]:
 
 
 def _owned_datasets(kernel: Kernel, row: BranchRow) -> list[DatasetRef]:
-    """The refs that exist only for this branch: its forked tables, then its manifest."""
+    """The refs that exist only for this branch: first its forked tables, then its manifest."""
     branch = kernel.manifest.branch(row.name)
     entries = branch.refresh().head_snapshot().tables.values()
     tables = [
@@ -295,7 +295,7 @@ def _owned_datasets(kernel: Kernel, row: BranchRow) -> list[DatasetRef]:
 
 
 def _reclaim(kernel: Kernel, owned: list[DatasetRef]) -> None:
-    """Best effort: the branch is gone already, and `cleanup` finds what is left here."""
+    """Best effort: the branch is already deleted, and `cleanup` removes leftovers."""
     for where in owned:
         try:
             hit(Failpoint.BRANCH_DELETE_BEFORE_TABLE_CLEANUP)

@@ -1,9 +1,9 @@
-"""The change feed: the commits of one branch, one after another, with what each changed.
+"""The change feed: the commits of one branch in order, each with its changes.
 
-A poll looks at the head once and takes that as its cut. It goes along the first parents up to
-there, or up to as many commits as it may look at, and packs what they changed into pages. A page
-that ends inside a commit leads to the next page of the same poll; one that ends after a commit
-gives a cursor. Nothing is kept here between two pages but what makes the second one cheaper.
+A poll reads the head once, as its upper bound. It follows the first parents up to there, or up to a
+limit of commits, and packs their changes into pages. A page that ends inside a commit has a token
+for the next page of the same poll; one that ends after a commit has a cursor. Between pages only a
+cache is kept.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ AFTER = "after:"
 
 @dataclass(frozen=True, slots=True)
 class PollRequest:
-    """Where a poll starts, and what it wants: at most one of the three places is given."""
+    """The start of a poll, given in at most one of three forms, and its filter."""
 
     branch: str
     wanted: ChangeFilter
     limits: PageLimits
     cursor: str | None = None
     start: str | None = None
-    """`now`, `beginning` or `after:<commit>`; `now` if there is no place at all."""
+    """`now`, `beginning` or `after:<commit>`; by default `now`."""
     page_token: str | None = None
 
     def __post_init__(self) -> None:
@@ -80,15 +80,15 @@ class PollRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """What one page goes along."""
+    """The commits that one page covers."""
 
     position: CommitRow
-    """The last commit that was delivered as a whole."""
+    """The last commit that was delivered completely."""
     commits: tuple[CommitRow, ...]
-    """What comes next, oldest first, as far as the poll may look."""
+    """The following commits, oldest first, up to the poll's limit."""
     cut: str
     after: ChangeKey | None = None
-    """Where in the first of them the last page ended."""
+    """The last delivered change of the first of them."""
 
 
 class ChangeFeed:
@@ -103,9 +103,9 @@ class ChangeFeed:
         """The next page.
 
         Raises `ChangeCursorRejected`, `NotFound` for the branch or a type of the filter,
-        `ChangeFeedGap` when cleanup removed what the next commit needs, and `ChangeDiffRefused`
-        when the next commit is a change of schema that rewrote or dropped data. What lies before
-        such a commit is delivered first.
+        `ChangeFeedGap` if cleanup removed versions that the next commit needs, and
+        `ChangeDiffRefused` if the next commit is a schema change that rewrote or dropped data.
+        Commits before such a commit are delivered first.
         """
         state = self._kernel.manifest.refreshed(request.branch).state
         scope = feed_scope(state, request.wanted)
@@ -159,7 +159,7 @@ class ChangeFeed:
         return FeedPage(tuple(blocks), cursor=cursor, caught_up=done.commit_id == way.cut)
 
     def _require_same_branch(self, state: ManifestState) -> None:
-        """The branch that was read is still the one of its name; raises otherwise."""
+        """Raise unless the branch was not replaced by another of its name."""
         if state.branch != MAIN:
             row = self._kernel.manifest.registration(state.branch)
             if row.ref != state.ref:
@@ -199,7 +199,7 @@ class ChangeFeed:
 
 
 def feed_scope(state: ManifestState, wanted: ChangeFilter) -> FeedScope:
-    """What cursors and page tokens of a branch's feed belong to."""
+    """The scope that cursors and page tokens of a branch's feed are valid for."""
     return FeedScope(first_commit(state).commit_id, state.branch, state.ref, wanted)
 
 
@@ -224,9 +224,9 @@ def _not_on_the_line(state: ManifestState, commit_id: str) -> ChangeCursorReject
 
 @dataclass(frozen=True, slots=True)
 class FeedLine:
-    """The feed of one branch in whole commits, for readers that divide the commits between them.
+    """The feed of one branch in whole commits, for readers that split it into batches of commits.
 
-    Places between commits are cursors, as of a poll, and are found without reading an entity.
+    Positions are cursors, as of a poll, and are computed without reading entities.
     """
 
     kernel: Kernel
@@ -235,10 +235,10 @@ class FeedLine:
     wanted: ChangeFilter
 
     def starting_at(self, start: str) -> str:
-        """The cursor of `now`, `beginning` or `after:<commit>`, or of a cursor itself.
+        """The cursor for `now`, `beginning` or `after:<commit>`; a cursor is returned unchanged.
 
-        Raises `ChangeCursorRejected` for a commit or a cursor of another place, and `NotFound` for
-        a type of the filter.
+        Raises `ChangeCursorRejected` for a commit or cursor of another branch or filter, and
+        `NotFound` for an unknown type of the filter.
         """
         state, scope = self._seen()
         self._wanted_types(state)
@@ -250,9 +250,9 @@ class FeedLine:
         return Cursor(position).to_text(scope)
 
     def advanced(self, cursor: str, commits_max: int | None, until: str | None = None) -> str:
-        """The cursor behind the next commits, at most ``commits_max`` and those before ``until``.
+        """The cursor after the next commits: at most ``commits_max``, and not beyond ``until``.
 
-        The cursor itself where nothing has been committed since.
+        Returns ``cursor`` if there are no new commits.
         """
         state, scope = self._seen()
         position = Cursor.read(cursor, scope).commit_id
@@ -267,7 +267,7 @@ class FeedLine:
         return [commit.commit_id for commit in _commits_after(state, *positions)]
 
     def changes(self, commit_ids: Sequence[str]) -> Iterator[tuple[CommitRow, CommitChanges]]:
-        """What some commits that follow one another changed, each to be read before the next.
+        """The changes of consecutive commits; read each before advancing to the next.
 
         Raises `ChangeFeedGap`, `ChangeDiffRefused` and `ChangeCursorRejected`, as a poll does.
         """
@@ -293,7 +293,7 @@ class FeedLine:
 
 
 def _commits_after(state: ManifestState, position: str, cut: str) -> list[CommitRow]:
-    """The commits behind a position up to ``cut``, oldest first."""
+    """The commits after ``position`` up to ``cut``, oldest first."""
     line: list[CommitRow] = []
     for commit in first_parents(state, cut):
         if commit.commit_id == position:
@@ -304,10 +304,11 @@ def _commits_after(state: ManifestState, position: str, cut: str) -> list[Commit
 
 
 class ChangeBaseline:
-    """The entities of one commit, read as they are asked for, once.
+    """The entities of one commit, read lazily and once.
 
-    Iterating gives the entities: nodes before edges, then by type and id. After the last one
-    `handshake` says where the feed continues; as long as it is None, the baseline is not complete.
+    Iteration yields entities: nodes before edges, then by type and id. After the last one,
+    `handshake` has the cursor at which the feed continues; while it is None, the baseline is
+    incomplete.
     """
 
     def __init__(
@@ -328,7 +329,7 @@ class ChangeBaseline:
 
     @property
     def entity_count(self) -> int:
-        """How many entities there are in all."""
+        """The total number of entities."""
         keys, reader = [type.table_key for type in self._types], self._reader
         if isinstance(reader, ViewedReader):
             return sum(map(reader.row_count, keys))
@@ -338,13 +339,13 @@ class ChangeBaseline:
         return self._records
 
     def blocks(self) -> Iterator[bytes]:
-        """JSON lines in blocks of whole lines: every entity, and at the very end the handshake."""
+        """Blocks of whole JSON lines: every entity, and finally the handshake."""
         yield from in_blocks(orjson.dumps(each.to_dict()) + b"\n" for each in self)
         if self.handshake is not None:
             yield orjson.dumps({"baseline": self.handshake.to_dict()}) + b"\n"
 
     def _read(self) -> Iterator[EntityRecord]:
-        # `cleanup` waits for streams before it removes versions.
+        # `cleanup` waits for open streams before it removes versions.
         with self._kernel.gates.stream(), reclaimed_told(self._moment):
             for type in self._types:
                 yield from _records(TableRows(self._reader, type))
@@ -354,10 +355,10 @@ class ChangeBaseline:
 def change_baseline(
     kernel: Kernel, schemas: SchemaHistory, branch: str, wanted: ChangeFilter
 ) -> ChangeBaseline:
-    """A baseline of the head of a branch as it is now.
+    """A baseline of the current head of a branch.
 
-    ``wanted`` says which kinds and types of entities it has; its operations only belong to the
-    cursor. Raises `NotFound` for a branch or a type there is not.
+    ``wanted`` filters its entities by kind and type; operations only apply to the cursor. Raises
+    `NotFound` for an unknown branch or type.
     """
     state = kernel.manifest.refreshed(branch).state
     (moment,) = moments(kernel, state, [state.commits[state.head.commit_id]])

@@ -1,6 +1,6 @@
 """Pages of changes, and the cursors and page tokens from which the next page continues.
 
-Cursors and tokens are places in the history of a branch, as texts that callers keep.
+Cursors and tokens encode positions in the history of a branch, as texts for callers to store.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from omnigraph.model.ids import EntityKind
 FORMAT = 1
 TOKEN_BYTES_MAX = 4_096
 WHOLE_ID_BYTES_MAX = 256
-"""Longer ids are named by their beginning and a digest of the whole."""
+"""Longer ids are encoded as a prefix and a digest."""
 
 _CHECKSUM_BYTES = 12
 _DIGEST_BYTES = 8
@@ -53,17 +53,17 @@ _KINDS: dict[TokenKind, int] = {
 
 @dataclass(frozen=True, slots=True)
 class FeedScope:
-    """What a text belongs to."""
+    """The graph, branch and filter that a cursor or token is valid for."""
 
     graph: str
-    """The first commit of the graph's history: no two graphs share one."""
+    """The first commit of the graph, which identifies it."""
     branch: str
     ref: str | None
-    """The physical ref of the branch: another one under the same name is another branch."""
+    """The physical ref of the branch, which differs for a new branch of the same name."""
     wanted: ChangeFilter
 
     def digests(self) -> dict[str, bytes]:
-        """A digest of each part, so that a mismatch can be named."""
+        """A digest of each part, so that errors can name the one that differs."""
         kinds, types, ops = self.wanted.kinds, self.wanted.types, self.wanted.ops
         parts = {
             "graph": self.graph,
@@ -84,7 +84,7 @@ class ChangeKey:
     kind: EntityKind
     type_id: str
     id: str
-    """The whole id, or its beginning if there is a digest."""
+    """The whole id, or its prefix if there is a digest."""
     digest: str | None = None
 
     @classmethod
@@ -93,34 +93,34 @@ class ChangeKey:
         encoded = id.encode()
         if len(encoded) <= WHOLE_ID_BYTES_MAX:
             return cls(kind, type_id, id)
-        # The cut may fall inside a character; what is left of it is dropped.
+        # Truncation may cut inside a character; the fragment is dropped.
         beginning = encoded[:WHOLE_ID_BYTES_MAX].decode(errors="ignore")
         return cls(kind, type_id, beginning, id_digest(id))
 
     @property
     def type_rank(self) -> tuple[bool, str]:
-        """Where its type comes in the order of types."""
+        """The sort key of its type."""
         return self.kind == "edge", self.type_id
 
 
 def id_digest(id: str) -> str:
-    """What a long id is known by, beside its beginning."""
+    """The digest that, with the prefix, identifies a long id."""
     return hashlib.sha256(id.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place between two commits: everything up to this one has been delivered."""
+    """A position between two commits: everything up to this commit was delivered."""
 
     commit_id: str
 
     def to_text(self, scope: FeedScope) -> str:
-        """The text to hand out."""
+        """Encode for the caller."""
         return _encode("a cursor", scope, [self.commit_id])
 
     @classmethod
     def read(cls, text: str, scope: FeedScope) -> Cursor:
-        """The place a text names; raises `ChangeCursorRejected`."""
+        """Decode; raises `ChangeCursorRejected`."""
         match _decode("a cursor", text, scope):
             case [str(commit_id)]:
                 return cls(commit_id)
@@ -129,23 +129,23 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class FeedToken:
-    """A place inside a commit of the feed."""
+    """A position inside a commit of the feed."""
 
     cut_commit_id: str
-    """The head when the poll began: what came later is left to the next one."""
+    """The head when the poll began; later commits are left to the next poll."""
     commits_left: int
-    """How many more the poll may look at, the one it is in included."""
+    """How many more commits the poll may cover, including the current one."""
     commit_id: str
     key: ChangeKey
 
     def to_text(self, scope: FeedScope) -> str:
-        """The text to hand out."""
+        """Encode for the caller."""
         fields = [self.cut_commit_id, self.commits_left, self.commit_id, *_key_fields(self.key)]
         return _encode("a page token of the feed", scope, fields)
 
     @classmethod
     def read(cls, text: str, scope: FeedScope) -> FeedToken:
-        """The place a text names; raises `ChangeCursorRejected`."""
+        """Decode; raises `ChangeCursorRejected`."""
         match _decode("a page token of the feed", text, scope):
             case [str(cut), int(left), str(commit_id), *key] if 0 < left <= COMMITS_MAX:
                 return cls(cut, left, commit_id, _key(key))
@@ -154,18 +154,18 @@ class FeedToken:
 
 @dataclass(frozen=True, slots=True)
 class CommitToken:
-    """A place in the list of changes of one commit."""
+    """A position in the list of changes of one commit."""
 
     commit_id: str
     key: ChangeKey
 
     def to_text(self, scope: FeedScope) -> str:
-        """The text to hand out."""
+        """Encode for the caller."""
         return _encode("a page token of a commit", scope, [self.commit_id, *_key_fields(self.key)])
 
     @classmethod
     def read(cls, text: str, scope: FeedScope, commit_id: str) -> CommitToken:
-        """The place in ``commit_id`` a text names; raises `ChangeCursorRejected`."""
+        """Decode a position in ``commit_id``; raises `ChangeCursorRejected`."""
         match _decode("a page token of a commit", text, scope):
             case [str(found), *key] if found == commit_id:
                 return cls(found, _key(key))
@@ -219,7 +219,7 @@ def _verified(text: str) -> bytes:
     if len(body) < 2 or _checksum(body) != checksum:
         raise _damaged()
     if base64.urlsafe_b64encode(decoded).rstrip(b"=").decode() != text:
-        raise _damaged()  # the last character has bits that decode to nothing
+        raise _damaged()  # the last character has bits beyond the encoded bytes
     return body
 
 
@@ -243,11 +243,11 @@ def _damaged() -> ChangeCursorRejected:
 
 
 ROWS_PER_READ = 1_024
-"""Entities whose images are fetched at once; few enough that a page of wide ones stays small."""
+"""Entities whose images are read at once; few, so that pages of wide rows stay small."""
 
 
 class ListedChange(Protocol):
-    """One change as a page lists it."""
+    """One change, as listed on a page."""
 
     @property
     def kind(self) -> EntityKind:
@@ -261,11 +261,11 @@ class ListedChange(Protocol):
 
     @property
     def id(self) -> str:
-        """The entity."""
+        """The id of the entity."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """Its JSON form, whose size counts."""
+        """The JSON form, whose size is limited."""
         ...
 
 
@@ -273,7 +273,7 @@ Item = TypeVar("Item", bound=ListedChange)
 Shown_co = TypeVar("Shown_co", bound=ListedChange, covariant=True)
 
 UNFINISHED_MAX = 2
-"""How many commits are kept between two pages: their lists may be long."""
+"""Commits that are cached between two pages; few, because their lists may be long."""
 
 
 class Listing(Protocol[Shown_co]):
@@ -281,7 +281,7 @@ class Listing(Protocol[Shown_co]):
 
     @property
     def rows(self) -> TableRows:
-        """The type they are of."""
+        """The rows of the type."""
         ...
 
     @property
@@ -292,12 +292,12 @@ class Listing(Protocol[Shown_co]):
     def read(
         self, start: int, *, images: bool, payloads: bool, rows_per_read: int
     ) -> Iterator[Shown_co]:
-        """The changes from one place of the list on."""
+        """The changes from an index of the list on."""
         ...
 
 
 class Listings(Protocol[Shown_co]):
-    """All that a page may be cut from."""
+    """Everything that a page may contain."""
 
     @property
     def lists(self) -> Sequence[Listing[Shown_co]]:
@@ -307,21 +307,21 @@ class Listings(Protocol[Shown_co]):
 
 @dataclass(frozen=True, slots=True)
 class Packed(Generic[Item]):
-    """What of a commit went into a page."""
+    """The part of a commit that fits into a page."""
 
     changes: tuple[Item, ...]
     is_complete: bool
-    """Whether that was all of the commit, from where the page began."""
+    """Whether the rest of the commit fitted."""
 
     @property
     def key(self) -> ChangeKey:
-        """Where the next page begins; only of a part that is not empty."""
+        """The key after which the next page begins; only if the part is not empty."""
         last = self.changes[-1]
         return ChangeKey.of(last.kind, last.type_id, last.id)
 
 
 class PagePacker:
-    """One page: it takes changes until it is full."""
+    """Collects changes until a page is full."""
 
     def __init__(self, limits: PageLimits) -> None:
         self._limits = limits
@@ -330,7 +330,7 @@ class PagePacker:
 
     @property
     def is_full(self) -> bool:
-        """Whether not one change more has a place."""
+        """Whether the page has no room for another change."""
         return self._left == 0
 
     def pack(
@@ -341,9 +341,9 @@ class PagePacker:
         images: bool = True,
         payloads: bool = True,
     ) -> Packed[Item]:
-        """Take changes of a commit, those behind ``after`` if it is given.
+        """Take the changes of a commit, from after ``after`` on if given.
 
-        Raises `ChangeCursorRejected` for a place the commit does not have.
+        Raises `ChangeCursorRejected` if ``after`` is not in the commit.
         """
         packed: list[Item] = []
         for changes, start in _remaining(found, after):
@@ -362,30 +362,30 @@ class PagePacker:
         return Packed(tuple(packed), True)
 
     def _take(self, change: ListedChange) -> bool:
-        """Whether a change has a place in the page, which it then takes."""
+        """Add a change to the page; False if it has no room."""
         size = len(orjson.dumps(change.to_dict()))
         is_first = self._left == self._limits.changes
         if self.is_full or (self._bytes + size > self._limits.bytes and not is_first):
             self._left = 0
             return False
         self._bytes += size
-        # One that is larger than a page is in a page of its own.
+        # A change larger than a page gets a page of its own.
         self._left = 0 if size > self._limits.bytes else self._left - 1
         return True
 
 
 class Unfinished:
-    """What a page ended in: the lists are kept, so that the next page finds them."""
+    """A cache of lists in which a page ended, for the next page."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ChangeFilter], Any] = {}
 
     def take(self, of: str, wanted: ChangeFilter) -> Any | None:
-        """The changes of a commit, a diff or a plan, if they were kept; they are no longer."""
+        """Remove and return the cached changes of a commit, a diff or a plan."""
         return self._kept.pop((of, wanted), None)
 
     def keep(self, found: Listings[Any], wanted: ChangeFilter, of: str) -> None:
-        """Keep the changes of a commit, a diff or a plan; in place of others if there are many."""
+        """Cache the changes of a commit, a diff or a plan, possibly replacing others."""
         for oldest in list(self._kept)[: 1 - UNFINISHED_MAX]:
             self._kept.pop(oldest, None)
         self._kept[of, wanted] = found
@@ -393,7 +393,7 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class CommitPageRequest:
-    """Which changes of which commit, and how many of them."""
+    """The commit, filter and limits of a page."""
 
     commit_id: str
     wanted: ChangeFilter
@@ -404,9 +404,9 @@ class CommitPageRequest:
 def commit_page(
     kernel: Kernel, schemas: SchemaHistory, unfinished: Unfinished, request: CommitPageRequest
 ) -> CommitPage:
-    """One page of what a commit of any branch changed, the first if there is no token.
+    """One page of the changes of a commit of any branch; without a token the first.
 
-    Raises what `commit_changes` raises, and `ChangeCursorRejected`.
+    Raises as `commit_changes` does, and `ChangeCursorRejected`.
     """
     step = commit_step(kernel, request.commit_id)
     with kernel.gates.stream(), gaps_told(*step):
@@ -422,7 +422,7 @@ def commit_page(
 
 @dataclass(frozen=True, slots=True)
 class DiffPageRequest:
-    """Which differences of which branches or commits, and how many of them."""
+    """The ends, filter and limits of a page of a diff."""
 
     target: str
     source: str
@@ -431,16 +431,16 @@ class DiffPageRequest:
     page_token: str | None = None
     images: bool = False
     direct: bool = False
-    """Whether the target itself is compared, instead of the merge base."""
+    """Whether to compare with the target itself instead of the merge base."""
 
 
 def diff_page(
     kernel: Kernel, schemas: SchemaHistory, unfinished: Unfinished, request: DiffPageRequest
 ) -> DiffPage:
-    """One page of what differs between two branches or commits, the first if there is no token.
+    """One page of a diff between two branches or commits; without a token the first.
 
     Raises `NotFound`, `ChangeDiffRefused`, and `ChangeCursorRejected` for the token of another
-    diff: a branch that moved since the first page is compared at another commit.
+    diff, also if a branch moved since the first page.
     """
     before, after, target = diff_ends(kernel, request.target, request.source, request.direct)
     ends = f"{before.commit.commit_id}..{after.commit.commit_id}"
@@ -460,21 +460,21 @@ def diff_page(
 
 
 class PageRequest(Protocol):
-    """Which changes are wanted, how many of them, and from where on."""
+    """The filter, limits and token of a page."""
 
     @property
     def wanted(self) -> ChangeFilter:
-        """Only these."""
+        """The filter."""
         ...
 
     @property
     def limits(self) -> PageLimits:
-        """How much a page holds."""
+        """The size limits of a page."""
         ...
 
     @property
     def page_token(self) -> str | None:
-        """Where the page before it ended; None for the first."""
+        """The token of the previous page; None for the first page."""
         ...
 
 
@@ -489,11 +489,12 @@ def next_page(
     changes: Callable[[], Found],
     **shown: bool,
 ) -> tuple[Found, tuple[Any, ...], str | None]:
-    """The changes of a commit, a diff or a plan, those on the page, and the next page's token.
+    """All changes of a commit, a diff or a plan, those on the page, and the next page's token.
 
-    ``of`` says which; a token of another one raises `ChangeCursorRejected`.
+    ``of`` identifies it; a token with another identity raises `ChangeCursorRejected`.
     """
-    # A commit is the same on every branch that has it, so tokens belong to no branch.
+    # A commit is the same on all branches that contain it, so these tokens are not bound to a
+    # branch.
     scope = FeedScope(first_commit(kernel.manifest.main.state).commit_id, "", None, request.wanted)
     after = None
     if request.page_token is not None:
@@ -510,7 +511,7 @@ def next_page(
 def _remaining(
     found: Listings[Item], after: ChangeKey | None
 ) -> Iterator[tuple[Listing[Item], int]]:
-    """The lists of a commit that have changes behind a place, and where those begin."""
+    """The lists with changes after ``after``, and the index where those begin."""
     for changes in found.lists:
         start = 0
         if after is not None:
@@ -525,11 +526,11 @@ def _remaining(
 
 
 def _place_behind(changes: Listing[Any], key: ChangeKey) -> int:
-    """The place of the first change behind ``key``."""
+    """The index of the first change after ``key``."""
     ids = changes.ids
     if key.digest is None:
         return int(pc.sum(pc.less_equal(ids, key.id)).as_py() or 0)
-    # Ids with the same beginning follow each other, and nothing that sorts before them has it.
+    # Ids with the same prefix are adjacent, and no smaller id has it.
     at = int(pc.sum(pc.less(ids, key.id)).as_py() or 0)
     while at < len(ids) and (id := ids[at].as_py()).startswith(key.id):
         at += 1

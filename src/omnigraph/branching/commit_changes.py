@@ -37,13 +37,12 @@ def compare(
     *,
     target: Moment | None = None,
 ) -> GraphDiff:
-    """What differs between two moments, of any branches and in either order.
+    """The differences between two moments, of any branches and in either order.
 
-    Both are shown under the names of the newer schema, or of that of the ``target`` they are
-    compared for, if it is newer still: so would a merge bring them there. On two branches, of which
-    one has not taken over the schema of the other, the older one is compared as a merge would: with
-    the defaults that properties brought, and in wider types. Raises `ChangeDiffRefused` when a
-    change of schema between them rewrote data, and when the newer schema has dropped some.
+    Both are shown with the names of the newest schema among them and the ``target``, as a merge
+    would write them. If one branch has an older schema, its rows are compared as a merge would
+    convert them: with the defaults of added properties, and in widened types. Raises
+    `ChangeDiffRefused` if a schema change between them rewrote or dropped data.
     """
     catalogs = schemas.catalog_of(before.commit), schemas.catalog_of(after.commit)
     is_forward = not _has_newer_schema(schemas, before, after)
@@ -85,7 +84,7 @@ def _has_newer_schema(schemas: SchemaHistory, one: Moment, other: Moment) -> boo
 
 
 def _refused(after: Moment, type_name: str | None, view: View | None) -> ChangeDiffRefused:
-    """The refusal for a type that was rewritten, which is named if it is shown."""
+    """The refusal for a rewritten type, which is named only if it is visible."""
     if type_name is not None and view is not None:
         shown = any(type.name == type_name for type in view.catalog.types)
         type_name = type_name if shown else None
@@ -93,17 +92,16 @@ def _refused(after: Moment, type_name: str | None, view: View | None) -> ChangeD
 
 
 def _shown(types: list[TableType], view: View | None) -> list[TableType]:
-    """The types that are shown, with the properties that are."""
+    """The visible types with their visible properties."""
     if view is None:
         return types
     return [view.types[each.table_key].type for each in types if view.shows(each.table_key)]
 
 
 def require_data_kept(schemas: SchemaHistory, before: Moment, after: Moment) -> None:
-    """A change of schema between a commit and its parent left every entity as it was.
+    """Check that a schema change between a commit and its parent kept every entity.
 
-    Raises `ChangeDiffRefused` if it did not. What is hidden may change: a graph without it would
-    not have had this commit.
+    Raises `ChangeDiffRefused` otherwise. Hidden types are ignored, as if they did not exist.
     """
     older, newer = _named(schemas, before), _named(schemas, after)
     lost = _dropped(older, newer, before) or _rewritten(older, newer, before)
@@ -112,7 +110,7 @@ def require_data_kept(schemas: SchemaHistory, before: Moment, after: Moment) -> 
 
 
 class _Side:
-    """The tables of one end, as the newer of two schemas shows them."""
+    """The tables of one end, in the newer of two schemas."""
 
     def __init__(
         self,
@@ -132,7 +130,7 @@ class _Side:
             self._shown = ViewedReader(self._shown, view)
 
     def rows(self, type: NodeType | EdgeType) -> TableRows | None:
-        """The rows of a type; None where it did not exist."""
+        """The rows of a type; None if it did not exist."""
         identity = identity_of(type)
         if identity not in self._moment.pins:
             return None
@@ -140,7 +138,7 @@ class _Side:
 
 
 def _types(*catalogs: Catalog) -> list[NodeType | EdgeType]:
-    """The types of all, under the names of the last that has them: nodes before edges, by id."""
+    """The types of all catalogs, each from the last one that has it: nodes before edges, by id."""
     found = {identity_of(type): type for catalog in catalogs for type in catalog.types}
     return sorted(
         found.values(), key=lambda type: (isinstance(type, EdgeType), public_type_id(type))
@@ -152,7 +150,7 @@ def _deltas(
     types: Sequence[tuple[TableRows | None, TableRows | None]],
     choose: Choose | None,
 ) -> list[TableDelta]:
-    """What differs of each type, in their order; one that only an end has is there as a whole."""
+    """The differences of each type, in order; a type of only one end differs as a whole."""
     pairs = {
         number: (before, after)
         for number, (before, after) in enumerate(types)
@@ -172,7 +170,7 @@ def _deltas(
 
 
 def _rewritten(older: Catalog, newer: Catalog, moment: Moment) -> str | None:
-    """A type of which a change of schema rewrote or dropped values that ``moment`` has."""
+    """A type with rows in ``moment`` whose values a schema change rewrote or dropped."""
     if older is newer:
         return None
     now = {identity_of(type): type for type in newer.types}
@@ -184,7 +182,7 @@ def _rewritten(older: Catalog, newer: Catalog, moment: Moment) -> str | None:
 
 
 def _dropped_property(older: Catalog, newer: Catalog, moment: Moment) -> str | None:
-    """A type that a change of schema dropped properties of, with entities in it."""
+    """A type with entities of which a schema change dropped properties."""
     now = {identity_of(type): type for type in newer.types}
     for type in older.types:
         kept = now.get(identity_of(type))
@@ -196,7 +194,7 @@ def _dropped_property(older: Catalog, newer: Catalog, moment: Moment) -> str | N
 
 
 def _dropped(older: Catalog, newer: Catalog, moment: Moment) -> str | None:
-    """A type that a change of schema dropped with entities in it."""
+    """A type with entities that a schema change dropped."""
     now = set(map(identity_of, newer.types))
     for type in older.types:
         if identity_of(type) not in now and moment.row_count(identity_of(type)):
@@ -205,7 +203,7 @@ def _dropped(older: Catalog, newer: Catalog, moment: Moment) -> str | None:
 
 
 def _is_kept(old: NodeType | EdgeType, new: NodeType | EdgeType) -> bool:
-    """Whether entities have the values they had, and null for all that is new."""
+    """Whether entities keep all values, and have null for all added properties."""
     now = {prop.property_id: prop for prop in new.properties.values()}
     for prop in old.properties.values():
         kept = now.pop(prop.property_id, None)
@@ -223,9 +221,9 @@ def diff_of(
     *,
     target: Moment | None = None,
 ) -> GraphDiff:
-    """The wanted differences between two moments; raises what `compare` raises.
+    """The differences between two moments that pass a filter; raises as `compare` does.
 
-    With a ``target`` the first one is its merge base with the second.
+    With a ``target``, ``before`` is the merge base of ``target`` and ``after``.
     """
     ends = [after, before]
     if target is not None and _has_newer_schema(schemas, target, after):
@@ -236,7 +234,7 @@ def diff_of(
 
 
 def _named(schemas: SchemaHistory, end: Moment) -> Catalog:
-    """The types of a commit that are shown."""
+    """The visible types of a commit."""
     catalog = schemas.catalog_of(end.commit)
     view = schemas.view(catalog, end.state.branch)
     return catalog if view is None else view.catalog
@@ -244,11 +242,11 @@ def _named(schemas: SchemaHistory, end: Moment) -> Catalog:
 
 @dataclass(frozen=True)
 class CommitChanges:
-    """What one commit changed, with images before and after."""
+    """The changes of one commit, with images before and after."""
 
     cause: CommitCause
     diff: GraphDiff | None = None
-    """None where nothing had to be compared to know that no entity changed."""
+    """None if it was known without a comparison that no entity changed."""
 
     @cached_property
     def lists(self) -> tuple[ListedChanges, ...]:
@@ -268,18 +266,18 @@ class CommitChanges:
         return "no differences" if self.diff is None else "\n".join(self.diff.count_lines())
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form: the cause once, then every change."""
+        """The JSON form: first the cause, then every change."""
         return ChangeBlock(self.cause, tuple(self)).to_dict()
 
 
 def commit_changes(
     kernel: Kernel, schemas: SchemaHistory, commit_id: str, wanted: ChangeFilter
 ) -> CommitChanges:
-    """What a commit of any branch changed, in the words of its own schema.
+    """The changes of a commit of any branch, with the names of its own schema.
 
     A commit that changed no content, such as an `optimize`, has none. Raises `NotFound`,
-    `ChangeDiffRefused` for the first commit of a graph and for a change of schema that rewrote or
-    dropped data, and `ChangeFeedGap` when a version it needs was reclaimed.
+    `ChangeDiffRefused` for the first commit of a graph and for a schema change that rewrote or
+    dropped data, and `ChangeFeedGap` if a version that it needs was reclaimed.
     """
     return changes_between(kernel, schemas, *commit_step(kernel, commit_id), wanted)
 
@@ -287,7 +285,7 @@ def commit_changes(
 def changes_between(
     kernel: Kernel, schemas: SchemaHistory, before: Moment, after: Moment, wanted: ChangeFilter
 ) -> CommitChanges:
-    """The same, of a commit that was looked up already."""
+    """The same for a commit that was already looked up."""
     today = kernel.manifest.main.state.head_snapshot().commit
     catalogs = schemas.named(today, after.commit, state=after.state)
     types = WantedTypes.of(wanted, catalogs)
@@ -296,7 +294,7 @@ def changes_between(
 
 
 def commit_step(kernel: Kernel, commit_id: str) -> tuple[Moment, Moment]:
-    """The graph before a commit of any branch, and with it.
+    """The moments before and after a commit of any branch.
 
     Raises `NotFound`, and `ChangeDiffRefused` for the first commit of a graph.
     """
@@ -311,7 +309,7 @@ def commit_step(kernel: Kernel, commit_id: str) -> tuple[Moment, Moment]:
 
 @contextmanager
 def gaps_told(before: Moment, after: Moment, cursor: str | None = None) -> Iterator[None]:
-    """A block of reads of one commit, in which what cleanup removed is a `ChangeFeedGap`."""
+    """Within the block, reading removed versions of a commit raises `ChangeFeedGap`."""
     try:
         with reclaimed_told(before, after):
             yield
@@ -322,13 +320,13 @@ def gaps_told(before: Moment, after: Moment, cursor: str | None = None) -> Itera
 def step_changes(
     schemas: SchemaHistory, before: Moment, after: Moment, wanted: WantedTypes
 ) -> CommitChanges:
-    """What leads from a commit's parent to the commit; storage is asked only where tables moved.
+    """The changes from a commit's parent to the commit; only tables with new versions are read.
 
     Raises `ChangeDiffRefused` and `HistoricalVersionReclaimed`.
     """
     cause = cause_of(after.commit)
     if before.commit.schema_hash != after.commit.schema_hash:
-        # The parent has all entities that there are: a change of schema makes none.
+        # A schema change adds no entities, so the parent has all of them.
         require_data_kept(schemas, before, after)
         return CommitChanges(cause)
     if after.commit.kind == "maintenance" or before.pins == after.pins:
@@ -337,7 +335,7 @@ def step_changes(
 
 
 def cause_of(row: CommitRow) -> CommitCause:
-    """What the changes of a commit are attributed to."""
+    """The commit as the cause of changes."""
     return CommitCause(
         row.commit_id,
         row.parent_commit_id,

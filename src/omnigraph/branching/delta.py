@@ -1,11 +1,11 @@
 """The rows of one type that differ between two snapshots.
 
-Candidates are found by where rows lie: rows of fragments that both versions list are the same, on
-any branch (`storage.row_places`). What is left on either side is joined by id, and pairs are
-compared value by value. The cost follows the changes, not the size of the type.
+Candidates are found by their location: rows in fragments that both versions list are equal, on any
+branch (`storage.row_places`). The remaining rows of both sides are joined by id, and pairs are
+compared value by value. The cost depends on the changes, not on the size of the type.
 
-Candidates that are more than memory may hold are joined range by range of their ids (`spill`).
-What stays in memory then are three numbers for each entity that differs.
+Candidates beyond the memory budget are joined in ranges of ids (`spill`). Then only three numbers
+per differing entity stay in memory.
 """
 
 from __future__ import annotations
@@ -39,39 +39,39 @@ INSERT, UPDATE, DELETE = range(3)
 """Operations, in the order of `model.changes.CHANGE_OPS`."""
 
 SAMPLED = 32
-"""Ids that are looked at for each range, so that ranges are about equally large."""
+"""Ids sampled per range, so that ranges have about equal sizes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """Entities of one type that differ, as columns: one entry for each."""
+    """Differing entities of one type, as columns with one entry each."""
 
     ids: pa.ChunkedArray
     ops: npt.NDArray[np.int8]
     before: Positions
-    """Where they lie in the older version; of no meaning for inserted ones."""
+    """Row positions in the older version; undefined for inserted entities."""
     after: Positions
-    """Where they lie in the newer version; of no meaning for deleted ones."""
+    """Row positions in the newer version; undefined for deleted entities."""
 
     def __len__(self) -> int:
         return len(self.ops)
 
     def at(self, places: npt.NDArray[np.int64]) -> Changes:
-        """Some of them, in the order asked for."""
+        """The entries at some indexes, in the given order."""
         ids = self.ids.take(pa.array(places))
         return Changes(ids, self.ops[places], self.before[places], self.after[places])
 
     def chosen(self, mask: Mask) -> Changes:
-        """Those for which ``mask`` holds."""
+        """The entries for which ``mask`` holds."""
         return self.at(np.flatnonzero(mask))
 
     def count(self, op: int) -> int:
-        """How many are of one operation."""
+        """The number of entries with an operation."""
         return int((self.ops == op).sum())
 
     @classmethod
     def joined(cls, parts: Sequence[Changes]) -> Changes:
-        """All of some parts, one after the other; there is at least one."""
+        """Concatenate one or more parts."""
         return cls(
             pa.chunked_array([chunk for part in parts for chunk in part.ids.chunks], pa.string()),
             np.concatenate([part.ops for part in parts]),
@@ -88,24 +88,24 @@ NO_CHANGES = Changes(
 
 @dataclass(frozen=True, eq=False)
 class TableDelta:
-    """What leads from one version of a type to another."""
+    """The differences from one version of a type to another."""
 
     before: TableRows
     after: TableRows
     changes: Changes
-    """By id in ascending order."""
+    """In ascending order of ids."""
     places: pa.Table
-    """The rows of the newer version that do not lie where the older has them, changed or not."""
+    """Rows of the newer version that are not in shared fragments, changed or not."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether both versions hold the same."""
+        """Whether both versions have the same content."""
         return not len(self.changes)
 
     def where_now(self, ids: pa.ChunkedArray, before: Positions) -> Positions:
-        """Where entities that did not change lie in the newer version.
+        """The row positions of unchanged entities in the newer version.
 
-        ``before`` says where they lie in the older one.
+        ``before`` are their positions in the older version.
         """
         positions = positions_in(self.before.handle, before, self.after.handle)
         moved = np.flatnonzero(positions == NOWHERE)
@@ -117,13 +117,13 @@ class TableDelta:
 
 @dataclass(frozen=True)
 class IdRange:
-    """Ids from ``low`` on, and before ``high``; without a bound if that is None."""
+    """Ids from ``low`` (inclusive) to ``high`` (exclusive); None for no bound."""
 
     low: str | None = None
     high: str | None = None
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """The rows whose ids are within."""
+        """The rows whose ids are in the range."""
         bounds = []
         if self.low is not None:
             bounds.append(pc.greater_equal(rows[ID], self.low))
@@ -134,18 +134,18 @@ class IdRange:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The rows of two versions of one type that may differ: those that are not shared."""
+    """The rows of two versions of one type that may differ, as they are not shared."""
 
     before: TableRows
     after: TableRows
     left: pa.Table
-    """Of the older version, as `PLACES`."""
+    """Rows of the older version, as `PLACES`."""
     right: pa.Table
-    """Of the newer version."""
+    """Rows of the newer version."""
 
     @classmethod
     def of(cls, before: TableRows, after: TableRows, spill: Spill) -> Candidates:
-        """All of them, collected."""
+        """Collect all candidates."""
         if pin(before) == pin(after):
             nothing = PLACES.empty_table()
             return cls(before, after, *visible_candidates((before, nothing), (after, nothing)))
@@ -159,7 +159,7 @@ class Candidates:
         return cls(before, after, *visible_candidates(*sides))
 
     def within(self, ids: IdRange) -> TableDelta:
-        """What really differs among the candidates of a range."""
+        """The actual differences among the candidates in a range."""
         left, right = ids.of(self.left), ids.of(self.right)
         at_left = pc.index_in(right[ID], value_set=left[ID])
         is_new = at_left.is_null().to_numpy(zero_copy_only=False)
@@ -183,10 +183,10 @@ class Candidates:
     def _may_differ(
         self, left: pa.Table, right: pa.Table, at_left: Positions, at_right: Mask
     ) -> Mask:
-        """Which pairs were not written by one and the same version, as far as that is known."""
+        """Which pairs may come from different versions, as far as row versions tell."""
         if ref_of(self.before) != ref_of(self.after):
             return np.ones(len(at_left), np.bool_)
-        # Not by order: a table that was put back has older rows in a newer version.
+        # Compared by inequality: after a restore, a newer version contains older rows.
         mine = _numbers(left[UPDATED_AT])[at_left]
         theirs = _numbers(right[UPDATED_AT])[at_right]
         different: Mask = (mine != theirs) | (mine == ALWAYS)
@@ -194,12 +194,12 @@ class Candidates:
 
 
 def table_delta(before: TableRows, after: TableRows, spill: Spill) -> TableDelta:
-    """What differs between two versions of one type, which may be on different branches."""
+    """The differences between two versions of one type, possibly on different branches."""
     return _delta(Candidates.of(before, after, spill), spill)
 
 
 def lifetime_delta(rows: TableRows, op: int, spill: Spill) -> TableDelta:
-    """All entities of a type that only one of two snapshots has: as inserted, or as deleted."""
+    """All entities of a type that only one of two snapshots has, as inserted or deleted."""
     found = spill.rows(PLACES)
     if isinstance(rows.reader, ViewedReader):
         found.add(_visible_places(rows))
@@ -215,10 +215,10 @@ def lifetime_delta(rows: TableRows, op: int, spill: Spill) -> TableDelta:
 def visible_candidates(
     before: tuple[TableRows, pa.Table], after: tuple[TableRows, pa.Table]
 ) -> tuple[pa.Table, pa.Table]:
-    """The candidates of two versions that are visible there.
+    """The visible candidates of two versions.
 
-    An edge that was not written also differs if a node at its end became visible or hidden, which
-    only shows by looking at all edges.
+    An unwritten edge also differs if a node at one of its ends became visible or hidden, which is
+    found by scanning all edges.
     """
     sides = (before, after)
     readers = [rows.reader for rows, _ in sides]
@@ -256,7 +256,7 @@ def _visible_places(rows: TableRows) -> pa.Table:
 
 
 def _ends_moved(before: TableRows, after: TableRows) -> bool:
-    """Whether other nodes may be visible at the ends of edges than before."""
+    """Whether the visible nodes at the ends of edges may have changed."""
     view = before.reader.view if isinstance(before.reader, ViewedReader) else None
     if view is None:
         return False
@@ -277,7 +277,7 @@ def _delta(candidates: Candidates, spill: Spill) -> TableDelta:
     numbers = [NO_CHANGES]
     for range in id_ranges([candidates.left, candidates.right], spill.part_bytes):
         changes = candidates.within(range).changes
-        # Ids are kept where they are collected, which may be a file.
+        # Keep the ids in the spillable collection.
         ids.add(pa.table({ID: changes.ids}))
         numbers.append(replace(changes, ids=NO_CHANGES.ids))
     changes = replace(Changes.joined(numbers), ids=ids.table()[ID])
@@ -285,7 +285,7 @@ def _delta(candidates: Candidates, spill: Spill) -> TableDelta:
 
 
 def id_ranges(tables: Sequence[pa.Table], bytes_max: int) -> Iterator[IdRange]:
-    """Ranges that cover all ids in ascending order, each with about so many bytes of ``tables``."""
+    """Ranges that cover all ids in ascending order, each with about ``bytes_max`` of ``tables``."""
     rows = sum(table.num_rows for table in tables)
     size = sum(table.nbytes for table in tables)
     wanted = min(-(-size // bytes_max), rows)
@@ -303,12 +303,12 @@ def id_ranges(tables: Sequence[pa.Table], bytes_max: int) -> Iterator[IdRange]:
 
 
 def ref_of(rows: TableRows) -> tuple[str, str | None]:
-    """The line of versions that a snapshot shows one of, which is of one graph."""
+    """The location of the table, including its graph, and the ref of its version."""
     return rows.root_uri, rows.entry.ref
 
 
 def pin(rows: TableRows) -> tuple[str, str | None, int]:
-    """Which version of its table a snapshot shows."""
+    """The table version that a snapshot shows."""
     return *ref_of(rows), rows.entry.version
 
 

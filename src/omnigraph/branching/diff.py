@@ -29,21 +29,21 @@ from omnigraph.storage.manifest_rows import TableIdentity
 
 @dataclass(frozen=True, slots=True)
 class WantedTypes:
-    """The types of a filter, under whatever names they had or will have.
+    """The types of a filter, resolved through renames.
 
-    A name means the type that has it today, and if there is none, the last one that had it.
+    A name refers to the type that has it now, or else to the last type that had it.
     """
 
     wanted: ChangeFilter
     identities: frozenset[TableIdentity] = frozenset()
-    """Of the types that are named; of no meaning if none is."""
+    """The named types; undefined if the filter names none."""
 
     @classmethod
     def of(cls, wanted: ChangeFilter, catalogs: Iterable[Catalog]) -> WantedTypes:
         """The types of a filter, looked up in the newest of ``catalogs`` that has them.
 
-        They come newest first, and are asked for only as far as names are not known yet. Raises
-        `NotFound` for a name that none of them has.
+        ``catalogs`` are newest first, and are read until all names are found. Raises `NotFound` for
+        a name that none of them has.
         """
         missing, named = set(wanted.types), set[TableIdentity]()
         known: list[str] = []
@@ -60,7 +60,7 @@ class WantedTypes:
         return cls(wanted, frozenset(named))
 
     def wants(self, type: NodeType | EdgeType) -> bool:
-        """Whether changes of a type, of today or of the past, are wanted."""
+        """Whether changes of a current or former type are wanted."""
         kinds = self.wanted.kinds
         if kinds and ("edge" if isinstance(type, EdgeType) else "node") not in kinds:
             return False
@@ -69,41 +69,41 @@ class WantedTypes:
 
 @dataclass(frozen=True, repr=False)
 class GraphDiff(DiffView):
-    """What leads from one snapshot to another. Printing one shows how much of each type differs."""
+    """The differences from one snapshot to another. Printed, it shows counts per type."""
 
     before: Snapshot
     after: Snapshot
     deltas: tuple[TableDelta, ...]
-    """Of the types that differ, in the order their changes are listed in."""
+    """The types that differ, in the order in which their changes are listed."""
     wanted: ChangeFilter
     direct: bool = False
-    """Whether the two were named by the caller; else the first is a merge base."""
+    """Whether the caller named both ends; otherwise the first is a merge base."""
 
     @property
     def ends(self) -> tuple[DiffEnd, DiffEnd]:
-        """The commit it starts from, and the one it leads to."""
+        """The commits at both ends."""
         return _end(self.before), _end(self.after)
 
     @cached_property
     def types(self) -> tuple[TypeCounts, ...]:
-        """How many entities of each type differ; types that do not are left out."""
+        """The numbers of differing entities per type; unchanged types are left out."""
         counted = (_counts(delta, self.wanted) for delta in self.deltas)
         return tuple(counts for counts in counted if counts.total)
 
     def changes(self, *, images: bool = False) -> Iterator[EntityChange]:
-        """Every change: nodes before edges, then by type and id; read as they are asked for."""
+        """Every change, read lazily: nodes before edges, then by type and id."""
         for delta in self.deltas:
             listed = ListedChanges.of(delta, self.wanted)
             yield from listed.read(images=images, payloads=False)
 
 
 def public_type_id(type: NodeType | EdgeType) -> str:
-    """What identifies a type through its renames."""
+    """The identity of a type, which renames do not change."""
     return f"{type.type_id}.{type.incarnation_id}"
 
 
 def ordered_types(catalog: Catalog) -> list[NodeType | EdgeType]:
-    """Nodes before edges, each in the order of their public ids."""
+    """The types: nodes before edges, each in the order of public ids."""
     return [
         *sorted(catalog.nodes.values(), key=public_type_id),
         *sorted(catalog.edges.values(), key=public_type_id),
@@ -125,7 +125,7 @@ class ListedChanges:
 
     @classmethod
     def of(cls, delta: TableDelta, wanted: ChangeFilter) -> ListedChanges:
-        """The changes of a delta whose operation is wanted."""
+        """The changes of a delta with a wanted operation."""
         ops = [CHANGE_OPS.index(op) for op in wanted.wanted_ops()]
         changes = delta.changes
         if len(ops) < len(CHANGE_OPS):
@@ -137,7 +137,7 @@ class ListedChanges:
 
     @property
     def rows(self) -> TableRows:
-        """The type they are of, in the newer version."""
+        """The rows of the type in the newer version."""
         return self.delta.after
 
     @property
@@ -153,7 +153,7 @@ class ListedChanges:
         payloads: bool = True,
         rows_per_read: int = ROWS_PER_READ,
     ) -> Iterator[EntityChange]:
-        """The changes from one place of the list on; ``rows_per_read`` are held at once.
+        """The changes from index ``start`` on; ``rows_per_read`` are held at once.
 
         Images without ``payloads`` show sizes and digests of blobs instead of their bytes.
         """
@@ -192,7 +192,7 @@ class ListedChanges:
 
 
 _Shown = tuple[Endpoints | None, Image | None, Image | None]
-"""The ends of an edge, and an entity before and after a change."""
+"""The ends of an edge, and the images of an entity before and after a change."""
 
 
 def _end(snapshot: Snapshot) -> DiffEnd:

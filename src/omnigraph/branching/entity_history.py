@@ -1,7 +1,7 @@
-"""The history of one entity: which commits of a branch changed it, and to what.
+"""The history of one entity: the commits of a branch that changed it, with the changes.
 
-Only versions of its own table are looked at, and of those only the ones that may differ: a row
-carries the version it was last written at, so everything in between is passed over.
+Only versions of its own table are read, and of those only the ones that may differ: a row stores
+the version in which it was last written, so versions in between are skipped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from omnigraph.views import ViewedReader
 
 
 def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
-    """A type by its name, or by `node:Name` or `edge:Name` where a name is both."""
+    """A type by its name; `node:Name` or `edge:Name` if both kinds have the name."""
     keys = {TableKey(name)} if ":" in name else {TableKey.node(name), TableKey.edge(name)}
     found = [type for type in catalog.types if type.table_key in keys]
     if len(found) == 1:
@@ -57,9 +57,9 @@ def entity_history(
 ) -> Iterator[EntityVersion]:
     """The commits of a branch that changed an entity, newest first.
 
-    Each is shown under the names of its own schema. A change of schema is left out: it changes no
-    entity. Raises `ChangeFeedGap` when a version it needs was reclaimed; before the last
-    change of schema it continues as far as versions and schemas are kept, and ends there.
+    Each is shown with the names of its own schema. Schema changes are left out, as they change no
+    entity. Raises `ChangeFeedGap` if a version that it needs was reclaimed; before the last schema
+    change, the history ends without an error where versions or schemas are no longer kept.
     """
     view = schemas.view(schemas.catalog_of(state.commits[state.head.commit_id]), state.branch)
     history = (_TableHistory if view is None else _ShownHistory)(
@@ -84,7 +84,7 @@ def entity_history(
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """An entity at one version of its table."""
+    """An entity in one version of its table."""
 
     image: Image | None = None
     updated_at: int | None = None
@@ -116,13 +116,13 @@ class _TableHistory:
     def _deciding(
         self, state: ManifestState, type: NodeType | EdgeType
     ) -> Collection[TableIdentity]:
-        """The tables whose commits may change what is shown of the entity."""
+        """The tables whose commits may change what is visible of the entity."""
         return {identity_of(type)}
 
     def seen(self, at: int) -> _Seen:
         """The entity after one of the commits.
 
-        Raises `ChangeDiffRefused` where the schema of the commit is not known any more.
+        Raises `ChangeDiffRefused` if the schema of the commit is no longer kept.
         """
         known = self._known.get(at)
         if known is None:
@@ -130,16 +130,16 @@ class _TableHistory:
         return known
 
     def seen_before(self, at: int) -> _Seen:
-        """The entity before one of the commits, in the words of that commit."""
+        """The entity before one of the commits, with the names of that commit's schema."""
         if not at:
             return _Seen()
         if self.commits[at - 1].schema_hash == self.commits[at].schema_hash:
             return self.seen(at - 1)
-        # A change of schema in between has left the table as it was.
+        # A schema change in between did not change the table.
         return self._look(at - 1, self.commits[at])
 
     def first_with(self, seen: _Seen, at: int) -> int:
-        """The oldest of the commits in a row that are known to show the same row."""
+        """The oldest of the preceding commits that are known to show the same row."""
         pins = self._pins
         if seen.updated_at is not None:
             while (
@@ -153,7 +153,7 @@ class _TableHistory:
         return self.commits[at].kind == "schema"
 
     def change(self, at: int, before: Image | None, after: Image | None) -> EntityChange:
-        """What one of the commits did, which led from one image to another."""
+        """The change that one of the commits made."""
         op: ChangeOp = "update"
         if before is None or after is None:
             op = "delete" if after is None else "insert"
@@ -166,12 +166,12 @@ class _TableHistory:
         )
 
     def _type_at(self, commit: CommitRow) -> NodeType | EdgeType:
-        """The type as it was when a commit was made."""
+        """The type in the schema of a commit."""
         types = self._schemas.catalog_of(commit).types
         return next(type for type in types if identity_of(type) == self._identity)
 
     def _look(self, at: int, commit: CommitRow) -> _Seen:
-        """The entity after one of the commits, in the words of ``commit``."""
+        """The entity after one of the commits, with the names of ``commit``'s schema."""
         pins = {self._identity: self._pins[at]}
         moment = Moment(self._kernel, self._state, commit, pins, self._opened)
         type = self._type_at(commit)
@@ -187,16 +187,15 @@ class _TableHistory:
 
 
 class _ShownHistory(_TableHistory):
-    """The commits after which a view may show something else of an entity.
+    """The commits that may change what a view shows of an entity.
 
-    Each of them is looked at: a row that was not written may be hidden, or shown, by what happened
-    to the nodes at the ends of an edge.
+    Every one is read, because changes of the nodes at an edge's ends may hide or show its row.
     """
 
     def _deciding(
         self, state: ManifestState, type: NodeType | EdgeType
     ) -> Collection[TableIdentity]:
-        """Its own, and those of the nodes that decide whether an edge is shown."""
+        """The entity's own table, and those of the nodes that decide an edge's visibility."""
         catalog = self._schemas.catalog_of(state.commits[state.head.commit_id])
         view = self._schemas.view(catalog, state.branch)
         if view is None or not view.shows(type.table_key):
@@ -210,7 +209,7 @@ class _ShownHistory(_TableHistory):
         return list(moments(self._kernel, self._state, self.commits))
 
     def first_with(self, seen: _Seen, at: int) -> int:
-        """The commit itself."""
+        """The commit itself: none can be skipped."""
         return at
 
     def _look(self, at: int, commit: CommitRow) -> _Seen:

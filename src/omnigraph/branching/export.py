@@ -1,9 +1,9 @@
-"""Export: the entities of one snapshot in a form that a load turns back into the same graph.
+"""Export: the entities of one snapshot, in a form from which a load restores the same graph.
 
-That are JSON lines, or one table for each type. Types come in the order of their keys, so edges
-before nodes. Lines are in the order of ids: two exports of the same content are the same bytes.
-Numbers stay exact, dates are epoch numbers, and every property is there, null or not, so that an
-overwrite restores what it replaces.
+The forms are JSON lines, or one table per type. Types are in the order of their keys, so edges come
+before nodes. Lines are in the order of ids, so exports of the same content are identical. Numbers
+stay exact, dates are epoch numbers, and null properties are included, so that an overwrite restores
+every value.
 
 Memory holds the ids of one type, some rows, and the blobs of one entity.
 """
@@ -30,7 +30,7 @@ from omnigraph.schema.catalog import Catalog, EdgeType, TableType, table_schema
 from omnigraph.storage.reader import SnapshotReader
 
 BLOCK_BYTES = 1 << 20
-"""Blocks end with the line that fills them."""
+"""The size at which a block ends, after the current line."""
 
 
 def export_blocks(
@@ -38,8 +38,8 @@ def export_blocks(
 ) -> Iterator[bytes]:
     """JSON lines of all entities, or of the types with these names, in blocks of whole lines.
 
-    A name that is both a node type and an edge type means both. Raises `NotFound` for an unknown
-    one, before anything is read.
+    A name that both a node type and an edge type have selects both. Raises `NotFound` for an
+    unknown one, before anything is read.
     """
     types = _selected(catalog, type_names)
     return in_blocks(
@@ -54,10 +54,10 @@ def export_tables(
     *,
     type_names: Iterable[str] | None = None,
 ) -> Iterator[Table]:
-    """The same entities as one table for each type, in the order they are stored in.
+    """The same entities as one table per type, in storage order.
 
-    The columns are those that a load of a table takes; blobs are the texts that it reads. Raises
-    as `export_blocks`.
+    The columns and the texts of blobs are those that a load of a table reads. Raises as
+    `export_blocks`.
     """
     types = _selected(catalog, type_names)
     return (_table(TableRows(reader, types[key]), target) for key in sorted(types))
@@ -106,7 +106,7 @@ def _selected(catalog: Catalog, type_names: Iterable[str] | None) -> dict[str, T
 
 
 def in_blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines put together, so that there are fewer writes than lines."""
+    """Join lines into blocks, to reduce the number of writes."""
     block: list[bytes] = []
     size = 0
     for line in lines:
@@ -125,7 +125,7 @@ def _lines(rows: TableRows) -> Iterator[bytes]:
     ids, places = rows.reader.places(rows.key)
     positions = places[pc.sort_indices(ids).to_numpy()]
     for row in rows.records(positions, blob_text, partial(_with_epoch_numbers, type=type)):
-        # Blobs come last in a row.
+        # Blobs come last in a row; restore the order of columns.
         data = {each: row[each] for each in order} if has_blobs else row
         record: dict[str, Any] = {"type": name, "data": data}
         if is_edge:
@@ -137,8 +137,9 @@ _EPOCH_NUMBERS = {Scalar.DATE: Scalar.I32, Scalar.DATETIME: Scalar.I64}
 
 
 def _with_epoch_numbers(rows: pa.Table, type: TableType) -> pa.Table:
-    """``rows`` as records have them: ids at their ends, dates as days and date-times as
-    milliseconds since 1970, in lists too."""
+    """``rows`` in the form of records: ids at the ends of edges, dates as days and date-times as
+    milliseconds since 1970, also in lists.
+    """
     rows = ShownEnds.of(type).table(rows)
     for name, prop in type.properties.items():
         number = _EPOCH_NUMBERS.get(prop.type.scalar)

@@ -1,12 +1,12 @@
-"""Merging one branch into another, and replaying one commit: plan, then one commit.
+"""Merging a branch into another, and replaying a commit: make a plan, then write it as one commit.
 
-The heads of both branches, their base and the schema are captured once. A commit to the source
-after that is not merged; a commit to the target refuses the merge, and nothing has happened. All
-that is needed of the source is read before the target is owned, so its own writers never wait.
+The heads of both branches, their base and the schema are captured once. Later commits to the source
+are not merged; a later commit to the target fails the merge, without any effect. The source is read
+before the target's lease is taken, so the merge never blocks writers of the source.
 
-A replay is a three-way merge of a kind. To pick a commit is to merge it with its parent as the
-base; to revert it is to merge its parent with the commit as the base. So what happened to the same
-entities since is respected, and what does not go together is a conflict.
+A replay is a special three-way merge: a cherry-pick merges the commit with its parent as the base;
+a revert merges the parent with the commit as the base. So later changes of the same entities are
+kept, or are conflicts.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ from omnigraph.storage.reader import SnapshotReader
 from omnigraph.views import View, WriteRights
 
 Rights = Callable[[Catalog, Collection[str]], WriteRights | None]
-"""What an actor may write to the first of some branches, of what all of them have, and what it sees
-of them; None for everything. They have the types of the catalog."""
+"""Returns, for a catalog and branches, what an actor may write to the first branch and sees of all
+of them; None for everything.
+"""
 
 
 def everything(catalog: Catalog, branches: Collection[str]) -> WriteRights | None:
@@ -75,19 +76,19 @@ def everything(catalog: Catalog, branches: Collection[str]) -> WriteRights | Non
 
 @dataclass(frozen=True, slots=True)
 class MergeCondition:
-    """What has to hold for a merge, also at the moment when the target is owned."""
+    """Conditions of a merge, checked again under the lease of the target."""
 
     source_ref: str | None
-    """The physical ref of the source: a branch of the same name made later is another one."""
+    """The physical ref of the source, which differs for a new branch of the same name."""
     source_head: str
-    """The commit that is to be merged, and no other."""
+    """The only commit that may be merged."""
     require: Callable[[], None]
-    """Raises if what else was asked for holds no more; called by the owner of the target."""
+    """Raises if a further condition no longer holds; called under the lease of the target."""
     receipt: Mapping[str, Any]
-    """What the commit keeps about it."""
+    """Metadata about the condition, kept with the commit."""
 
     def require_source(self, source: ManifestBranch) -> None:
-        """Raise `ReadSetChanged` if the source is another branch, or has moved."""
+        """Raise `ReadSetChanged` if the source was replaced or has moved."""
         ref, head = source.where.ref, source.state.head.commit_id
         if ref != self.source_ref:
             raise ReadSetChanged("source_branch", self.source_ref, ref)
@@ -97,14 +98,14 @@ class MergeCondition:
 
 @dataclass(frozen=True, slots=True)
 class MergeSpec:
-    """What is to be merged, and how."""
+    """The parameters of a merge."""
 
     source: str
     target: str
     rules: ConflictRules
     actor_id: str | None = None
     operation_id: str | None = None
-    """The caller's key: a second merge with it returns the receipt of the first."""
+    """The idempotency key: a second merge with it returns the first receipt."""
     metadata: Mapping[str, Any] | None = None
     """A JSON object that is kept with the commit."""
     message: str | None = None
@@ -115,7 +116,7 @@ class MergeSpec:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a key stands for, beside the target; kept with the commit."""
+        """The parameters that an idempotency key is bound to; kept with the commit."""
         return {
             "source": self.source,
             "on_conflict": self.rules.on_conflict,
@@ -126,18 +127,18 @@ class MergeSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    """Both branches and where they went apart, read once."""
+    """Both branches and their merge base, read once."""
 
     sides: Sides
     source_branch: ManifestBranch
     accepted: AcceptedSchema
     view: View | None = None
-    """What is shown of both; None for everything."""
+    """The visible part of both; None for everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanPage:
-    """Which of the entities that a plan changes are listed."""
+    """The page of a plan's entities to list."""
 
     unfinished: Unfinished
     limits: PageLimits = field(default_factory=PageLimits)
@@ -152,10 +153,10 @@ class PlanPage:
         view: View | None,
         plan: Callable[[], PlannedMerge],
     ) -> MergePlan:
-        """The plan with one page of its entities; it is made anew unless it was kept.
+        """The plan with one page of its entities; planned again unless it is cached.
 
-        Raises `ChangeCursorRejected` for the token of another plan: of branches that moved since
-        the first page, or with other rules.
+        Raises `ChangeCursorRejected` for a token of another plan: if branches moved since the first
+        page, or with other rules.
         """
         ends = (sides.base.snapshot, sides.source.snapshot, sides.target.snapshot)
         of = f"{[each.commit_id for each in ends]} {sides.source_name} {rules!r}"
@@ -173,7 +174,7 @@ def plan_merge(
     choose: Choose | None = None,
     sees: Sees | None = None,
 ) -> MergePlan:
-    """What a merge of the present heads would do, as far as ``sees`` shows it; changes nothing.
+    """The effect of a merge of the current heads, as visible by ``sees``; changes nothing.
 
     Raises `NotFound` for an unknown branch, and `ChangeCursorRejected`.
     """
@@ -198,11 +199,11 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
 
     Without ``choose``, this process compares, checks and writes the rows.
 
-    Raises `MergeConflicts` when the sides or the merged graph do not go together, `Denied` when the
-    source has changes that its actor may not make or does not see, `ReadSetChanged`
-    when others wrote to the target meanwhile, `NotFound` when they deleted one of the two,
-    `Conflict` when their schemas do not go together, and `LimitExceeded` when there is more to
-    merge than temporary files may hold; none of them leaves anything behind.
+    Raises, always without any effect: `MergeConflicts` if the sides conflict or the merged graph
+    breaks the schema, `Denied` if the source has changes that the actor may not make or does not
+    see, `ReadSetChanged` if the target moved, `NotFound` if either branch was deleted, `Conflict`
+    if the schemas are incompatible, and `LimitExceeded` if the merge exceeds the limit of temporary
+    files.
     """
     _check(request)
     recoverer = Recoverer(kernel)
@@ -212,7 +213,7 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
         partial(outcome, kernel.accepted_schema),
         threads=kernel.is_remote,
     )
-    # Before the source is looked for: the first of two requests may have deleted it.
+    # Checked before the source is read, which an earlier identical request may have deleted.
     if (earlier := _earlier_merge(kernel, request, target.state)) is not None:
         return earlier
     if isinstance(source, Exception):
@@ -267,9 +268,9 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
 def _earlier_merge(
     kernel: Kernel, request: MergeSpec, target: ManifestState
 ) -> MergeReceipt | None:
-    """The receipt of a merge that the same actor has named so; raises `Conflict` for another one.
+    """The receipt of an earlier merge with the same key and actor; raises `Conflict` if it differs.
 
-    A merge that had nothing to do has no commit. If it deleted its source, that was recorded.
+    A merge without changes has no commit, but the deletion of its source was recorded.
     """
     row = earlier_commit(target, request.operation_id, request.actor_id, "merge", request.identity)
     if row is not None:
@@ -291,7 +292,7 @@ def _earlier_merge(
 
 
 def _require_still(kernel: Kernel, request: MergeSpec) -> None:
-    """As the owner of the target: the condition of a merge holds, or nothing is merged."""
+    """Check the condition of a merge, under the lease of the target."""
     if request.condition is not None:
         request.condition.require_source(kernel.manifest.refreshed(request.source))
         request.condition.require()
@@ -304,10 +305,9 @@ def carry_out(
     intent: Intent,
     require: Callable[[], None] = lambda: None,
 ) -> CommitRow:
-    """Write what was planned on a captured head; raises `ReadSetChanged` if it is none any more.
+    """Write planned changes on a captured head; raises `ReadSetChanged` if the branch has moved.
 
-    ``require`` is called by the owner of the target before the first effect, and refuses by
-    raising.
+    ``require`` is called under the lease of the target before the first effect, and may raise.
     """
     attempt = WriteAttempt(kernel, target, changes, intent)
     attempt.stage()
@@ -326,11 +326,10 @@ def delete_source(
     permit: Callable[[], None],
     operation_id: str | None = None,
 ) -> MergeReceipt:
-    """Delete the source of a merge that is done; a failure is reported, and the merge stays.
+    """Delete the source after a merge; a failure is reported in the receipt, and the merge stays.
 
-    A source that has got commits which were not merged is kept, and one that a merge with the same
-    ``operation_id`` has deleted is not looked for again.
-    ``permit`` refuses by raising: who may merge may not always delete.
+    A source with unmerged commits is kept. If a merge with the same ``operation_id`` deleted it,
+    nothing is done. ``permit`` raises if the actor may not delete the branch.
     """
     if receipt.branch_deleted:
         return receipt
@@ -348,7 +347,7 @@ def delete_source(
 def _deletion(
     source: str, target: str, actor_id: str | None, operation_id: str | None
 ) -> BranchRequest:
-    """The deletion that follows a merge, under the key of the merge."""
+    """The deletion after a merge, with the merge's key."""
     return BranchRequest("delete", source, actor_id, operation_id, {"merged_into": target})
 
 
@@ -373,7 +372,7 @@ def _capture(
     *,
     known: AcceptedSchema | None = None,
 ) -> _Captured:
-    """``known`` is the schema as it was read beside the branches, if it was."""
+    """``known`` is the target's schema, if it was already read with the branches."""
     theirs, ours = source.state, target.state
     head = ours.head_snapshot()
     accepted = kernel.accepted_at(head, known)
@@ -411,7 +410,7 @@ def _capture(
 
 
 def _seen_by(rights: Rights) -> Sees:
-    """What an actor with some rights sees of branches."""
+    """The views on branches that an actor's rights imply."""
 
     def sees(catalog: Catalog, branches: Collection[str]) -> View | None:
         found = rights(catalog, branches)
@@ -421,30 +420,30 @@ def _seen_by(rights: Rights) -> Sees:
 
 
 def _view(sees: Sees | None, accepted: AcceptedSchema, *branches: str) -> View | None:
-    """What is shown of some branches in a schema; None for everything."""
+    """The visible part of some branches in a schema; None for everything."""
     return None if sees is None else sees(accepted.catalog, dict.fromkeys(branches))
 
 
 @dataclass(frozen=True)
 class _Ends:
-    """What the source changed lies between these two: both are read in the target's schema.
+    """The base and the source of a merge, both read in the target's schema.
 
-    They may have older ones: the source since the target was brought forward, the base also since
-    the source was.
+    Their own schemas may be older: the source's if the target was rebased to a newer schema, the
+    base's if either was.
     """
 
     kernel: Kernel
     base: Snapshot
     source: Snapshot
     accepted: AcceptedSchema
-    """Of the target."""
+    """The schema of the target."""
     line: ManifestState | None = None
-    """That of the source, if it is a branch."""
+    """The state of the source, if it is a branch."""
     view: View | None = None
-    """What is shown; None for everything."""
+    """The visible part; None for everything."""
 
     def require_not_newer(self, source: str, target: str) -> None:
-        """The target has every type and property that the source may bring."""
+        """Raise `Conflict` if the schema of the source is newer than that of the target."""
         mine, theirs = self.source.commit.schema_hash, self.accepted.schema_hash
         if mine == theirs:
             return
@@ -457,7 +456,7 @@ class _Ends:
             )
 
     def require_nothing_lost(self, source: str, target: str, hint: str) -> None:
-        """Nothing that the source changed is dropped from the schema of the target."""
+        """Raise `Conflict` if the target's schema has dropped data that the source changed."""
         if self.path.is_trivial:
             return
         changed = self._changed()
@@ -468,7 +467,8 @@ class _Ends:
             for name in self.path.dropped(type)
         ]
         if lost:
-            # What the schema of the target does not have is in no view.
+            # Types and properties that the target's schema lacks are in no view, so they are not
+            # named.
             named = lost if self.view is None else []
             told = f": {', '.join(named)}" if named else ""
             raise Conflict(
@@ -478,7 +478,7 @@ class _Ends:
             )
 
     def _changed(self) -> set[TableIdentity]:
-        """The tables of which the source may have other rows than the base."""
+        """The tables in which the source may differ from the base."""
         before, after = (
             {(each.identity, each.ref, each.version) for each in end.tables.values()}
             for end in (self.base, self.source)
@@ -490,7 +490,7 @@ class _Ends:
 
     @cached_property
     def path(self) -> SchemaPath:
-        """From the schema of the source to that of the target."""
+        """The schema changes from the source's schema to the target's."""
         return self._path(self.source)
 
     def base_reader(self) -> SnapshotReader:
@@ -525,9 +525,9 @@ def _plan(
 
 @contextmanager
 def _source_required(kernel: Kernel, source: ManifestBranch) -> Iterator[None]:
-    """A block that reads the source.
+    """Within the block, report a concurrent deletion of the source.
 
-    One that is deleted meanwhile takes its files along: say so, and not which of them are gone.
+    Its files are then missing; the error names the branch instead of the files.
     """
     try:
         yield
@@ -540,34 +540,34 @@ def _source_required(kernel: Kernel, source: ManifestBranch) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySpec:
-    """Which commit, where to, and in which direction."""
+    """The parameters of a replay: commit, branch and direction."""
 
     verb: Literal["revert", "cherry-pick"]
     commit_id: str
     branch: str
     actor_id: str | None = None
     operation_id: str | None = None
-    """The caller's key: a second replay with it returns the receipt of the first."""
+    """The idempotency key: a second replay with it returns the first receipt."""
     message: str | None = None
     """The caller's reason, kept with the commit."""
     rights: Rights = everything
-    """What the actor may write to the branch."""
+    """The rights of the actor on the branch."""
 
     @property
     def identity(self) -> dict[str, str]:
-        """What a key stands for, beside the branch; kept with the commit."""
+        """The parameters that an idempotency key is bound to; kept with the commit."""
         return {"verb": self.verb, "of": self.commit_id}
 
     @property
     def source_name(self) -> str:
-        """What conflicts call the side of the commit."""
+        """The name of the commit's side in conflicts."""
         return f"{self.verb} of {self.commit_id}"
 
 
 def plan_replay(
     kernel: Kernel, request: ReplaySpec, page: PlanPage, sees: Sees | None = None
 ) -> MergePlan:
-    """What a replay on the present head would do, as far as ``sees`` shows it; changes nothing."""
+    """The effect of a replay on the current head, as visible by ``sees``; changes nothing."""
     branch = kernel.manifest.refreshed(request.branch)
     accepted, sides, branches = _replay_sides(kernel, request, branch, sees)
     rules, view = ConflictRules(), _view(sees, accepted, *branches)
@@ -576,12 +576,12 @@ def plan_replay(
 
 
 def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
-    """Do or undo the changes of a commit on a branch, as one commit; none if nothing is to be done.
+    """Apply or revert the changes of a commit on a branch, as one commit; none without changes.
 
-    Raises `MergeConflicts` when the entities have changed otherwise since, `Denied` for changes
-    that the actor may not make or does not see, `NotFound` for a commit there is not or, to revert
-    one, that the branch does not have, `ChangeDiffRefused` for the first commit of a graph, and
-    `ReadSetChanged` when others wrote to the branch meanwhile.
+    Raises `MergeConflicts` if the entities differ on the branch, `Denied` for changes that the
+    actor may not make or does not see, `NotFound` for an unknown commit or, for a revert, one that
+    is not on the branch, `ChangeDiffRefused` for the first commit of a graph, and `ReadSetChanged`
+    if the branch moved.
     """
     branch = Recoverer(kernel).barrier(request.branch, request.verb)
     if (earlier := earlier_replay(request, branch.state)) is not None:
@@ -619,7 +619,7 @@ def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
 
 
 def earlier_replay(request: ReplaySpec, state: ManifestState) -> ReplayReceipt | None:
-    """The receipt of a replay on this branch that the same actor has named so."""
+    """The receipt of an earlier replay on this branch with the same key and actor."""
     row = earlier_commit(
         state, request.operation_id, request.actor_id, "mutation", request.identity
     )
@@ -641,8 +641,9 @@ def earlier_replay(request: ReplaySpec, state: ManifestState) -> ReplayReceipt |
 def _replay_sides(
     kernel: Kernel, request: ReplaySpec, branch: ManifestBranch, sees: Sees | None = None
 ) -> tuple[AcceptedSchema, Sides, tuple[str, str]]:
-    """The schema of the branch, the three snapshots that a replay compares, and the branches that
-    it shows: the one that is written, and the one that has the commit."""
+    """The schema of the branch, the three snapshots that a replay compares, and the branches whose
+    data it shows: the target, and the one with the commit.
+    """
     state = branch.state
     head = state.head_snapshot()
     accepted = kernel.accepted_at(head)
@@ -672,7 +673,7 @@ def _replay_sides(
 
 
 def _history(kernel: Kernel, request: ReplaySpec, state: ManifestState) -> ManifestState:
-    """The line of commits that has the commit."""
+    """The state of a branch that has the commit."""
     if request.commit_id in state.commits:
         return state
     found, _ = find_commit(kernel, request.commit_id)

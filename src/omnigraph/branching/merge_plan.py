@@ -1,8 +1,7 @@
-"""Planning a merge: what it would do to the target, type by type, and what is in its way.
+"""Planning a merge: its changes of the target, type by type, and its conflicts.
 
-Planning changes nothing. What comes out of it can be written once there are no conflicts: files of
-fragments that are taken over as a whole are copied, other rows are written, and the executor
-commits exactly that.
+Planning changes nothing. A plan without conflicts can be written: the files of whole fragments are
+copied, other rows are written, and the executor commits exactly these.
 """
 
 from __future__ import annotations
@@ -70,15 +69,15 @@ NO_STEPS = MigrationPlan(())
 PLANNED = pa.schema(
     [(ID, pa.string()), ("op", pa.int8()), ("before", pa.int64()), ("after", pa.int64())]
 )
-"""Entities that a merge changes: where they lie in the target, and in the source."""
+"""Entities that a merge changes: their row positions in the target and in the source."""
 
 CONFLICT_IMAGES_MAX = 1_000
-"""Conflicts of one type that are shown with what each side has."""
+"""Conflicts per type that are shown with the values of each side."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The three snapshots of a merge, and what to call the two sides."""
+    """The three snapshots of a merge, and the names of the two sides."""
 
     base: SnapshotReader
     source: SnapshotReader
@@ -87,15 +86,14 @@ class Sides:
     target_name: str
     outcome: MergeOutcome = "merged"
     schema: MigrationPlan = NO_STEPS
-    """What the target's schema has more than the source's: base and source are read as if they had
-    it."""
+    """The steps from the source's schema to the target's, in which base and source are read."""
     base_there: SnapshotReader | None = None
-    """The base as the graph of the target has it, if the source is of another graph."""
+    """The base in the target's graph, if the source belongs to another graph."""
 
     def plan(
         self, types: Iterable[PlannedType] = (), conflicts: Iterable[MergeConflict] = ()
     ) -> MergePlan:
-        """What is said of the merge."""
+        """The plan of these types and conflicts."""
         return MergePlan(
             self.source_name,
             self.target_name,
@@ -109,7 +107,7 @@ class Sides:
         )
 
     def seen_by(self, view: View) -> Sides:
-        """The same merge of what a view shows, to be planned and not to be written."""
+        """The same merge restricted to a view; only for planning."""
         return replace(
             self,
             base=ViewedReader(self.base, view),
@@ -121,7 +119,7 @@ class Sides:
 
 @dataclass(frozen=True, eq=False)
 class MergeWrite:
-    """What a merge without conflicts writes; nothing of it is there yet."""
+    """The writes of a merge without conflicts; nothing is written yet."""
 
     kernel: Kernel
     target: Capture
@@ -134,10 +132,10 @@ class MergeWrite:
         return not self.merges
 
     def change_set(self) -> ChangeSet:
-        """Copy what is taken as a whole, let workers write the rest, and describe the commit.
+        """Copy whole fragments, let workers write the other rows, and return the commit's changes.
 
-        From here on the source is not read any more. What was written is not visible, and files
-        that no commit lists are removed by `cleanup`.
+        Afterwards the source is no longer read. The files are not visible until the commit;
+        `cleanup` removes files that no commit lists.
         """
         if self.workers is None:
             return ChangeSet()
@@ -169,7 +167,7 @@ class MergeWrite:
 
 @dataclass(frozen=True, eq=False)
 class PlannedMerge:
-    """What a merge would do: the plan without its list of entities, and that list."""
+    """A plan without its list of entities, and that list, computed lazily."""
 
     plan: MergePlan
     merges: tuple[TypeMerge, ...] = ()
@@ -177,7 +175,7 @@ class PlannedMerge:
 
     @cached_property
     def lists(self) -> tuple[PlannedChanges, ...]:
-        """The entities by type, nodes before edges; looked up when they are first asked for."""
+        """The entities by type, nodes before edges; computed on first use."""
         spill = Spill()
         return tuple(PlannedChanges.of(merge, self.rules, spill) for merge in self.merges)
 
@@ -189,13 +187,13 @@ def merge_types(
     rules: ConflictRules,
     choose: Choose | None = None,
 ) -> tuple[PlannedMerge, MergeWrite]:
-    """What a merge would do, and the write that does it.
+    """The plan of a merge, and its writes.
 
-    The merged rows are held against the schema. Where entities are in conflict, they are once as
-    the target has them and once as the source has them: so the plan names all that is in the way,
-    whichever side will win. Without ``choose``, this process does all of it.
+    The merged rows are validated against the schema, twice if entities conflict: with the target's
+    and with the source's values. So the plan lists all violations, whichever side will win. Without
+    ``choose``, this process does all of it.
 
-    Raises `LimitExceeded` for more changes than temporary files may hold.
+    Raises `LimitExceeded` if the changes exceed the limit of temporary files.
     """
     types = [
         TypeSides(
@@ -242,10 +240,10 @@ def plan_types(
     *,
     view: View | None = None,
 ) -> PlannedMerge:
-    """What a merge would do, as far as a view shows it; nothing is written.
+    """The visible part of the plan of a merge; nothing is written.
 
-    It is the plan of a graph without what is hidden. If the whole graph has another conflict, the
-    plan has nothing of it but `MergePlan.is_blocked_by_hidden`.
+    It is the plan of the graph without hidden data. If the whole graph has a further conflict, only
+    `MergePlan.is_blocked_by_hidden` shows that.
     """
     whole, _ = merge_types(kernel, catalog, sides, rules, choose)
     return whole if view is None else _seen(kernel, whole, sides, rules, view)
@@ -254,7 +252,7 @@ def plan_types(
 def _seen(
     kernel: Kernel, whole: PlannedMerge, sides: Sides, rules: ConflictRules, view: View
 ) -> PlannedMerge:
-    """What a view shows of a planned merge."""
+    """The visible part of a planned merge."""
     seen, _ = merge_types(kernel, view.catalog, sides.seen_by(view), rules)
     told = set(map(_matter, seen.plan.conflicts))
     is_blocked = any(_matter(each) not in told for each in whole.plan.conflicts)
@@ -270,10 +268,10 @@ def require_mergeable(
     *,
     hint: str | None = None,
 ) -> None:
-    """Raise `MergeConflicts` with those that are seen, and `Denied` for what is not granted.
+    """Raise `MergeConflicts` with the visible ones, and `Denied` for changes that are not granted.
 
-    An actor whose rules are limited to types brings entities that they grant and that it sees, as
-    the target has them and as they become. ``hint`` is for conflicts.
+    If the rules of an actor are limited to types, they must grant and show every entity, both as it
+    is in the target and as it becomes. ``hint`` is for conflicts.
     """
     if rights is None or rights.read is None or not planned.plan.conflicts:
         planned.plan.require_no_conflicts(hint)
@@ -293,7 +291,7 @@ def require_mergeable(
 def _require_brought(
     listed: PlannedChanges, part: Changes, rights: WriteRights, viewed: Sides
 ) -> None:
-    """Hold some entities of one type against the rules of an actor."""
+    """Check entities of one type against the rules of an actor."""
     rows, type = listed.merge.rows, listed.rows.type
     source, target, names = listed.merge.sides.source, listed.rows, rights.columns_brought(type)
     is_mixed = np.zeros(len(part), np.bool_)
@@ -317,7 +315,7 @@ def _require_brought(
 
 
 def _matter(conflict: MergeConflict) -> tuple[str, str, str]:
-    """What a conflict is about: the values of an entity, or a kind of rule that it breaks."""
+    """The subject of a conflict: the values of an entity, or a constraint that it violates."""
     kind = "values" if conflict.kind in ROW_CONFLICTS else conflict.kind
     return conflict.table_key, conflict.entity_id or "", kind
 
@@ -346,11 +344,11 @@ class PlannedChanges:
     merge: TypeMerge
     rules: TypeRules
     changes: Changes
-    """From what the target has to what the source has, also where properties of both are mixed."""
+    """From the target's rows to the source's, also where properties of both are mixed."""
 
     @classmethod
     def of(cls, merge: TypeMerge, rules: ConflictRules, spill: Spill) -> PlannedChanges:
-        """Look up the ids of the rows that are taken and replaced."""
+        """Look up the ids of the inserted, updated and deleted rows."""
         listed, source = spill.rows(PLANNED), merge.sides.source
         replaced = spill.rows(pa.schema([table_schema(merge.target.type).field(ID)]))
         for part in merge.target.columns_of(merge.rows.replaced, [ID]):
@@ -376,7 +374,7 @@ class PlannedChanges:
 
     @property
     def rows(self) -> TableRows:
-        """The type they are of, as the target has it."""
+        """The rows of the type in the target."""
         return self.merge.target
 
     @property
@@ -387,7 +385,7 @@ class PlannedChanges:
     def read(
         self, start: int, *, images: bool, payloads: bool, rows_per_read: int
     ) -> Iterator[PlannedChange]:
-        """The entities from one place of the list on, with what changes of each."""
+        """The entities from index ``start`` on, with the changes of each."""
         type_id = public_type_id(self.rows.type)
         for places in chunked(np.arange(start, len(self.changes)), rows_per_read):
             part = self.changes.at(places)
@@ -407,7 +405,7 @@ class PlannedChanges:
                 )
 
     def _changed(self, updates: Changes) -> Iterator[tuple[str, ...]]:
-        """What each of some entities that are updated gets another value for."""
+        """The names of the properties that change in each updated entity."""
         if not len(updates):
             return
         target = self.rows.images(updates.before, payloads=False)
@@ -431,13 +429,13 @@ class PlannedChanges:
 
     @cached_property
     def _mixed_from(self) -> dict[int, int]:
-        """By place in the source, the place in the base of entities that get a mixed row."""
+        """The base positions of entities with mixed rows, by their source positions."""
         rows = self.merge.rows
         return dict(zip(rows.mixed_source.tolist(), rows.mixed_base.tolist(), strict=True))
 
 
 def _by_id(listed: pa.Table, spill: Spill) -> Changes:
-    """Rows of `PLANNED` in ascending order of ids, sorted in parts that memory can hold."""
+    """Rows of `PLANNED` in ascending order of ids, sorted in parts that fit into memory."""
     ids = spill.rows(pa.schema([(ID, pa.string())]))
     numbers = [NO_CHANGES]
     for range in id_ranges([listed], spill.part_bytes):
@@ -491,7 +489,7 @@ def _message(
 def _images(
     merge: TypeMerge, contested: Contested
 ) -> list[tuple[Image | None, Image | None, Image | None]]:
-    """What base, source and target have of the first conflicts."""
+    """The base, source and target images of the first conflicts."""
     source, target = contested.source, contested.target
     shown = slice(CONFLICT_IMAGES_MAX)
     there = (
@@ -507,7 +505,7 @@ def _images(
 
 
 def disputed(source: Image | None, target: Image | None) -> tuple[str, ...]:
-    """The names of what two images disagree about."""
+    """The properties in which two images differ."""
     if source is None or target is None:
         return ()
     mine, theirs = image_values(source), image_values(target)

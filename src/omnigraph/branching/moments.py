@@ -1,8 +1,7 @@
-"""Commits as they were: their tables under the names and types of their own schema.
+"""Past commits: their tables with the names and types of their own schema.
 
-The manifest knows tables by identity and by the names of today. What they were called when a commit
-was made, and which properties they had, is in the schema whose hash the commit carries. Schemas
-that were replaced are kept for that.
+The manifest has tables by identity and current name. Their names and properties at the time of a
+commit are in the schema whose hash the commit contains; replaced schemas are kept for that.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from omnigraph.views import View
 SCHEMAS_KNOWN_MAX = 32
 
 Sees = Callable[[Catalog, Collection[str]], View | None]
-"""What is shown of some branches that have these types; None for everything."""
+"""Returns the visible part of some branches with these types; None for everything."""
 
 Pins = Mapping[TableIdentity, VersionRow]
 
 
 class SchemaHistory:
-    """The types that commits were made with, today's and those before; read once each."""
+    """The current and former schemas of commits, each read once."""
 
     def __init__(self, kernel: Kernel, sees: Sees | None = None) -> None:
         self._kernel = kernel
@@ -47,17 +46,17 @@ class SchemaHistory:
         self._sees = sees
 
     def seen_by(self, sees: Sees) -> SchemaHistory:
-        """The same schemas, for an actor who may not see all that they name."""
+        """The same schemas for an actor who may not see all of their names."""
         seen = SchemaHistory(self._kernel, sees)
         seen._known = self._known
         return seen
 
     def view(self, catalog: Catalog, *branches: str) -> View | None:
-        """What is shown of branches that have these types; None for everything."""
+        """The visible part of branches with these types; None for everything."""
         return None if self._sees is None else self._sees(catalog, dict.fromkeys(branches))
 
     def named(self, *commits: CommitRow, state: ManifestState) -> Iterator[Catalog]:
-        """What `back_from` gives, as far as it is shown of the branch."""
+        """As `back_from`, reduced to what is visible on the branch."""
         for catalog in self.back_from(*commits, state=state):
             view = self.view(catalog, state.branch)
             yield catalog if view is None else view.catalog
@@ -65,7 +64,7 @@ class SchemaHistory:
     def catalog_of(self, commit: CommitRow) -> Catalog:
         """The types of a commit.
 
-        Raises `ChangeDiffRefused` where its schema was replaced before replaced ones were kept.
+        Raises `ChangeDiffRefused` if its schema was replaced before replaced schemas were kept.
         """
         known = self._known.get(commit.schema_hash)
         if known is None:
@@ -76,9 +75,9 @@ class SchemaHistory:
         return known
 
     def back_from(self, *commits: CommitRow, state: ManifestState) -> Iterator[Catalog]:
-        """The types of some commits, then those of all before them, newest first, as far as known.
+        """The types of some commits, then of all earlier commits, newest first, as far as kept.
 
-        Of a schema that several have, once for each time it came into force.
+        A schema of consecutive commits is yielded once.
         """
         last: str | None = None
         for commit in chain(commits, first_parents(state, commits[-1].commit_id)):
@@ -92,9 +91,9 @@ class SchemaHistory:
             yield catalog
 
     def position(self, commit: CommitRow) -> int:
-        """Where the schema of a commit comes in the order that main had them in.
+        """The index of a commit's schema in the order in which main had them.
 
-        Branches take over schemas of main later than main does, so commits have another order.
+        Branches take over main's schemas later, so the order of commits may differ.
         """
         found = schema_position(self._kernel, commit.schema_hash)
         if found is None:
@@ -102,7 +101,7 @@ class SchemaHistory:
         return found
 
     def path(self, older: CommitRow, newer: CommitRow) -> SchemaPath | None:
-        """The way from the schema of one commit to that of another; None if one is not kept."""
+        """The schema changes from one commit to another; None if a schema is no longer kept."""
         ends = [self._kernel.schema_of(each.schema_hash) for each in (older, newer)]
         if ends[0] is None or ends[1] is None:
             return None
@@ -130,28 +129,28 @@ class Moment:
     opened: LastOpened
 
     def row_count(self, identity: TableIdentity) -> int:
-        """The entities of a type; none where the type did not exist."""
+        """The number of entities of a type; 0 if it did not exist."""
         pin = self.pins.get(identity)
         return 0 if pin is None else pin.row_count
 
     def require_there(self) -> None:
-        """Every table is still there when storage is asked anew.
+        """Check in storage, bypassing caches, that every table exists.
 
         Raises `HistoricalVersionReclaimed`.
         """
         require_tables(self.kernel, self.state, self.pins)
 
     def reader(self, catalog: Catalog) -> SnapshotReader:
-        """Its tables as ``catalog`` names them, which has the schema of the commit."""
+        """A reader with the names of ``catalog``, the schema of the commit."""
         return _MomentReader(self, self._snapshot(catalog))
 
     def reader_through(self, catalog: Catalog) -> SnapshotReader:
-        """Its tables as another schema names them: what they did not have is null there."""
+        """A reader with the names of another schema; properties it did not have yet are null."""
         lance, root = self.kernel.lance, self.kernel.root.uri
         return PastReader(lance, root, self._snapshot(catalog), tables_today(catalog))
 
     def forward(self, path: SchemaPath) -> SnapshotReader:
-        """Its tables as they will be at the end of a path from its schema."""
+        """A reader with the names and types at the end of a path from its schema."""
         lance, root = self.kernel.lance, self.kernel.root.uri
         shown = self._snapshot(path.catalog)
         return PastReader(lance, root, shown, tables_forward(path.catalog))
@@ -182,18 +181,18 @@ class Moment:
 
 
 class LastOpened:
-    """Tables that were opened, the last version of each: the next commit starts from there."""
+    """The last opened version of each table, from which the next commit's is opened."""
 
     def __init__(self) -> None:
         self._last: dict[TableIdentity, tuple[str | None, int, Handle]] = {}
 
     def get(self, entry: TableEntry) -> Handle | None:
-        """The version an entry names, if it was the last."""
+        """The version of an entry, if it was the last one opened."""
         ref, version, handle = self._last.get(entry.identity, (None, 0, None))
         return handle if (ref, version) == (entry.ref, entry.version) else None
 
     def keep(self, entry: TableEntry, handle: Handle) -> None:
-        """Remember the version an entry names."""
+        """Remember the opened version of an entry."""
         self._last[entry.identity] = (entry.ref, entry.version, handle)
 
 
@@ -222,10 +221,10 @@ class _MomentReader(SnapshotReader):
 
 @contextmanager
 def reclaimed_told(*moments: Moment) -> Iterator[None]:
-    """A block of reads in which a table that was removed meanwhile raises an error that says so.
+    """Within the block, reading a table that was removed concurrently raises the right error.
 
-    Cleanup in another process may remove files that are open here, and then only the next read
-    fails, as if the store did.
+    Cleanup in another process may remove files that are open here; the next read then fails like a
+    storage error.
     """
     try:
         yield
@@ -238,7 +237,7 @@ def reclaimed_told(*moments: Moment) -> Iterator[None]:
 
 
 def moments(kernel: Kernel, state: ManifestState, commits: Iterable[CommitRow]) -> Iterator[Moment]:
-    """The graph at some commits of a branch's line, given oldest first."""
+    """The moments of some commits of a branch, given oldest first."""
     rows = list(commits)
     opened = LastOpened()
     for commit, pins in zip(rows, state.pins_along(rows), strict=True):
@@ -246,18 +245,18 @@ def moments(kernel: Kernel, state: ManifestState, commits: Iterable[CommitRow]) 
 
 
 def moment_of(kernel: Kernel, revision: str) -> Moment:
-    """The graph at the commit that a revision names; raises `UnresolvedRevision`."""
+    """The moment of the commit that a revision names; raises `UnresolvedRevision`."""
     state, commit = resolve(kernel, revision)
     return next(moments(kernel, state, [commit]))
 
 
 def first_commit(state: ManifestState) -> CommitRow:
-    """Where the history of a graph begins."""
+    """The first commit of a graph."""
     return min(state.commits.values(), key=attrgetter("commit_seq"))
 
 
 def first_parents(state: ManifestState, commit_id: str) -> Iterator[CommitRow]:
-    """A commit and those it follows on its line, newest first."""
+    """A commit and its first parents, newest first."""
     commit = state.commits.get(commit_id)
     while commit is not None:
         yield commit
@@ -265,7 +264,7 @@ def first_parents(state: ManifestState, commit_id: str) -> Iterator[CommitRow]:
 
 
 def no_type(name: str, known: Sequence[str]) -> NotFound:
-    """The error for a type that the schema does not have; ``known`` are those it has."""
+    """The error for a type that the schema does not have; ``known`` are the existing ones."""
     return NotFound(
         f"there is no type '{name}'",
         hint=did_you_mean(name.rpartition(":")[2], known) or f"the types are {', '.join(known)}",
@@ -274,7 +273,7 @@ def no_type(name: str, known: Sequence[str]) -> NotFound:
 
 
 def reader_of(kernel: Kernel, snapshot: Snapshot, path: SchemaPath) -> SnapshotReader:
-    """A reader of a snapshot's tables as they will be at the end of a path from its own schema.
+    """A reader of a snapshot with the names and types at the end of a path from its schema.
 
     Types that the snapshot does not have are empty.
     """

@@ -1,8 +1,8 @@
-"""From a revision to the commit it names, and tags, the names that users give to commits.
+"""Resolving revisions to commits, and tags, which are user-defined names of commits.
 
-A revision is a commit id or the unique beginning of one, a branch (its head), a tag, or a branch
-and a time; `~2` behind any of them goes two commits back. `model.ids` reads the text, this module
-looks the name up. Every verb that takes a commit takes a revision, and resolves it here.
+A revision is a commit id or a unique prefix of one, a branch (its head), a tag, or a branch and a
+time; a suffix `~2` goes two commits back. `model.ids` parses the text, this module looks up the
+name. Every verb that takes a commit takes a revision.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ CANDIDATES_MAX = 10
 """Commits that the error for an ambiguous revision lists."""
 
 Found = tuple[ManifestState, CommitRow]
-"""A commit, and a newest state of a branch that has it."""
+"""A commit, and the newest state of a branch that has it."""
 Readable = Callable[[str], bool]
-"""Whether the caller may read a branch: what it may not read is not found."""
+"""Whether the caller may read a branch; unreadable ones are treated as missing."""
 
 
 def resolve(kernel: Kernel, revision: str, readable: Readable = lambda branch: True) -> Found:
-    """The commit that a revision names, and a branch that has it, main if main does.
+    """The commit that a revision names, and a branch that has it (main, if main does).
 
-    `HEAD` and times without a branch have no meaning here: `model.ids.on_branch` gives them one.
-    A branch is meant where a name is also the id of a commit. Raises `UnresolvedRevision`.
+    `HEAD` and times without a branch must be completed by `model.ids.on_branch`. If a name is both
+    a branch and a commit id, the branch is used. Raises `UnresolvedRevision`.
     """
     asked = Revision.parse(revision)
     state, commit = _named(kernel, revision, asked, readable)
@@ -55,7 +55,7 @@ def resolve(kernel: Kernel, revision: str, readable: Readable = lambda branch: T
 
 
 def _named(kernel: Kernel, revision: str, asked: Revision, readable: Readable) -> Found:
-    """The commit before any steps back."""
+    """The commit of a revision without its `~N` suffix."""
     main = kernel.manifest.refreshed(MAIN_BRANCH).state
     name = asked.name
     if name == MAIN_BRANCH or name in main.branches:
@@ -74,7 +74,7 @@ def _named(kernel: Kernel, revision: str, asked: Revision, readable: Readable) -
 
 
 def _newest(state: ManifestState, revision: str, until: int | None) -> CommitRow:
-    """The head of a branch, or its newest commit that is not later than a time."""
+    """The head of a branch, or its newest commit not later than a time."""
     if until is None:
         return state.commits[state.head.commit_id]
     for commit in state.lineage():
@@ -96,7 +96,7 @@ def _states(kernel: Kernel, main: ManifestState) -> Iterator[ManifestState]:
 
 
 def find_commit(kernel: Kernel, commit_id: str) -> Found:
-    """The commit with an id, and a branch that has it, main if main does.
+    """The commit with an id, and a branch that has it (main, if main does).
 
     Raises `UnresolvedRevision`.
     """
@@ -141,7 +141,7 @@ def _beginning_with(
 
 
 def authored_branch(commit: CommitRow) -> str:
-    """The branch that a commit was written on."""
+    """The branch on which a commit was made."""
     return commit.branch or MAIN_BRANCH
 
 
@@ -183,11 +183,11 @@ def find_tag(kernel: Kernel, name: str) -> TagRow:
 
 
 def create_tag(kernel: Kernel, name: str, found: Found, *, actor_id: str | None = None) -> TagRow:
-    """Name a commit; visible, and kept from cleanup, once this returns, and not before.
+    """Tag a commit; the tag is visible, and protects the commit from cleanup, once this returns.
 
-    One publish on main, as for a branch: cleanup and the deletion of branches own the graph as
-    well, so the commit and its tables cannot go meanwhile. Raises `AlreadyExists`, and
-    `HistoricalVersionReclaimed` for a commit that cleanup has taken rows of already.
+    One publish on main, as for a branch: cleanup and the deletion of branches take the same lease,
+    so the commit and its tables cannot be removed concurrently. Raises `AlreadyExists`, and
+    `HistoricalVersionReclaimed` if cleanup already removed rows of the commit.
     """
     check_new_tag_name(name)
     seen, commit = found
@@ -205,7 +205,7 @@ def create_tag(kernel: Kernel, name: str, found: Found, *, actor_id: str | None 
 
 
 def delete_tag(kernel: Kernel, name: str) -> TagRow:
-    """Remove a tag; its commit stays, and cleanup may take what it shows. Raises `NotFound`."""
+    """Remove a tag; the commit stays, and loses protection from cleanup. Raises `NotFound`."""
     find_tag(kernel, name)
     with own_registry(kernel, MAIN_BRANCH) as lease:
         row = find_tag(kernel, name)

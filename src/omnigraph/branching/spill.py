@@ -1,8 +1,7 @@
-"""Rows of a merge or a diff that may be more than memory holds.
+"""Rows of a merge or a diff that may exceed memory.
 
-Up to a budget they stay in memory. What goes beyond it is written to files that have no name, so
-that nothing is left of them however the process ends, and mapped back as Arrow tables: the system
-reads them when they are used, and forgets them when memory is short.
+Up to a budget they stay in memory. The rest is written to unnamed files, which vanish when the
+process ends, and memory-mapped as Arrow tables, whose pages the system loads and evicts on demand.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ MEMORY_VARIABLE = "OMNIGRAPH_MERGE_MEMORY_BYTES"
 SPILL_VARIABLE = "OMNIGRAPH_SPILL_BYTES_MAX"
 
 PARTS = 4
-"""Rows that are joined at once take this part of the budget: joining needs room of its own."""
+"""Joins work on this fraction of the budget at once, because they need memory of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpillLimits:
-    """How much a merge or a diff may hold, inclusive."""
+    """The memory and disk budgets of a merge or diff, inclusive."""
 
     memory_bytes: int = 256 * 1024 * 1024
-    """Arrow memory; more goes to files."""
+    """Bytes of Arrow memory; the rest goes to files."""
     spill_bytes_max: int = 64 * 1024 * 1024 * 1024
-    """What all of these files may take."""
+    """The total size of the files."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> SpillLimits:
-        """The limits an operator has set, the defaults where nothing is set."""
+        """The limits from environment variables, else the defaults."""
         standard = cls()
         return cls(
             positive_number(MEMORY_VARIABLE, standard.memory_bytes, environment, strict=True),
@@ -49,26 +48,26 @@ class SpillLimits:
 
 
 class Spill:
-    """The budget of one merge or diff. Safe to use from many threads."""
+    """The budget of one merge or diff. Thread-safe."""
 
     def __init__(self, limits: SpillLimits | None = None) -> None:
         self._limits = limits or SpillLimits.from_environment(os.environ)
         self._lock = threading.Lock()
         self._memory_bytes = 0
         self.spilled_bytes = 0
-        """What files were asked to take."""
+        """Bytes written to files."""
 
     @property
     def part_bytes(self) -> int:
-        """How much is worked on at once."""
+        """The number of bytes to work on at once."""
         return max(1, self._limits.memory_bytes // PARTS)
 
     def rows(self, schema: pa.Schema) -> CollectedRows:
-        """A new collection, empty at first."""
+        """A new, empty collection."""
         return CollectedRows(self, schema)
 
     def hold(self, size: int) -> bool:
-        """Reserve memory; False if the budget does not allow it."""
+        """Reserve memory; False if that would exceed the budget."""
         with self._lock:
             if self._memory_bytes + size > self._limits.memory_bytes:
                 return False
@@ -81,7 +80,7 @@ class Spill:
             self._memory_bytes -= size
 
     def charge(self, size: int) -> None:
-        """Count bytes that go to a file; raises `LimitExceeded` if they are too many."""
+        """Count bytes written to a file; raises `LimitExceeded` beyond the budget."""
         with self._lock:
             self.spilled_bytes += size
             spilled, allowed = self.spilled_bytes, self._limits.spill_bytes_max
@@ -95,7 +94,7 @@ class Spill:
 
 
 class CollectedRows:
-    """Rows that are added bit by bit, and read as one table when all are there."""
+    """Rows that are added in parts, and finally read as one table."""
 
     def __init__(self, spill: Spill, schema: pa.Schema) -> None:
         self._spill = spill
@@ -106,7 +105,7 @@ class CollectedRows:
         self.num_rows = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Take some more."""
+        """Add rows."""
         if not rows.num_rows:
             return
         self.num_rows += rows.num_rows
@@ -119,14 +118,14 @@ class CollectedRows:
             raise _failure(error) from error
 
     def table(self) -> pa.Table:
-        """All of them, in the order they came; nothing can be added any more."""
+        """All rows in the order they were added; afterwards none can be added."""
         if self._file is None or self._writer is None:
             return pa.concat_tables([self._schema.empty_table(), *self._buffered])
         try:
             self._writer.close()
             self._file.flush()
             mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-            # The map stays when the file is closed, and goes with the last row that lies in it.
+            # The mapping outlives the closed file, and ends with the last reference to its rows.
             self._file.close()
         except OSError as error:
             raise _failure(error) from error
@@ -135,7 +134,7 @@ class CollectedRows:
     def _write(self, rows: pa.Table) -> None:
         if self._writer is None:
             self._file = tempfile.TemporaryFile(prefix="omnigraph-")  # noqa: SIM115
-            # After a failure the table is never asked for; the file is closed with this object.
+            # After a failure `table` is not called; the file is closed with this object.
             weakref.finalize(self, self._file.close)
             self._writer = pa.ipc.new_stream(self._file, self._schema)
             buffered, self._buffered = self._buffered, []

@@ -26,13 +26,13 @@ from omnigraph.storage.manifest import TableEntry
 from omnigraph.storage.reader import SnapshotReader
 
 ROWS_PER_READ = 4_096
-"""Rows that are held at once while they are compared or shown, at most."""
+"""The maximum number of rows to hold at once, to compare or show them."""
 NARROW_ROWS_PER_READ = 65_536
-"""The same where only some columns are read."""
+"""The same if only some columns are read."""
 VECTOR_BYTES_PER_READ = 4 * 1024 * 1024
-"""What the vectors of rows that are held at once may have together."""
+"""The maximum size of vectors to hold at once."""
 BLOB_BYTES_PER_READ = 8 * 1024 * 1024
-"""What the blobs of rows that are held at once may have together, but for a larger one."""
+"""The maximum size of blobs to hold at once, except for a single larger one."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -56,12 +56,12 @@ class TableRows:
 
     @cached_property
     def entry(self) -> TableEntry:
-        """The version the snapshot shows."""
+        """The version that the snapshot shows."""
         return self.reader.snapshot.table(self.key)
 
     @property
     def root_uri(self) -> str:
-        """The graph it is of."""
+        """The URI of its graph."""
         return self.reader.root_uri
 
     @property
@@ -76,12 +76,12 @@ class TableRows:
 
     @cached_property
     def blob_columns(self) -> list[str]:
-        """The columns whose values lie outside the rows."""
+        """The blob columns, whose values are stored outside the rows."""
         return [name for name, prop in self.type.properties.items() if prop.type.is_blob]
 
     @cached_property
     def rows_per_read(self) -> int:
-        """How many rows are held at once: fewer if they have vectors."""
+        """The number of rows to hold at once; fewer if they have vectors."""
         numbers = sum(prop.type.vector_dim or 0 for prop in self.type.properties.values())
         return max(1, min(ROWS_PER_READ, VECTOR_BYTES_PER_READ // max(1, 4 * numbers)))
 
@@ -91,18 +91,18 @@ class TableRows:
         return list(table_schema(self.type).names)
 
     def plain(self, positions: Positions) -> pa.Table:
-        """Rows without their blobs, in the order of ``positions``."""
+        """Rows without blobs, in the order of ``positions``."""
         return self.reader.take(self.key, pa.array(positions), self.plain_columns)
 
     def columns_of(self, positions: Positions, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Some columns of rows, none of them a blob, some rows at a time."""
+        """Some columns, without blobs, in chunks of rows."""
         schema = table_schema(self.type)
         chosen = pa.schema([schema.field(name) for name in columns])
         for part in chunked(positions, NARROW_ROWS_PER_READ):
             yield self.reader.take(self.key, pa.array(part), columns).cast(chosen)
 
     def complete(self, positions: Positions) -> Iterator[pa.Table]:
-        """Rows with everything, ready to be written, some at a time."""
+        """Complete rows, ready to be written, in chunks."""
         return map(self._complete, self.blob_parts(positions))
 
     def _complete(self, positions: Positions) -> pa.Table:
@@ -113,7 +113,7 @@ class TableRows:
         return rows.select(self.columns).cast(schema)
 
     def blob_parts(self, positions: Positions) -> Iterator[Positions]:
-        """``positions``, as many at a time as may be held with their vectors and blobs."""
+        """``positions`` in chunks that respect the limits of vectors and blobs."""
         for chunk in chunked(positions, self.rows_per_read):
             yield from self._parts(chunk)
 
@@ -134,7 +134,7 @@ class TableRows:
         show: Callable[[bytes | BlobUri | None], object],
         convert: Callable[[pa.Table], pa.Table] = lambda rows: rows,
     ) -> Iterator[dict[str, Any]]:
-        """Rows as dicts in the order of ``positions``, with blobs as ``show`` gives them.
+        """Rows as dicts in the order of ``positions``, with blobs converted by ``show``.
 
         ``convert`` changes columns before they become Python values.
         """
@@ -150,14 +150,14 @@ class TableRows:
                 yield row | dict(zip(self.blob_columns, map(show, values), strict=True))
 
     def images(self, positions: Positions, *, payloads: bool = True) -> Iterator[Image]:
-        """Rows as people and programs read them, in the order of ``positions``.
+        """The images of rows, as users see them, in the order of ``positions``.
 
         Without ``payloads``, blobs show their size and a digest instead of their bytes.
         """
         return map(self._image, self.records(positions, blob_text if payloads else blob_summary))
 
     def image_of(self, entity_id: str) -> Image | None:
-        """One entity, found by its id; None if there is no such entity."""
+        """The image of an entity; None if it does not exist."""
         ids = pa.array([entity_id])
         found = rows_to_python(self.reader.rows_where_in(self.key, ID, ids, self.plain_columns))
         for row in found:
@@ -177,7 +177,7 @@ class TableRows:
         return Image(properties)
 
     def endpoints(self, positions: Positions) -> list[Endpoints]:
-        """The nodes of some edges."""
+        """The end nodes of edges."""
         return self._endpoints(self.reader.take(self.key, pa.array(positions), [SRC, DST]))
 
     def _endpoints(self, rows: pa.Table) -> list[Endpoints]:
@@ -189,12 +189,12 @@ class TableRows:
 
 
 Versions = tuple[TableRows, TableRows]
-"""Two versions of one type that are compared."""
+"""Two versions of one type, to compare."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowsAt:
-    """Some rows of a type at one snapshot, in the order of their positions here."""
+    """Some rows of a type at one snapshot, in a given order."""
 
     rows: TableRows
     positions: Positions
@@ -203,11 +203,11 @@ class RowsAt:
         return len(self.positions)
 
     def at(self, places: npt.NDArray[np.int64]) -> RowsAt:
-        """Those at some places of this list."""
+        """The rows at some indexes of this list."""
         return RowsAt(self.rows, self.positions[places])
 
     def chunks(self) -> Iterator[RowsAt]:
-        """As many at a time as are read at once."""
+        """The rows in chunks that may be held at once."""
         for positions in chunked(self.positions, self.rows.rows_per_read):
             yield RowsAt(self.rows, positions)
 
@@ -216,7 +216,7 @@ class RowsAt:
         return self.rows.plain(self.positions)
 
     def complete(self) -> pa.Table:
-        """The rows with everything."""
+        """The complete rows."""
         empty = table_schema(self.rows.type).empty_table()
         return pa.concat_tables([empty, *self.rows.complete(self.positions)])
 
@@ -226,7 +226,7 @@ class RowsAt:
 
 
 def chunked(positions: Positions, rows: int = ROWS_PER_READ) -> Iterator[Positions]:
-    """``positions``, so many at a time."""
+    """``positions`` in chunks of ``rows``."""
     for start in range(0, len(positions), rows):
         yield positions[start : start + rows]
 
@@ -244,7 +244,7 @@ def _same_chunk(left: RowsAt, right: RowsAt) -> Mask:
     for name in left.rows.plain_columns:
         same &= same_values(mine[name], theirs[name])
     for name in left.rows.blob_columns:
-        # Bytes are read only where nothing else tells the rows apart.
+        # Read bytes only of rows that are equal in everything else.
         undecided = np.flatnonzero(same)
         same[undecided] = same_blobs(left.at(undecided), right.at(undecided), name)
     return same
@@ -253,7 +253,7 @@ def _same_chunk(left: RowsAt, right: RowsAt) -> Mask:
 def same_blobs(left: RowsAt, right: RowsAt, column: str) -> Mask:
     """Which blobs of one column have the same content, pair by pair.
 
-    Of an external one that is its URI: what lies there may change at any time, and is not asked.
+    External blobs are compared by URI: their content is not read, and may change at any time.
     """
     if not len(left):
         return np.zeros(0, np.bool_)
@@ -262,7 +262,7 @@ def same_blobs(left: RowsAt, right: RowsAt, column: str) -> Mask:
 
 
 def blob_text(value: bytes | BlobUri | None) -> str | None:
-    """A blob as loads read it: its bytes in base 64, or the URI of an external one."""
+    """A blob in the form that loads read: base64, or the URI of an external one."""
     if value is None:
         return None
     if isinstance(value, BlobUri):

@@ -1,7 +1,7 @@
-"""Three-way merge of one type: what the source changed, brought to what the target has.
+"""Three-way merge of one type: applies the changes of the source to the target.
 
-Entities are compared as wholes. Where both sides changed one and disagree, that is a conflict,
-unless the caller chose a side, or asked to merge property by property.
+The unit is the entity: if both sides changed one differently, that is a conflict, unless a rule
+selects a side, or the merge is by property.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ GRANULARITIES: tuple[str, ...] = get_args(MergeGranularity)
 
 
 SUBJECT = re.compile(r"(\w+)(?:\.(\w+))?(?::(.+))?", re.DOTALL)
-"""What a rule is for: `Type`, `Type.property`, `Type:id` or `Type.property:id`."""
+"""The subject of a rule: `Type`, `Type.property`, `Type:id` or `Type.property:id`."""
 
 
 @dataclass(frozen=True)
 class TypeRules:
-    """Who wins where both sides changed one entity of a type; the narrowest rule decides."""
+    """The conflict rules of one type; the narrowest rule decides."""
 
     everywhere: ConflictPolicy
     narrower: Mapping[tuple[str | None, str | None], ConflictPolicy] = field(default_factory=dict)
-    """By property and id, either of which may be left open."""
+    """By property and id; None for any."""
 
     def policies(self, ids: pa.ChunkedArray, name: str | None = None) -> npt.NDArray[np.str_]:
-        """The rule for each of some entities, or for one property of them."""
+        """The rule for each entity, or for one property of each."""
         found = np.full(len(ids), self.narrower.get((name, None), self.everywhere), "U6")
         for wanted in dict.fromkeys((None, name)):
             by_id = {key[1]: rule for key, rule in self.narrower.items() if key[0] == wanted}
@@ -80,15 +80,16 @@ class TypeRules:
 
 @dataclass(frozen=True)
 class ConflictRules:
-    """Who wins where both sides changed one entity."""
+    """The rules for entities that both sides changed."""
 
     on_conflict: ConflictPolicy = "fail"
     narrower: Mapping[str, ConflictPolicy] = field(default_factory=dict)
-    """Instead of ``on_conflict``, for a type, a property, an entity or a property of one."""
+    """Rules that override ``on_conflict`` for a type, a property, an entity or a property of one.
+    """
     granularity: MergeGranularity = "entity"
 
     def check(self, catalog: Catalog) -> None:
-        """Refuse words that mean nothing, and types there are not."""
+        """Raise for unknown rules and unknown types."""
         for word, allowed in (
             (self.on_conflict, POLICIES),
             *((each, POLICIES) for each in self.narrower.values()),
@@ -139,7 +140,7 @@ NO_POSITIONS: Positions = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Contested:
-    """Entities that both sides changed and disagree about, entry by entry."""
+    """Entities that both sides changed differently, as parallel columns."""
 
     source: Changes
     target: Changes
@@ -148,16 +149,16 @@ class Contested:
         return len(self.source)
 
     def chosen(self, mask: Mask) -> Contested:
-        """Those for which ``mask`` holds."""
+        """The entries for which ``mask`` holds."""
         return Contested(self.source.chosen(mask), self.target.chosen(mask))
 
     def by_id(self) -> Contested:
-        """The same in ascending order of ids."""
+        """The same entries in ascending order of ids."""
         order = pc.sort_indices(self.source.ids).to_numpy()
         return Contested(self.source.at(order), self.target.at(order))
 
     def kinds(self) -> Iterator[ConflictKind]:
-        """What kind of conflict each is."""
+        """The kind of each conflict."""
         for mine, theirs in zip(self.source.ops, self.target.ops, strict=True):
             if mine == theirs == INSERT:
                 yield ConflictKind.DIVERGENT_INSERT
@@ -169,55 +170,55 @@ class Contested:
 
 @dataclass(frozen=True, eq=False)
 class MergedRows:
-    """What the merge does to the rows of one type: where they lie, not what they hold."""
+    """The effect of a merge on one type, as row positions."""
 
     is_adopted: bool = True
-    """Whether the target had not changed the type at all."""
+    """Whether the target had not changed the type."""
     taken: Positions = field(default_factory=lambda: NO_POSITIONS)
-    """Rows of the source that are written to the target."""
+    """Rows of the source to write to the target."""
     mixed: pa.Table | None = None
-    """Rows that hold properties of both sides."""
+    """Rows that combine properties of both sides."""
     replaced: Positions = field(default_factory=lambda: NO_POSITIONS)
-    """Rows of the target that others take the place of."""
+    """Rows of the target that are replaced."""
     removed: Positions = field(default_factory=lambda: NO_POSITIONS)
     """Rows of the target that are deleted."""
     removed_ids: pa.ChunkedArray = field(default_factory=lambda: NO_CHANGES.ids)
     conflicts: Contested | None = None
     resolved: int = 0
-    """Conflicts that a rule has settled."""
+    """The number of conflicts decided by rules."""
     mixed_source: Positions = field(default_factory=lambda: NO_POSITIONS)
-    """Where the entities of ``mixed`` lie in the source, in the same order."""
+    """The positions of the entities of ``mixed`` in the source, in the same order."""
     mixed_base: Positions = field(default_factory=lambda: NO_POSITIONS)
-    """Where they lie in the base."""
+    """Their positions in the base."""
 
     @property
     def written(self) -> int:
-        """Entities that are inserted or updated."""
+        """The number of inserted and updated entities."""
         return len(self.taken) + (0 if self.mixed is None else self.mixed.num_rows)
 
     @property
     def updated(self) -> int:
-        """Entities that get other values."""
+        """The number of updated entities."""
         return len(self.replaced)
 
     @property
     def inserted(self) -> int:
-        """Entities the target did not have."""
+        """The number of inserted entities."""
         return self.written - self.updated
 
     @property
     def deleted(self) -> int:
-        """Entities the target has no longer."""
+        """The number of deleted entities."""
         return len(self.removed)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the target stays as it is."""
+        """Whether the target does not change."""
         return not (self.written or self.deleted)
 
     @classmethod
     def joined(cls, parts: Sequence[MergedRows], mixed: CollectedRows) -> MergedRows:
-        """All of some parts, each of other entities; ``mixed`` collects the rows that are mixed."""
+        """Combine parts with disjoint entities; ``mixed`` collects the mixed rows."""
         for part in parts:
             if part.mixed is not None:
                 mixed.add(part.mixed)
@@ -242,7 +243,7 @@ class MergedRows:
         )
 
     def won_by_source(self) -> MergedRows:
-        """The same merge if the source won every conflict."""
+        """The result if the source won every conflict."""
         if self.conflicts is None:
             return self
         won = won_by_source(self.conflicts)
@@ -260,27 +261,27 @@ class MergedRows:
 
 @dataclass(frozen=True, eq=False)
 class TypeSides:
-    """One type as the base, the source and the target of a merge have it."""
+    """One type in the base, the source and the target of a merge."""
 
     base: TableRows
     source: TableRows
     target: TableRows
     base_there: TableRows | None = None
-    """The base as the graph of the target has it, if the source is of another graph. What each side
-    changed is then found within its own graph, where versions share files."""
+    """The base in the target's graph, if the source is of another graph: each side is then compared
+    within its own graph, where versions share files.
+    """
 
     @property
     def base_of_target(self) -> TableRows:
-        """The base that the target is compared with."""
+        """The base to compare the target with."""
         return self.base_there or self.base
 
     def without_reading(self) -> MergedRows | None:
-        """What the merge does, where the metadata of the tables says it; None where ids decide.
+        """The result, if the metadata of the tables determines it; None if ids must be compared.
 
-        A source that did not change the type, or did what the target did, brings nothing. If the
-        target did not change it, and the source only added fragments, those are new entities: the
-        base has none of their ids, and neither has the target. Where rows may be hidden, the
-        metadata does not say which are there.
+        If the source did not change the type, or has the target's version, nothing changes. If the
+        target did not change it, and the source only added fragments, their rows are new entities.
+        If rows may be hidden, metadata is not sufficient.
         """
         if any(rows.reader.hides_rows for rows in (self.base, self.source, self.target)):
             return None
@@ -293,15 +294,15 @@ class TypeSides:
 
     @property
     def changed_sides(self) -> tuple[Versions, ...]:
-        """The versions whose unshared rows are compared: of the source, and of the target.
+        """The pairs of versions whose unshared rows are compared, for the source and the target.
 
-        Each with the other one: base and source, source and base, base and target, target and base.
+        Both directions: base and source, source and base, base and target, target and base.
         """
         base, there, source, target = self.base, self.base_of_target, self.source, self.target
         return (base, source), (source, base), (there, target), (target, there)
 
     def merged(self, rules: ConflictRules, spill: Spill) -> MergedRows:
-        """Bring what the source changed since the base to the target."""
+        """Apply the source's changes since the base to the target."""
         known = self.without_reading()
         if known is not None:
             return known
@@ -312,7 +313,7 @@ class TypeSides:
     def merged_among(
         self, theirs: Candidates, ours: Candidates, rules: ConflictRules, spill: Spill
     ) -> MergedRows:
-        """The same, for entities among some candidates of the source and of the target."""
+        """The same for the entities among given candidates of source and target."""
         merge = _MergedRows(self, rules, spill)
         candidates = [theirs.left, theirs.right, ours.left, ours.right]
         for ids in id_ranges(candidates, spill.part_bytes):
@@ -321,7 +322,7 @@ class TypeSides:
 
 
 def _agree(source: TableRows, target: TableRows, both: Contested) -> Mask:
-    """Where both sides did the same."""
+    """Which entities both sides changed in the same way."""
     mine, theirs = both.source.ops, both.target.ops
     agree: Mask = (mine == DELETE) & (theirs == DELETE)
     there = np.flatnonzero((mine != DELETE) & (theirs != DELETE))
@@ -333,7 +334,7 @@ def _agree(source: TableRows, target: TableRows, both: Contested) -> Mask:
 
 
 class _MergedRows:
-    """The parts of a result, as they are collected range by range."""
+    """Collects the result range by range."""
 
     def __init__(self, sides: TypeSides, rules: ConflictRules, spill: Spill) -> None:
         self._base, self._source, self._target = sides.base, sides.source, sides.target
@@ -344,7 +345,7 @@ class _MergedRows:
         self._mixed = spill.rows(table_schema(sides.source.type))
 
     def add(self, mine: Changes, ours: TableDelta) -> None:
-        """What the source changed in a range of ids, and what the target did there."""
+        """Add the source's and the target's changes in a range of ids."""
         match = pc.index_in(mine.ids, value_set=ours.changes.ids)
         is_free = match.is_null().to_numpy(zero_copy_only=False)
         self._parts.append(MergedRows(is_adopted=ours.is_empty))
@@ -360,11 +361,11 @@ class _MergedRows:
         self._parts.append(won_by_source(contested.chosen(policies == "source")))
 
     def result(self) -> MergedRows:
-        """All of it."""
+        """The collected result."""
         return MergedRows.joined(self._parts, self._mixed)
 
     def _take(self, free: Changes, ours: TableDelta) -> None:
-        """Entities that only the source changed; the target has them as the base does."""
+        """Add entities that only the source changed, and that the target has as in the base."""
         updated, deleted = free.chosen(free.ops == UPDATE), free.chosen(free.ops == DELETE)
         self._parts.append(
             MergedRows(
@@ -376,7 +377,7 @@ class _MergedRows:
         )
 
     def _where_now(self, changes: Changes, ours: TableDelta) -> Positions:
-        """Where entities that the target did not change lie in it."""
+        """The positions in the target of entities that it did not change."""
         if not self._is_from_elsewhere:
             return ours.where_now(changes.ids, changes.before)
         ids = changes.ids.combine_chunks()
@@ -389,7 +390,7 @@ class _MergedRows:
         return now
 
     def _mix(self, contested: Contested) -> Contested:
-        """Join edits of the same entities property by property; returns what cannot be joined."""
+        """Merge edits of the same entities by property; returns the remaining conflicts."""
         updates = (contested.source.ops == UPDATE) & (contested.target.ops == UPDATE)
         pairs = contested.chosen(updates)
         found = merge_properties(
@@ -412,7 +413,7 @@ class _MergedRows:
 
 
 def won_by_source(contested: Contested) -> MergedRows:
-    """What the merge does if the source wins these conflicts."""
+    """The result if the source wins these conflicts."""
     mine, theirs = contested.source.ops, contested.target.ops
     gone = (mine == DELETE) & (theirs != DELETE)
     return MergedRows(
@@ -424,39 +425,39 @@ def won_by_source(contested: Contested) -> MergedRows:
 
 
 WITH_BLOBS_AT_ONCE = 16
-"""Rows with blobs of both sides that are held at once."""
+"""Rows with blobs of both sides to hold at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class MixedRows:
-    """What became of entities that both sides updated."""
+    """The outcome for entities that both sides updated."""
 
     is_written: Mask
-    """Which get a row other than the one the target has."""
+    """Which get another row than the target has."""
     is_conflict: Mask
-    """Which have a property that both sides changed differently."""
+    """Which have a property that both sides changed differently, undecided by a rule."""
     settled: int
-    """How many of those a rule has decided."""
+    """The number of conflicts decided by rules."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Chosen:
-    """Per column, whose value a row gets."""
+    """Per column, which side's value each row gets."""
 
     from_source: dict[str, Mask]
     is_conflict: Mask
-    """Whether no rule says it for a property that both sides changed differently."""
+    """Whether a property was changed differently by both sides, and no rule decides."""
     settled: int
-    """How many rows have such properties, each with a rule."""
+    """The number of rows with such properties that rules decided."""
 
 
 def merge_properties(
     base: RowsAt, source: RowsAt, target: RowsAt, rules: TypeRules, rows: CollectedRows
 ) -> MixedRows:
-    """Entities that both sides updated: the target's, with what only the source changed.
+    """Merge entities that both sides updated: the target's row with the source's changes.
 
-    Those that differ from what the target has are added to ``rows``. Where both changed one
-    property differently, ``rules`` decide, or it is a conflict.
+    Results that differ from the target's row are added to ``rows``. If both changed a property
+    differently, ``rules`` decide, or it is a conflict.
     """
     nothing = np.zeros(0, np.bool_)
     written, conflicts = [nothing], [nothing]
@@ -497,7 +498,7 @@ def _choose(base: RowsAt, source: RowsAt, target: RowsAt, rules: TypeRules) -> _
 
 
 def _mixed(source: RowsAt, target: RowsAt, chosen: _Chosen, places: Positions) -> pa.Table:
-    """The rows at some places of a chunk, with columns from either side."""
+    """The rows at some indexes of a chunk, with columns from either side."""
     new, old = source.at(places).complete(), target.at(places).complete()
     columns = [old[ID]]
     for name in old.schema.names[1:]:

@@ -1,7 +1,7 @@
-"""Who does the work of a merge or diff: this process, or workers that it hands parts to.
+"""The execution of a merge or diff: in this process, or by workers.
 
-What is done is the same: `three_way` and `delta` compare, `commit.validation` checks, and the
-process that asked makes the commit. Workers of Spark are `pipeline.merging`.
+Both run the same code: `three_way` and `delta` compare, `commit.validation` checks, and the calling
+process makes the commit. Spark workers are in `pipeline.merging`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ NO_IDS = pa.array([], pa.string())
 
 
 def rows_to_compare(versions: Sequence[Versions], enough: int) -> int:
-    """How many rows of some versions are not shared, at most; no rows are read to tell.
+    """An upper bound of the unshared rows of some pairs of versions, from metadata.
 
-    Tables are opened only if they have ``enough`` rows together.
+    Returns 0 without opening tables if they have fewer than ``enough`` rows in total.
     """
     moved = [pair for pair in versions if pin(pair[0]) != pin(pair[1])]
     if sum(mine.entry.row_count for mine, _ in moved) < enough:
@@ -46,18 +46,18 @@ def rows_to_compare(versions: Sequence[Versions], enough: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class TypeMerge:
-    """What a merge does to one type: rows that are taken over as whole fragments, and the rest."""
+    """The effect of a merge on one type: whole fragments to copy, and other rows."""
 
     sides: TypeSides
     rows: MergedRows
     whole: tuple[WholeFragment, ...] = ()
-    """Fragments of the source whose files are copied to the target as they are."""
+    """Fragments of the source whose files are copied unchanged."""
     rest: Positions = field(default_factory=lambda: NO_POSITIONS)
-    """Rows of the source that are taken, and are in none of these."""
+    """Rows of the source to write that are in none of these."""
 
     @classmethod
     def of(cls, sides: TypeSides, rows: MergedRows) -> TypeMerge:
-        """Find the fragments that are taken as a whole."""
+        """Find the fragments that can be copied as a whole."""
         source, target = sides.source, sides.target
         is_of_target = source.root_uri == target.root_uri
         if not (len(rows.taken) and is_of_target and source.reader.columns(source.key).is_same):
@@ -67,12 +67,12 @@ class TypeMerge:
 
     @property
     def target(self) -> TableRows:
-        """The type as the target has it."""
+        """The type in the target."""
         return self.sides.target
 
     @property
     def exchanged(self) -> Exchanged:
-        """What makes room in the target."""
+        """The rows of the target to replace or delete."""
         gone = np.concatenate([self.rows.replaced, self.rows.removed])
         return Exchanged(gone, pa.concat_arrays([NO_IDS, *self.rows.removed_ids.chunks]))
 
@@ -82,35 +82,35 @@ class TypeMerge:
 
 
 class Workers(Protocol):
-    """Who compares, checks and writes rows of branches: this process, or several others."""
+    """Compares, checks and writes rows of branches: in this process, or by Spark workers."""
 
     def compare(self, sides: Sequence[TypeSides], rules: ConflictRules) -> Sequence[MergedRows]:
-        """What the merge does to each type."""
+        """The merge result of each type."""
         ...
 
     def violations(
         self, merges: Sequence[TypeMerge], catalog: Catalog, target: Capture
     ) -> Sequence[MergeConflict]:
-        """What the merged rows would break; nothing is written for it."""
+        """The constraints that the merged rows would violate, without writing them."""
         ...
 
     def written(
         self, merges: Sequence[TypeMerge], places: Mapping[str, TablePlace]
     ) -> dict[str, TableChange]:
-        """The change of each table, by type key; its rows may have been written to its place."""
+        """The change of each table, by type key; rows may already be written to its place."""
         ...
 
     def deltas(self, pairs: Sequence[Versions]) -> Sequence[TableDelta]:
-        """What differs between two versions of each of some types."""
+        """The differences between the two versions of each pair."""
         ...
 
 
 Choose = Callable[[Sequence[Versions]], Workers]
-"""Names the workers for a merge or diff, given the versions that it would have to compare."""
+"""Selects the workers for a merge or diff, given the versions to compare."""
 
 
 class InProcess:
-    """Rows are read once, kept within a budget of memory, and written by the commit."""
+    """Executes in this process: rows are read once, within the memory budget, and then written."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._threads = kernel.is_remote
@@ -118,14 +118,14 @@ class InProcess:
         self._rows: dict[str, pa.Table] = {}
 
     def compare(self, sides: Sequence[TypeSides], rules: ConflictRules) -> Sequence[MergedRows]:
-        """Type by type; at once where requests have latency."""
+        """Type by type; concurrently if storage has latency."""
         work = [partial(each.merged, rules, self._spill) for each in sides]
         return concurrently(*work, threads=self._threads)
 
     def violations(
         self, merges: Sequence[TypeMerge], catalog: Catalog, target: Capture
     ) -> Sequence[MergeConflict]:
-        """Hold the merged rows against the schema; of whole fragments, only what it looks at."""
+        """Validate the merged rows; of whole fragments, only the columns that constraints use."""
         changes: dict[str, TableChange] = {}
         collect = [partial(self._collected, merge) for merge in merges]
         collected = concurrently(*collect, threads=self._threads)
@@ -144,18 +144,18 @@ class InProcess:
     def written(
         self, merges: Sequence[TypeMerge], places: Mapping[str, TablePlace]
     ) -> dict[str, TableChange]:
-        """The rows in memory, or in the files that stand in for it."""
+        """Changes with rows in memory, or in spill files."""
         return {
             merge.target.key: merge.change(self._rows.pop(merge.target.key)) for merge in merges
         }
 
     def deltas(self, pairs: Sequence[Versions]) -> Sequence[TableDelta]:
-        """Type by type; at once where requests have latency."""
+        """Type by type; concurrently if storage has latency."""
         work = [partial(table_delta, *pair, self._spill) for pair in pairs]
         return concurrently(*work, threads=self._threads)
 
     def _collected(self, merge: TypeMerge) -> pa.Table:
-        """The complete rows that are not in whole fragments."""
+        """The complete rows outside of whole fragments."""
         rows = self._spill.rows(table_schema(merge.target.type))
         for part in merge.sides.source.complete(merge.rest):
             rows.add(part)

@@ -1,8 +1,8 @@
 """Clusters as code: graphs, schemas, stored queries and policies, declared in one directory.
 
-`cluster.yaml` and the files it names are the desired state, the ledger in the storage root is what
-was applied, and a plan is the difference. Only `apply` changes the world; servers serve what was
-applied. This room opens graphs through their `Graph` object, and knows nothing of HTTP.
+`cluster.yaml` and the files it names are the desired state, the ledger in the storage root is the
+applied state, and a plan is the difference. Only `apply` changes graphs and contents; servers serve
+the applied state. This room opens graphs through `Graph`, and does not depend on HTTP.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the commands of a cluster return; `to_dict` is what `--json` prints."""
+"""The answers of cluster commands; `to_dict` is the JSON that `--json` prints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from omnigraph.model.json_object import OPTIONAL, JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateObservations(JsonObject):
-    """What a command found of ledger and lock."""
+    """The state of ledger and lock, as a command found them."""
 
     state_path: str
     lock_path: str
@@ -34,16 +34,16 @@ class StateObservations(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAnswer(JsonObject):
-    """What every command says."""
+    """The members of every answer."""
 
     ok: bool
-    """Whether there is no error among the diagnostics."""
+    """Whether no diagnostic is an error."""
     config_dir: str
     diagnostics: tuple[ClusterDiagnostic, ...]
 
     @property
     def errors(self) -> tuple[ClusterDiagnostic, ...]:
-        """The diagnostics that made the command fail."""
+        """The diagnostics that are errors."""
         return tuple(each for each in self.diagnostics if each.severity == "error")
 
     @property
@@ -64,14 +64,14 @@ class ResourceSummary(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class DesiredRevision(JsonObject):
-    """The digest of everything that is declared."""
+    """The digest of the whole declaration."""
 
     config_digest: Annotated[str | None, OPTIONAL] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation(ClusterAnswer):
-    """What `validate` found."""
+    """The answer of `validate`."""
 
     config_file: str
     resource_digests: Mapping[str, str]
@@ -81,7 +81,7 @@ class Validation(ClusterAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned(ClusterAnswer):
-    """What `plan` found."""
+    """The answer of `plan`."""
 
     desired_revision: DesiredRevision
     resource_digests: Mapping[str, str]
@@ -94,7 +94,7 @@ class Planned(ClusterAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied(ClusterAnswer):
-    """What `apply` did."""
+    """The answer of `apply`."""
 
     actor: Annotated[str | None, OPTIONAL] = None
     desired_revision: DesiredRevision
@@ -103,14 +103,14 @@ class Applied(ClusterAnswer):
     applied_count: int
     deferred_count: int
     converged: bool
-    """Whether nothing is left to do."""
+    """Whether the applied state equals the desired state."""
     state_written: bool
     resource_statuses: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved(ClusterAnswer):
-    """What `approve` recorded."""
+    """The answer of `approve`."""
 
     approval_id: Annotated[str | None, OPTIONAL] = None
     resource: Annotated[str | None, OPTIONAL] = None
@@ -120,7 +120,7 @@ class Approved(ClusterAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus(ClusterAnswer):
-    """What the ledger says."""
+    """The answer of `status`."""
 
     state_observations: StateObservations
     resource_digests: Mapping[str, str]
@@ -130,7 +130,7 @@ class ClusterStatus(ClusterAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refreshed(ClusterAnswer):
-    """What `refresh` or `import` found."""
+    """The answer of `refresh` and `import`."""
 
     operation: str
     state_observations: StateObservations
@@ -141,7 +141,7 @@ class Refreshed(ClusterAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unlocked(ClusterAnswer):
-    """What `force-unlock` did."""
+    """The answer of `force-unlock`."""
 
     state_observations: StateObservations
     lock_removed: bool

@@ -1,9 +1,9 @@
-"""Carrying out a plan: graphs first, then contents, then deletions, and one write of the ledger.
+"""Executing a plan: graphs first, then contents, then deletions, and one write of the ledger.
 
-The order of steps is the protocol. Whatever is done to a graph is announced by a sidecar before,
-and each sidecar stays until the ledger says what became of it. Contents are stored under their
-digest, so that they mean nothing before the ledger names them. After a failure nothing that moves a
-graph is begun any more; what does not depend on it goes on.
+The order of steps is the protocol. A sidecar is written before a graph is changed, and stays until
+the ledger records the outcome. Contents are stored under their digest, and are unused until the
+ledger names them. After a failure no further change of a graph is begun; changes that do not depend
+on it continue.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from omnigraph.syntax.tokens import Source
 
 @dataclass
 class ApplyRun:
-    """One run of a plan; `run` changes the world and ``ledger``, and the caller writes that."""
+    """One run of a plan. `run` makes the changes and updates ``ledger``; the caller writes it."""
 
     place: StorageRoot
     plan: ClusterPlan
     ledger: Ledger
-    """The ledger as it is to be; a copy of the one that was read."""
+    """The new ledger; a copy of the stored one."""
     base: StoredLedger
     findings: ClusterFindings
     actor: str | None
     operation_id: str = field(default_factory=MINT.ulid)
     completed: list[str] = field(default_factory=list)
-    """Sidecars whose work is done."""
+    """Sidecars of completed operations."""
     deleted: dict[str, Approval] = field(default_factory=dict)
-    """By address: the approvals that graphs were removed under."""
+    """By address, the approvals under which graphs were removed."""
     has_failed: bool = False
-    """Whether something that moves a graph went wrong: nothing like it is begun any more."""
+    """Whether a change of a graph failed: no further one is begun."""
 
     def run(self) -> ClusterPlan:
-        """Carry out the plan, and return it with what became of each change.
+        """Execute the plan, and return it with the outcome of each change.
 
         Raises `ClusterRefused` if a content cannot be stored; the ledger must not be written then.
         """
@@ -95,7 +95,7 @@ class ApplyRun:
             self._block(change, f"{verb}_failed", message)
 
     def _block(self, change: Change, reason: str, message: str) -> None:
-        """Let a change wait, and what depends on it too."""
+        """Mark a change as blocked, and all that depend on it."""
         graph_id = graph_id_of(change.resource)
         blocked = []
         for each in self.plan.changes:
@@ -111,7 +111,7 @@ class ApplyRun:
         policy = self.plan.desired.config.policies[change.resource.removeprefix("policy.")]
         return f"graph.{graph_id}" in policy.applies_to
 
-    # --- steps that move a graph ------------------------------------------------------------------
+    # --- changes of graphs ------------------------------------------------------------------------
 
     def _sidecar(self, change: Change, kind: str, version: int | None) -> RecoverySidecar:
         graph_id = graph_id_of(change.resource)
@@ -162,14 +162,14 @@ class ApplyRun:
         graph_id = change.resource.removeprefix("schema.")
         schema = self._schema(graph_id)
         graph = open_graph(self.place.graph_uri(graph_id))
-        # Refused before anything is announced: an unsupported migration leaves nothing behind.
+        # Checked before the sidecar is written: an unsupported migration leaves no trace.
         graph.plan_schema(schema).plan.require_supported()
         before = graph.snapshot().graph_manifest_version
         sidecar = self._sidecar(change, "schema_apply", before)
         write_sidecar(self.place.store, sidecar)
         hit(Failpoint.CLUSTER_SCHEMA_POST_SIDECAR)
         try:
-            # Soft drops only: what is dropped stays readable at older commits.
+            # Soft drops only: dropped data stays readable at older commits.
             done = graph.apply_schema(schema, actor=self.actor)
         except (OmnigraphError, OSError):
             seen = see_graph(self.place, graph_id)
@@ -230,7 +230,7 @@ class ApplyRun:
             ) from problem
 
     def _record(self) -> None:
-        """Write into the ledger what became of every change."""
+        """Record the outcome of every change in the ledger."""
         for change in self.plan.changes:
             if change.disposition in ("applied", "derived"):
                 self._record_done(change)
@@ -248,7 +248,7 @@ class ApplyRun:
         address, ledger = change.resource, self.ledger
         if change.operation == "delete":
             if any(each.embedding_provider == address for each in ledger.resources.values()):
-                # A graph that was not changed still uses it.
+                # An unchanged graph still uses it.
                 blocked = change.blocked(NOT_APPLIED, "a graph that was not changed uses it")
                 self.plan = self.plan.with_changes([blocked])
                 return
@@ -265,11 +265,11 @@ class ApplyRun:
             return
         schema = self.plan.of(f"schema.{graph_id_of(address)}")
         if change.disposition == "derived" and schema is not None and not _is_done(schema):
-            return  # it keeps the rights and the provider that it had
+            return  # the graph keeps its previous blob rights and provider
         ledger.resources[address] = applied_form(self.plan.desired, address)
         ledger.resource_statuses[address] = Status(status="applied")
         if kind_of(address) == "graph" and change.operation == "create":
-            # A tombstone, or that it was missing.
+            # The observation was a tombstone, or that the graph was missing.
             ledger.observations.pop(address, None)
 
     def _status(self, change: Change, status: str) -> None:
@@ -278,9 +278,9 @@ class ApplyRun:
         self.ledger.resource_statuses[change.resource] = Status.model_validate(found)
 
     def finish(self) -> None:
-        """After the ledger was written: remove sidecars, and mark approvals as used.
+        """Remove sidecars and mark approvals as used, after the ledger was written.
 
-        The ledger knows both already; a crash before or between these steps changes nothing.
+        The ledger already records both, so a crash before or between these steps is harmless.
         """
         hit(Failpoint.CLUSTER_APPLY_POST_LEDGER)
         remove_sidecars(self.place.store, self.completed, self.findings)
@@ -291,7 +291,7 @@ class ApplyRun:
 def mark_consumed(
     place: StorageRoot, approval: Approval, operation_id: str, findings: ClusterFindings
 ) -> None:
-    """Write into the file of an approval that it was used."""
+    """Record in an approval's file that it was used."""
     used = {"consumed_at": now_text(), "consumed_by_operation": operation_id}
     try:
         write_approval(place.store, approval.model_copy(update=used))

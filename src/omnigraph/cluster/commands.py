@@ -1,7 +1,7 @@
 """The commands of a cluster, for the command line and for Python.
 
-A command never raises for what an operator may mend: it returns an answer whose diagnostics say
-what is wrong, and has then applied nothing, or has written down how far it came.
+A command does not raise for errors that an operator can fix: it returns an answer with diagnostics,
+and has then applied nothing, or recorded its progress.
 """
 
 from __future__ import annotations
@@ -68,22 +68,15 @@ from omnigraph.model.ids import check_declared_actor
 
 
 class Cluster:
-    """One declared deployment, by the directory of its `cluster.yaml`.
-
-        cluster = Cluster("fleet")
-        cluster.plan().changes
-        cluster.apply(actor="act-ana").converged
-
-    Every command returns an answer with ``ok`` and ``diagnostics``.
-    """
+    """A declared deployment, by the directory of its `cluster.yaml`."""
 
     def __init__(self, directory: str | Path = ".") -> None:
         self.directory = Path(directory)
 
-    # --- looking ----------------------------------------------------------------------------------
+    # --- reading commands -------------------------------------------------------------------------
 
     def validate(self) -> Validation:
-        """Check the files, and nothing else: no ledger is read and no graph opened."""
+        """Check the files only: the ledger is not read and no graph is opened."""
         findings = ClusterFindings()
         desired = load_desired(self.directory, findings)
         resources = {} if desired is None else desired.resources
@@ -112,8 +105,7 @@ class Cluster:
         )
 
     def plan(self) -> Planned:
-        """Say what `apply` would do. Nothing is written, and graphs are only opened to preview the
-        migration of their schema."""
+        """Compute what `apply` would do; graphs are opened only to preview schema migrations."""
         findings = ClusterFindings()
         run = _Run(self.directory, findings)
         plan: ClusterPlan | None = None
@@ -140,7 +132,7 @@ class Cluster:
         return plan.with_changes(_previewed(run, plan))
 
     def status(self) -> ClusterStatus:
-        """Say what the ledger says, and whether the catalog has what it names."""
+        """Show the ledger, and whether the catalog has all contents that it names."""
         findings = ClusterFindings()
         run = _Run(self.directory, findings)
         with findings.collecting():
@@ -153,13 +145,13 @@ class Cluster:
             **self._common(findings), state_observations=run.observations(), **run.sections()
         )
 
-    # --- changing ---------------------------------------------------------------------------------
+    # --- writing commands -------------------------------------------------------------------------
 
     def apply(self, *, actor: str | None = None, plan: str | Path | None = None) -> Applied:
-        """Carry out the difference between the files and the ledger.
+        """Apply the difference between the files and the ledger.
 
-        ``actor`` is recorded on everything that changes. ``plan`` is the file of a plan that was
-        looked at: if the files or the ledger have changed since, nothing is applied.
+        ``actor`` is recorded with every change. ``plan`` is the file of a reviewed plan: if the
+        files or the ledger have changed since, nothing is applied.
         """
         findings = ClusterFindings()
         run = _Run(self.directory, findings, actor)
@@ -206,7 +198,7 @@ class Cluster:
         return done, is_written
 
     def approve(self, address: str, *, actor: str | None) -> Approved:
-        """Consent to the removal of a graph, for the cluster and the ledger as they are now."""
+        """Approve the removal of a graph, for the current declaration and ledger."""
         findings = ClusterFindings()
         run = _Run(self.directory, findings, actor)
         approval: Approval | None = None
@@ -259,11 +251,11 @@ class Cluster:
         )
 
     def refresh(self) -> Refreshed:
-        """Look at the graphs and the catalog, and write into the ledger what they really are."""
+        """Compare graphs and catalog with the ledger, and record their actual state in it."""
         return self._observed("refresh")
 
     def import_(self) -> Refreshed:
-        """Begin a ledger: with the declared graphs that exist, and nothing else."""
+        """Create a ledger with the declared graphs that exist, and nothing else."""
         return self._observed("import")
 
     def _observed(self, operation: Literal["refresh", "import"]) -> Refreshed:
@@ -299,12 +291,12 @@ class Cluster:
         observe_graphs(run.place, run.wanted, ledger, run.findings, importing=is_import)
         recompose(ledger)
         if is_import and run.findings.has_errors:
-            return  # nothing is known well enough to begin with
+            return  # too little is known for a ledger
         run.write(ledger, always=is_import)
         _settle(run, swept)
 
     def force_unlock(self, lock_id: str) -> Unlocked:
-        """Remove the lock with this id, whose holder is gone."""
+        """Remove the lock with this id, whose holder has ended."""
         findings = ClusterFindings()
         run = _Run(self.directory, findings)
         is_removed = False
@@ -330,7 +322,7 @@ _NO_LEDGER = "there is no ledger: nothing was applied yet"
 
 
 class _Run:
-    """What one command has read so far."""
+    """The files, ledger and approvals that one command has read."""
 
     def __init__(
         self, directory: Path, findings: ClusterFindings, actor: str | None = None
@@ -353,22 +345,22 @@ class _Run:
 
     @property
     def wanted(self) -> Desired:
-        """The desired state, which is without errors."""
+        """The desired state; call only after it was read without errors."""
         assert self.desired is not None
         return self.desired
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger as it is stored, or an empty one."""
+        """The stored ledger, or an empty one."""
         return empty_ledger() if self.stored is None else self.stored.ledger
 
     @property
     def revision(self) -> DesiredRevision:
-        """The digest of the desired state, if there is one."""
+        """The digest of the desired state, if it was read."""
         return DesiredRevision(None if self.desired is None else self.desired.config_digest)
 
     def load(self) -> None:
-        """Read the files; raises the first of their errors, which are all noted."""
+        """Read the files; notes all errors and raises the first."""
         desired = load_desired(self.directory, self.findings)
         if desired is not None:
             self._place = StorageRoot.at(desired.config.storage)
@@ -378,12 +370,12 @@ class _Run:
         self.desired = desired
 
     def place_only(self) -> None:
-        """Find the storage root, whatever else the file says."""
+        """Find the storage root, even if the file has other errors."""
         self._place = StorageRoot.at(storage_of(self.directory))
 
     @contextmanager
     def locked(self, operation: str) -> Iterator[None]:
-        """Hold the lock for a block."""
+        """Hold the lock within the block."""
         locks = self.wanted.config.locks
         store = self.place.store
         with hold_lock(
@@ -392,7 +384,7 @@ class _Run:
             yield
 
     def read(self) -> None:
-        """Read the ledger, if there is one."""
+        """Read the ledger, if it exists."""
         self.stored = read_ledger(self.place.store)
 
     def require_ledger(self) -> None:
@@ -403,18 +395,18 @@ class _Run:
             )
 
     def approvals(self) -> list[Approval]:
-        """The approvals that nothing has used yet."""
+        """The unused approvals."""
         return read_approvals(self.place.store, self.ledger, self.findings)
 
     def write(self, ledger: Ledger, *, always: bool = False) -> bool:
-        """Write a ledger if it is another one; whether it was."""
+        """Write a ledger if it differs from the stored one; returns whether it did."""
         if not always and self.stored is not None and ledger == self.stored.ledger:
             return False
         self.stored = write_ledger(self.place.store, self.stored, ledger)
         return True
 
     def sections(self) -> dict[str, Any]:
-        """The parts of the ledger that commands show."""
+        """The parts of the ledger that answers contain."""
         document = self.ledger.to_dict()
         return {
             "resource_digests": {
@@ -425,7 +417,7 @@ class _Run:
         }
 
     def observations(self) -> StateObservations:
-        """What is known of ledger and lock."""
+        """The known state of ledger and lock."""
         if self._place is None:
             return StateObservations(state_path=STATE, lock_path=LOCK, state_found=False)
         held = self.held
@@ -470,7 +462,7 @@ def _check_actor(actor: str | None) -> None:
 
 
 def _previewed(run: _Run, plan: ClusterPlan) -> list[Change]:
-    """The changes of schemas, with the steps of their migrations."""
+    """The changes of schemas with their migration steps."""
     changes = [
         each
         for each in plan.changes
@@ -518,7 +510,7 @@ def _warn_of_waiting(change: Change, findings: ClusterFindings) -> None:
 
 
 def _settle(run: _Run, swept: Sweep) -> None:
-    """Remove the sidecars that the written ledger has settled, and mark their approvals."""
+    """Remove the sidecars whose outcome the ledger records, and mark their approvals as used."""
     remove_sidecars(run.place.store, swept.retired, run.findings)
     if swept.consumed:
         for approval in read_approvals(run.place.store, empty_ledger(), run.findings):
@@ -531,7 +523,7 @@ PLAN_VERSION = 1
 
 
 def plan_document(planned: Planned) -> dict[str, Any]:
-    """A plan as a file, which `apply` can be held to."""
+    """A plan as a file, for `apply --plan`."""
     return {
         "plan_version": PLAN_VERSION,
         "config_digest": planned.desired_revision.config_digest,
@@ -541,7 +533,7 @@ def plan_document(planned: Planned) -> dict[str, Any]:
 
 
 def _require_current(run: _Run, path: Path) -> None:
-    """Raise `ClusterRefused` if a plan was made from other files or another ledger."""
+    """Raise `ClusterRefused` if a plan belongs to other files or another ledger."""
     try:
         data = path.read_bytes()
     except OSError as problem:

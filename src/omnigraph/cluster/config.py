@@ -1,7 +1,7 @@
-"""`cluster.yaml`: what an operator declares, read strictly and with the place of every value.
+"""`cluster.yaml`: read strictly, with the position of every value.
 
-Files that it names are not read here; `desired` does that. Every problem is a diagnostic, and
-reading goes on behind it.
+Files that it names are read by `desired`. Every problem is a diagnostic, and reading continues
+after it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ VERSION = 1
 
 GRAPH_ID_CHARACTERS_MAX = 64
 RESERVED_GRAPH_IDS = frozenset({"policies", "healthz", "openapi", "graphs"})
-"""Segments of a server's paths."""
+"""Path segments that servers use for other purposes."""
 
 CLUSTER_SCOPE = "cluster"
-"""The binding of a policy that decides about the server itself."""
+"""The scope of a policy for the server itself."""
 
 RESERVED_KEYS = ("apply", "env_file", "pipelines", "embeddings", "ui", "aliases", "bindings")
-"""Top-level keys that have no meaning yet."""
+"""Top-level keys that are reserved for later versions."""
 
 BlobScope = Literal["server_safe", "embedded_only"]
 
@@ -45,7 +45,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """An embedding provider; its key is a reference to a variable."""
+    """An embedding provider; its key is given as a reference to a variable."""
 
     kind: str
     base_url: str | None = None
@@ -53,7 +53,7 @@ class Provider:
     api_key: str | None = None
 
     def to_dict(self) -> dict[str, str]:
-        """Its members, without those that are not there, in the order of its digest."""
+        """The members that are set, in the order of the digest."""
         members = {
             "kind": self.kind,
             "base_url": self.base_url,
@@ -65,7 +65,7 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class BlobBase:
-    """A folder whose objects writes of a graph may name."""
+    """A folder whose objects a graph's writes may refer to as blobs."""
 
     uri: str
     scope: BlobScope
@@ -73,46 +73,46 @@ class BlobBase:
 
 @dataclass(frozen=True, slots=True)
 class QuerySource:
-    """Where stored queries are declared: a path, and the name that a map gave to one of them."""
+    """A declaration of stored queries: a path, and the query's name if a map gives one."""
 
     path: str
     at: str
-    """The key that says so."""
+    """The key of the declaration."""
     name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredGraph:
-    """One graph, as it is declared."""
+    """A declared graph."""
 
     graph_id: str
     schema: str
     queries: tuple[QuerySource, ...] = ()
     checks: str | None = None
-    """The file of its checks of change requests."""
+    """The file with its checks of change requests."""
     embedding_provider: str | None = None
-    """The address of its provider."""
+    """The address of its embedding provider."""
     external_blobs: tuple[BlobBase, ...] = ()
 
     @property
     def address(self) -> str:
-        """What the graph is called in plans and in the ledger."""
+        """The address of the graph in plans and in the ledger."""
         return f"graph.{self.graph_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPolicy:
-    """One policy bundle, as it is declared."""
+    """A declared policy bundle."""
 
     name: str
     file: str
     applies_to: tuple[str, ...]
-    """`cluster` or `graph.<id>`, sorted, each once."""
+    """The scopes, `cluster` or `graph.<id>`, sorted and unique."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """A whole file."""
+    """The content of a `cluster.yaml`."""
 
     directory: Path
     storage: Root
@@ -126,33 +126,33 @@ class ClusterConfig:
 
     @property
     def file(self) -> Path:
-        """Where it was read."""
+        """The path of the file."""
         return self.directory / FILE_NAME
 
     def path_of(self, declared: str) -> Path:
-        """A declared path; relative ones start at the directory."""
+        """A declared path as an absolute one; relative paths start at the directory."""
         return self.directory / declared
 
 
 class _ConfigProblem(InputError):
-    """A mistake of a file, with its place."""
+    """A mistake in a file, with its position."""
 
     code = InputError.code
 
 
 def read_config(directory: Path, findings: ClusterFindings) -> ClusterConfig | None:
-    """The declared cluster of a directory; None if the file is no document at all.
+    """The cluster declared in a directory; None if the file is not a YAML document.
 
-    What is wrong is noted in ``findings``, and left out of the result.
+    Invalid parts are noted in ``findings`` and left out.
     """
     root = _document(directory, findings)
     return None if root is None else _Reader(directory, findings).cluster(root)
 
 
 def storage_of(directory: Path) -> Root:
-    """The storage root that the cluster of a directory has, whatever else its file says.
+    """The storage root of a directory's cluster, even if its file has other errors.
 
-    A directory without `cluster.yaml` that holds a ledger is a storage root itself. Raises
+    A directory with a ledger and without `cluster.yaml` is itself a storage root. Raises
     `ClusterRefused`.
     """
     findings = ClusterFindings()
@@ -190,7 +190,7 @@ def _document(directory: Path, findings: ClusterFindings) -> Node | None:
 
 
 def is_graph_id(text: str) -> bool:
-    """Whether a graph of a cluster may have this id; every server can serve those that may."""
+    """Whether a graph of a cluster may have this id; such ids are valid for every server."""
     return (
         _GRAPH_ID.fullmatch(text) is not None
         and len(text) <= GRAPH_ID_CHARACTERS_MAX
@@ -204,14 +204,14 @@ def is_resource_name(text: str) -> bool:
 
 
 class _Reader:
-    """Turns the nodes of one file into what they declare."""
+    """Converts the nodes of one file to declarations."""
 
     def __init__(self, directory: Path, findings: ClusterFindings) -> None:
         self._directory = directory
         self._findings = findings
 
     def cluster(self, root: Node) -> ClusterConfig:
-        """Everything that is right in a file."""
+        """The valid parts of the file."""
         fields: Mapping[str, Node] = {}
         with self._noting():
             fields = self._top(root)
@@ -224,7 +224,7 @@ class _Reader:
             locks = self._locks(fields.get("state"))
         providers = self._providers(fields.get("providers"))
         graphs = self._graphs(fields.get("graphs"), providers)
-        # Policies may name a graph whose own declaration is wrong: that is reported once.
+        # Policies may name a graph with an invalid declaration, which is reported once.
         listed = fields["graphs"].value if "graphs" in fields else {}
         ids = tuple(listed) if isinstance(listed, dict) else ()
         policies = self._policies(fields.get("policies"), ids)
@@ -241,7 +241,7 @@ class _Reader:
         )
 
     def storage(self, node: Node | None) -> Root | None:
-        """The storage root, by default the directory; None if it was noted as wrong."""
+        """The storage root, by default the directory; None if it is invalid."""
         if node is None:
             return Root.parse(self._directory)
         with self._noting("invalid_storage_root"):
@@ -317,7 +317,7 @@ class _Reader:
         kind = PROVIDER_NAMES[0] if kinds is None else kinds.text()
         key = fields["api_key"].text() if "api_key" in fields else None
         if key is not None and _SECRET.fullmatch(key) is None:
-            # The value itself is not repeated: it may be a secret.
+            # Do not repeat the value: it may be a secret.
             self._note(
                 "embedding_api_key_inline",
                 fields["api_key"],
@@ -544,7 +544,7 @@ class _Reader:
         self._findings.error(code, node.path or FILE_NAME, f"{node.place}: {message}")
 
     def _noting(self, code: str = "invalid_cluster_yaml") -> _Noting:
-        """Note a mistake of a block under a code, and go on behind it."""
+        """Note a mistake in the block with this code, and continue after it."""
         return _Noting(self._findings, code)
 
 

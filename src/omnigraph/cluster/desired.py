@@ -1,7 +1,7 @@
 """The desired state: every file that `cluster.yaml` names, read, checked and digested.
 
-Nothing of a graph is opened. A mistake is a diagnostic, with file, line and column, and the rest is
-checked all the same.
+No graph is opened. A mistake is a diagnostic with file, line and column, and the rest is still
+checked.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ QUERY_SUFFIX = ".gq"
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One declared thing, with the digest of what it consists of."""
+    """One declared resource, with the digest of its content."""
 
     address: str
     kind: Kind
     digest: str
     path: Path | None = None
-    """The file it is, if it is one."""
+    """Its file, if it has one."""
 
     def reread(self) -> bytes:
-        """The bytes of its file; raises `ClusterRefused` if they are others than were planned."""
+        """Read the file again; raises `ClusterRefused` if it changed since the plan."""
         assert self.path is not None
         try:
             data = self.path.read_bytes()
@@ -74,13 +74,13 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """A whole cluster as its files declare it."""
+    """A cluster as its files declare it."""
 
     config: ClusterConfig
     resources: Mapping[str, Resource]
     """By address, sorted."""
     dependencies: tuple[tuple[str, str], ...]
-    """From an address to one it needs."""
+    """Pairs of an address and one that it depends on."""
 
     @property
     def digests(self) -> dict[str, str]:
@@ -89,12 +89,12 @@ class Desired:
 
     @property
     def config_digest(self) -> str:
-        """The digest of everything."""
+        """The digest of the whole declaration."""
         return config_digest(self.config.document, self.digests)
 
 
 def graph_id_of(address: str) -> str | None:
-    """The graph that an address belongs to; None for policies and providers."""
+    """The graph of an address; None for policies and providers."""
     kind, _, rest = address.partition(".")
     return rest.partition(".")[0] if kind in ("graph", "schema", "query", "checks") else None
 
@@ -113,9 +113,9 @@ def kind_of(address: str) -> Kind:
 
 
 def load_desired(directory: Path, findings: ClusterFindings) -> Desired | None:
-    """The desired state of a directory; None if its file is no document.
+    """The desired state of a directory; None if its file is not a YAML document.
 
-    With errors in ``findings`` the result is incomplete, and must not be acted on.
+    If ``findings`` has errors, the result is incomplete and must not be applied.
     """
     config = read_config(directory, findings)
     return None if config is None else _Loader(config, findings).load()
@@ -163,7 +163,7 @@ class _Loader:
         self._add(Resource(graph.address, "graph", parts.digest), *needs)
 
     def _schema(self, graph: DeclaredGraph) -> tuple[str, Catalog] | None:
-        """Digest and types of the schema of a graph."""
+        """The digest and types of a graph's schema."""
         at = f"graphs.{graph.graph_id}.schema"
         path = self.config.path_of(graph.schema)
         data = self._read(path, at, "schema_file_missing", "the schema")
@@ -185,7 +185,7 @@ class _Loader:
     # --- stored queries ---------------------------------------------------------------------------
 
     def _queries(self, graph: DeclaredGraph, catalog: Catalog | None) -> dict[str, str]:
-        """The digests of the queries of a graph, by name."""
+        """The digests of a graph's queries, by name."""
         files: dict[Path, _ParsedFile | None] = {}
         found: dict[str, Path] = {}
         for source in graph.queries:
@@ -294,7 +294,7 @@ class _Loader:
     # --- checks and policies ----------------------------------------------------------------------
 
     def _checks(self, graph: DeclaredGraph, queries: Mapping[str, str]) -> str | None:
-        """The digest of the checks of a graph, if it has any."""
+        """The digest of a graph's checks, if it has any."""
         if graph.checks is None:
             return None
         at = f"graphs.{graph.graph_id}.checks"
@@ -332,7 +332,7 @@ class _Loader:
             if is_cluster:
                 load_policy(path, kind="server")
             else:
-                # Compiled once: graphs differ in the name of the resource alone.
+                # Compiled once: for other graphs only the resource's name differs.
                 load_policy(path, kind="graph")
         except (PolicyInvalid, InputError) as problem:
             self.findings.error("policy_invalid", at, sentence(problem))

@@ -1,7 +1,7 @@
-"""What is wrong with a cluster: one diagnostic for each problem, with a stable code.
+"""Diagnostics of clusters: one per problem, with a stable code.
 
-A command collects them and goes on where it can, so that an operator sees all mistakes of a file at
-once. `ClusterRefused` is the same as an error, for what ends a command.
+A command collects them and continues where possible, so that an operator sees all mistakes of a
+file at once. `ClusterRefused` is the exception for problems that end a command.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class ClusterDiagnostic(JsonObject):
-    """One problem of a cluster, or of a command on it."""
+    """One problem of a cluster, or of a command."""
 
     code: str
     severity: Severity
     path: str
-    """What it is about: a key of `cluster.yaml`, an address, or an object of the storage root."""
+    """The subject: a key of `cluster.yaml`, an address, or an object in the storage root."""
     message: str
-    """What happened, with file, line and column where there are any, and what to do next."""
+    """The error, with file, line and column if known, and what to do."""
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.code} at {self.path}: {self.message}"
@@ -42,15 +42,15 @@ class ClusterFindings:
         return iter(self._found)
 
     def error(self, code: str, path: str, message: str) -> None:
-        """Note a problem that makes the command fail."""
+        """Note an error, which makes the command fail."""
         self._found[ClusterDiagnostic(code, "error", path, message)] = None
 
     def warning(self, code: str, path: str, message: str) -> None:
-        """Note a problem that the command goes on with."""
+        """Note a problem that does not make the command fail."""
         self._found[ClusterDiagnostic(code, "warning", path, message)] = None
 
     def add(self, refused: ClusterRefused) -> None:
-        """Note what ended the command, or a step of it."""
+        """Note the problem that ended the command, or one of its steps."""
         self.error(refused.diagnostic, refused.path, sentence(refused))
 
     @property
@@ -59,12 +59,12 @@ class ClusterFindings:
         return any(each.severity == "error" for each in self._found)
 
     def collecting(self) -> Collecting:
-        """Note what a block refuses, and go on behind it."""
+        """A block whose `ClusterRefused` is noted, and execution continues after it."""
         return Collecting(self)
 
 
 class Collecting:
-    """A block whose refusals are noted, not raised."""
+    """A context manager that notes `ClusterRefused` instead of raising it."""
 
     def __init__(self, findings: ClusterFindings) -> None:
         self._findings = findings
@@ -85,7 +85,7 @@ class Collecting:
 
 
 def sentence(problem: Exception) -> str:
-    """What an error says, with its place and its hint, on one line."""
+    """The message of an error with its position and hint, on one line."""
     if isinstance(problem, CompileError) and problem.position is not None:
         at = problem.position
         place = f"{at.path or '<text>'}:{at.line}:{at.column}: "

@@ -1,7 +1,7 @@
-"""What identifies a resource: SHA-256 over bytes whose layout never changes.
+"""Digests of resources: SHA-256 over bytes with a fixed layout.
 
-Digests of this product and of others that follow the same specification are equal, so the layout is
-part of the format of the ledger.
+Other implementations of the specification compute the same digests, so the layout is part of the
+ledger's format.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import Any
 
 
 def digest_of(data: bytes) -> str:
-    """The digest of a file: of a schema, a query, a policy."""
+    """The digest of a file: a schema, a query or a policy."""
     return hashlib.sha256(data).hexdigest()
 
 
 def provider_digest(members: Mapping[str, str]) -> str:
-    """The digest of an embedding provider; ``members`` are in their order, absent ones left out."""
+    """The digest of an embedding provider; ``members`` are in fixed order, without unset ones."""
     return digest_of(b"embedding-provider\0" + _compact(members).encode())
 
 
 @dataclass(frozen=True, slots=True)
 class GraphParts:
-    """What the digest of a graph is made of."""
+    """The parts of a graph's digest."""
 
     graph_id: str
     schema: str
     queries: Iterable[tuple[str, str]] = ()
-    """Names and digests."""
+    """Names and digests of stored queries."""
     provider: tuple[str, str] | None = None
-    """Address and digest."""
+    """The provider's address and digest."""
     blob_bases: Sequence[tuple[str, str]] = ()
-    """URIs and scopes; none denies external blobs."""
+    """URIs and scopes; empty denies external blobs."""
     checks: str | None = None
-    """The digest of its checks of change requests."""
+    """The digest of the checks of change requests."""
 
     @property
     def digest(self) -> str:
@@ -55,14 +55,14 @@ class GraphParts:
 
 
 def config_digest(document: Any, digests: Mapping[str, str]) -> str:
-    """The digest of a whole cluster: of its parsed file, and of everything the file names."""
+    """The digest of a whole cluster: the parsed file, and the digests of its resources."""
     whole = {"config": document, "resources": digests}
     text = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return digest_of(text.encode())
 
 
 def state_cas(data: bytes) -> str:
-    """What the next write of a ledger is conditional on."""
+    """The digest of a ledger's bytes, on which its next write is conditional."""
     return f"sha256:{digest_of(data)}"
 
 

@@ -1,7 +1,7 @@
-"""The ledger: what was applied, in one object that is changed by compare-and-swap alone.
+"""The ledger: the applied state, in one object that is only changed by compare-and-swap.
 
-It is enough to serve a cluster without its files. A writer has read it before: the write
-is refused if its bytes are no longer those that were read.
+With the catalog, it is sufficient to serve a cluster without its files. A write is refused if the
+stored bytes differ from those that the writer read.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ StatusName = Literal["pending", "planned", "applying", "applied", "drifted", "bl
 
 
 class Strict(BaseModel):
-    """A document whose unknown members are mistakes."""
+    """A document that may not have unknown members."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Its JSON form, without members that have no value."""
+        """The JSON form, without null members."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 class EmbeddingProfile(Strict):
-    """A provider as it is served; its key is a reference to a variable."""
+    """An applied embedding provider; its key is a reference to a variable."""
 
     kind: str
     base_url: str | None = None
@@ -47,21 +47,21 @@ class EmbeddingProfile(Strict):
 
 
 class AppliedBase(Strict):
-    """A folder that external blobs may lie in."""
+    """A folder in which external blobs are allowed."""
 
     uri: str
     scope: BlobScope
 
 
 class BlobPolicy(Strict):
-    """Which external blobs a graph takes; a graph without one takes none."""
+    """The external blobs that a graph accepts; by default none."""
 
     mode: Literal["allow"]
     bases: list[AppliedBase]
 
 
 class AppliedResource(Strict):
-    """One resource as it was applied."""
+    """An applied resource."""
 
     digest: Digest
     applies_to: list[str] | None = None
@@ -71,14 +71,14 @@ class AppliedResource(Strict):
 
 
 class AppliedRevision(Strict):
-    """Everything that was applied."""
+    """The applied revision."""
 
     config_digest: Digest | None = None
     resources: dict[str, AppliedResource] = Field(default_factory=dict)
 
 
 class Status(Strict):
-    """How one resource is."""
+    """The status of one resource."""
 
     status: StatusName
     conditions: list[str] | None = None
@@ -86,7 +86,7 @@ class Status(Strict):
 
 
 class Record(Strict):
-    """An approval that was used, or a recovery."""
+    """A used approval, or a recovery."""
 
     resource: str
     kind: str
@@ -98,7 +98,7 @@ class Record(Strict):
 
 
 class Observation(Strict):
-    """What was last seen of a graph, or that it was deleted."""
+    """The last observation of a graph, or a tombstone."""
 
     kind: Literal["graph", "tombstone"]
     address: str | None = None
@@ -107,7 +107,7 @@ class Observation(Strict):
     exists: bool | None = None
     graph_manifest_version: int | None = None
     manifest_version: int | None = None
-    """What older writers called `graph_manifest_version`."""
+    """The former name of `graph_manifest_version`."""
     schema_digest: Digest | None = None
     desired_schema_digest: Digest | None = None
     schema_matches_desired: bool | None = None
@@ -118,7 +118,7 @@ class Observation(Strict):
 
 
 class Ledger(Strict):
-    """The whole ledger."""
+    """The content of the ledger."""
 
     version: Literal[1]
     state_revision: int = 0
@@ -130,17 +130,17 @@ class Ledger(Strict):
 
     @property
     def resources(self) -> dict[str, AppliedResource]:
-        """What was applied, by address."""
+        """The applied resources, by address."""
         return self.applied_revision.resources
 
     def digest(self, address: str) -> str | None:
-        """The digest that a resource was applied with."""
+        """The applied digest of a resource."""
         found = self.resources.get(address)
         return None if found is None else found.digest
 
     @property
     def graph_ids(self) -> list[str]:
-        """The graphs that were applied."""
+        """The ids of the applied graphs."""
         return sorted(each[6:] for each in self.resources if each.startswith("graph."))
 
     def queries_of(self, graph_id: str) -> dict[str, AppliedResource]:
@@ -157,7 +157,7 @@ class Ledger(Strict):
         return {a[7:]: each for a, each in self.resources.items() if a.startswith("policy.")}
 
     def composite(self, graph_id: str) -> str | None:
-        """The digest of a graph, from its parts in this ledger; None without a schema."""
+        """The digest of a graph, computed from its parts in this ledger; None without a schema."""
         schema = self.digest(f"schema.{graph_id}")
         graph = self.resources.get(f"graph.{graph_id}")
         if schema is None or graph is None:
@@ -174,10 +174,9 @@ class Ledger(Strict):
         ).digest
 
     def require_intact(self) -> None:
-        """Raise `ClusterRefused` if the digest of a graph is not that of its parts.
+        """Raise `ClusterRefused` if a graph's digest does not match its parts.
 
-        The ledger was edited by hand: which blobs a graph takes is a right, and not to be had by
-        writing it into a file.
+        Then the ledger was edited by hand, which must not grant a graph rights to external blobs.
         """
         for graph_id in self.graph_ids:
             recorded, found = self.digest(f"graph.{graph_id}"), self.composite(graph_id)
@@ -193,7 +192,7 @@ class Ledger(Strict):
 
 @dataclass(slots=True)
 class StoredLedger:
-    """A ledger as it was read, and what its next write depends on."""
+    """A ledger as it was read, with the token for its next write."""
 
     ledger: Ledger
     data: bytes
@@ -202,12 +201,12 @@ class StoredLedger:
 
     @property
     def cas(self) -> str | None:
-        """The state that was read; None if there was none."""
+        """The digest of the ledger that was read; None if there was none."""
         return None if self.token is None else state_cas(self.data)
 
 
 def read_ledger(store: ObjectStore) -> StoredLedger | None:
-    """The ledger of a storage root; None if there is none. Raises `ClusterRefused`."""
+    """Read the ledger of a storage root; None if there is none. Raises `ClusterRefused`."""
     try:
         found = store.read_versioned(STATE)
     except OmnigraphError as problem:
@@ -219,7 +218,7 @@ def read_ledger(store: ObjectStore) -> StoredLedger | None:
 
 
 def parse_ledger(data: bytes) -> Ledger:
-    """The ledger in some bytes; raises `ClusterRefused`."""
+    """Parse a ledger; raises `ClusterRefused`."""
     document = decoded(data, STATE, "invalid_state_json")
     require_version(document, VERSION, STATE, member="version", code="unsupported_state_version")
     ledger = validated(Ledger, document, STATE, "invalid_state_json")
@@ -238,10 +237,10 @@ def parse_ledger(data: bytes) -> Ledger:
 
 
 def write_ledger(store: ObjectStore, before: StoredLedger | None, ledger: Ledger) -> StoredLedger:
-    """Replace the ledger that was read by a changed one, with the next revision.
+    """Replace the ledger that was read, incrementing its revision.
 
-    Raises `ClusterRefused` with `state_cas_mismatch` if it is no longer what was read; nothing is
-    changed then.
+    Raises `ClusterRefused` with `state_cas_mismatch`, without any change, if the stored ledger is
+    not the one that was read.
     """
     following = ledger.model_copy(update={"state_revision": ledger.state_revision + 1})
     data = (json.dumps(following.to_dict(), indent=2, ensure_ascii=False) + "\n").encode()
@@ -250,7 +249,7 @@ def write_ledger(store: ObjectStore, before: StoredLedger | None, ledger: Ledger
     except ClusterRefused:
         raise
     except OmnigraphError as problem:
-        # The write may have landed although its reply was lost.
+        # The write may have succeeded although its reply was lost.
         found = _read_after_failure(store)
         if found is None or found[0] != data:
             raise ClusterRefused("state_write_error", STATE, sentence(problem)) from problem
@@ -293,7 +292,7 @@ def _moved(what: str) -> ClusterRefused:
 
 
 def decoded(data: bytes, key: str, code: str) -> Mapping[str, Any]:
-    """The JSON object in some bytes; raises `ClusterRefused` with ``code``."""
+    """Parse a JSON object; raises `ClusterRefused` with ``code``."""
     try:
         document = json.loads(data)
     except ValueError as problem:
@@ -306,7 +305,7 @@ def decoded(data: bytes, key: str, code: str) -> Mapping[str, Any]:
 def require_version(
     document: Mapping[str, Any], known: int, key: str, *, member: str, code: str
 ) -> None:
-    """Raise `ClusterRefused` for a document of another version than the one that is known."""
+    """Raise `ClusterRefused` for a document of an unknown version."""
     found = document.get(member)
     if isinstance(found, int) and not isinstance(found, bool) and found != known:
         raise ClusterRefused(
@@ -321,7 +320,7 @@ Document = TypeVar("Document", bound=Strict)
 
 
 def validated(model: type[Document], document: Mapping[str, Any], key: str, code: str) -> Document:
-    """The document as a model; raises `ClusterRefused` with the place of the first mistake."""
+    """Validate a document; raises `ClusterRefused` with the position of the first mistake."""
     try:
         return model.model_validate(document)
     except ValidationError as problem:

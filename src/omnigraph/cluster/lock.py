@@ -1,7 +1,7 @@
-"""The lock of a cluster: one operator at a time, by one object that is created only if absent.
+"""The lock of a cluster: an object that is created only if absent.
 
-It never expires, and no command guesses whether its holder is alive: a person decides, and breaks
-it by its id.
+It never expires, because a command cannot know whether the holder is alive: an operator removes it
+by its id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSION = 1
 
 
 class LockRecord(Strict):
-    """Who holds the lock."""
+    """The content of the lock: its holder."""
 
     version: int
     lock_id: str
@@ -38,14 +38,14 @@ class LockRecord(Strict):
 
 @dataclass(frozen=True, slots=True)
 class HeldLock:
-    """The lock as it was found."""
+    """An existing lock."""
 
     record: LockRecord
     age_seconds: int
 
     @property
     def holder(self) -> str:
-        """Who has it and since when, as the middle of a sentence."""
+        """The holder and the time, as a part of a sentence."""
         record = self.record
         actor = f" of {record.actor}" if record.actor else ""
         host = f" on {record.host}" if record.host else ""
@@ -56,13 +56,13 @@ class HeldLock:
 
 
 def now_text() -> str:
-    """This moment, as records have it."""
+    """The current time, in the format of records."""
     moment = dt.datetime.fromtimestamp(SYSTEM_CLOCK.wall_us() / 1e6, dt.UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def read_lock(store: ObjectStore) -> HeldLock | None:
-    """The lock, if it is held; raises `ClusterRefused` for one that cannot be read."""
+    """The lock, if it exists; raises `ClusterRefused` if it cannot be read."""
     try:
         data = store.read_if_exists(LOCK)
     except OmnigraphError as problem:
@@ -87,10 +87,10 @@ def read_lock(store: ObjectStore) -> HeldLock | None:
 def hold_lock(
     store: ObjectStore, operation: str, findings: ClusterFindings, *, actor: str | None, locks: bool
 ) -> Iterator[str | None]:
-    """Hold the lock for a block, and give it back on every way out; yields its id.
+    """Hold the lock within the block, and release it at the end; yields its id.
 
-    Raises `ClusterRefused` with `state_lock_held` if it is held. Without ``locks`` there
-    is a warning instead, and None.
+    Raises `ClusterRefused` with `state_lock_held` if it is held. Without ``locks``, warns instead
+    and yields None.
     """
     if not locks:
         findings.warning(
@@ -114,7 +114,7 @@ def hold_lock(
     try:
         is_ours = store.write_if_absent(LOCK, data)
     except OmnigraphError as problem:
-        # The object may be there although its reply was lost.
+        # The object may exist although its reply was lost.
         _give_back(store, data)
         raise ClusterRefused("state_lock_error", LOCK, sentence(problem)) from problem
     if not is_ours:
@@ -126,7 +126,7 @@ def hold_lock(
 
 
 def break_lock(store: ObjectStore, lock_id: str) -> HeldLock:
-    """Remove the lock with exactly this id; raises `ClusterRefused`, and then it stays."""
+    """Remove the lock with exactly this id; otherwise raises `ClusterRefused`, and it stays."""
     held = read_lock(store)
     if held is None:
         raise ClusterRefused("state_lock_missing", LOCK, "the cluster is not locked")
@@ -166,7 +166,7 @@ def _held(store: ObjectStore) -> ClusterRefused:
 
 
 def _give_back(store: ObjectStore, ours: bytes) -> None:
-    """Remove the lock if it is still ours; one that stays is for `force-unlock`."""
+    """Remove the lock if it is still ours; on failure it stays for `force-unlock`."""
     with suppress(OmnigraphError):
         if store.read_if_exists(LOCK) == ours:
             store.delete(LOCK)

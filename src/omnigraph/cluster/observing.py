@@ -1,6 +1,6 @@
-"""What graphs and contents really are, beside what the ledger says of them.
+"""The actual state of graphs and contents, to compare with the ledger.
 
-Graphs are opened read-only and only their main branch is looked at.
+Graphs are opened read-only, and only their main branch is read.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ OPENED_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class StorageRoot:
-    """Where a cluster keeps its ledger, its catalog and its graphs."""
+    """The storage root of a cluster, with ledger, catalog and graphs."""
 
     root: Root
     store: ObjectStore = field(repr=False)
 
     @classmethod
     def at(cls, root: Root) -> StorageRoot:
-        """The storage root at an address; nothing is asked of it yet."""
+        """The storage root at an address, without a request to it."""
         return cls(root, open_store(root))
 
     def graph_uri(self, graph_id: str) -> str:
-        """Where a graph lies."""
+        """The URI of a graph."""
         return self.root.join(graph_key(graph_id))
 
     def has_graph(self, graph_id: str) -> bool:
-        """Whether anything lies at the root of a graph."""
+        """Whether anything exists at the root of a graph."""
         return self.store.exists(graph_key(graph_id))
 
 
 @dataclass(frozen=True, slots=True)
 class SeenGraph:
-    """One graph as it was found."""
+    """The observed state of one graph."""
 
     exists: bool
     schema_digest: str | None = None
     manifest_version: int | None = None
     graph: Graph | None = field(default=None, repr=False)
     error: str | None = None
-    """Why it cannot be opened."""
+    """The reason why it cannot be opened."""
 
     @property
     def is_open(self) -> bool:
@@ -63,7 +63,7 @@ class SeenGraph:
         return self.graph is not None
 
     def has_schema_of(self, path: Path) -> bool:
-        """Whether its schema means what the file at a path says; comments may differ."""
+        """Whether its schema is equivalent to that in a file; comments may differ."""
         if self.graph is None:
             return False
         try:
@@ -73,9 +73,9 @@ class SeenGraph:
 
 
 def see_graph(place: StorageRoot, graph_id: str, mode: OpenMode = "read_only") -> SeenGraph:
-    """The graph at its derived root, or why there is none to be opened.
+    """Observe the graph at its derived root, or the reason why it cannot be opened.
 
-    With ``mode`` read_write an operation of the graph that was interrupted is settled first.
+    With ``mode`` `read_write`, interrupted operations of the graph are recovered first.
     """
     if not place.has_graph(graph_id):
         return SeenGraph(exists=False)
@@ -89,7 +89,7 @@ def see_graph(place: StorageRoot, graph_id: str, mode: OpenMode = "read_only") -
 
 
 def see_graphs(place: StorageRoot, graph_ids: Iterable[str]) -> dict[str, SeenGraph]:
-    """Several graphs, some of them at a time."""
+    """Observe several graphs concurrently."""
     ids = list(graph_ids)
     work = [partial(see_graph, place, graph_id) for graph_id in ids]
     seen = concurrently(*work, threads=True, work_max=OPENED_AT_ONCE)
@@ -97,7 +97,7 @@ def see_graphs(place: StorageRoot, graph_ids: Iterable[str]) -> dict[str, SeenGr
 
 
 def recompose(ledger: Ledger) -> None:
-    """Give every graph of a ledger the digest of its parts."""
+    """Recompute the digest of every graph of a ledger from its parts."""
     for graph_id in ledger.graph_ids:
         digest = ledger.composite(graph_id)
         if digest is not None:
@@ -112,7 +112,7 @@ def observe_graphs(
     *,
     importing: bool,
 ) -> None:
-    """Write into a ledger what the declared graphs are; ``importing`` takes in unknown ones."""
+    """Record the state of declared graphs in a ledger; ``importing`` also adds unknown ones."""
     for graph_id, seen in see_graphs(place, sorted(desired.config.graphs)).items():
         _observe(place, desired, ledger, graph_id, seen, findings=findings, importing=importing)
 
@@ -159,7 +159,7 @@ def _observe(
         )
         return
     if not (importing or graph in ledger.resources):
-        return  # an interrupted creation, or a graph of another owner: not the cluster's
+        return  # an interrupted creation, or another owner's graph
     assert seen.schema_digest is not None
     recorded = wanted.digest if matches else seen.schema_digest
     ledger.resources[schema] = AppliedResource(digest=recorded)
@@ -176,10 +176,10 @@ def _observe(
 def verify_contents(
     place: StorageRoot, ledger: Ledger, findings: ClusterFindings, *, mends: bool
 ) -> None:
-    """Look at every content of the catalog; ``mends`` notes what was found in the ledger.
+    """Check every content of the catalog; ``mends`` records the results in the ledger.
 
-    A digest whose content is missing or damaged is dropped, so that the next plan publishes it
-    again; one that cannot be read is kept, because it may be fine.
+    The digest of a missing or damaged content is removed, so that the next plan publishes it again;
+    that of an unreadable one stays, because the error may be temporary.
     """
     wanted = [(a, each.digest) for a, each in ledger.resources.items() if has_content(a)]
     for content in read_contents(place.store, wanted):

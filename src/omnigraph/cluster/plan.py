@@ -1,8 +1,7 @@
-"""The difference between what is declared and what was applied, as one object.
+"""The plan: the difference between the desired and the applied state.
 
-`cluster plan` prints it and `cluster apply` carries it out: there is no second way to find out what
-has to be done. Making it reads nothing; the ledger, the approvals and the graphs that wait for
-recovery are given.
+`cluster plan` prints it and `cluster apply` executes it. Making a plan reads nothing: ledger,
+approvals and the graphs that wait for recovery are arguments.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ UNSUPPORTED = "apply_unsupported_kind"
 
 @dataclass(frozen=True, slots=True)
 class GraphMigration(JsonObject):
-    """The steps from the schema of a graph to the declared one."""
+    """The migration steps from a graph's schema to the declared one."""
 
     supported: bool
     steps: tuple[Any, ...]
@@ -46,7 +45,7 @@ class GraphMigration(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class BindingChange(JsonObject):
-    """What a policy applied to, and what it is to apply to."""
+    """The former and the new scopes of a policy."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
@@ -54,35 +53,36 @@ class BindingChange(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Change(JsonObject):
-    """One resource that is not as it is declared."""
+    """One resource that differs from its declaration."""
 
     resource: str
     operation: Operation
     before_digest: Annotated[str | None, OPTIONAL] = None
     after_digest: Annotated[str | None, OPTIONAL] = None
     disposition: Annotated[Disposition | None, OPTIONAL] = None
-    """`applied` executes, `derived` follows from others, `deferred` is not supported, and `blocked`
-    waits for what `reason` names."""
+    """`applied` is executed, `derived` follows from others, `deferred` is not supported, and
+    `blocked` waits for the `reason`.
+    """
     reason: Annotated[str | None, OPTIONAL] = None
     binding_change: Annotated[BindingChange | None, OPTIONAL] = None
     metadata_change: Annotated[MetadataChange | None, OPTIONAL] = None
     migration: Annotated[GraphMigration | None, OPTIONAL] = None
     message: Annotated[str | None, HIDDEN] = None
-    """Why it is blocked, for the status of the resource."""
+    """The explanation of a block, for the status of the resource."""
 
     @property
     def is_applied(self) -> bool:
-        """Whether apply carries it out."""
+        """Whether `apply` executes it."""
         return self.disposition == "applied"
 
     def blocked(self, reason: str, message: str | None = None) -> Change:
-        """The same change, waiting."""
+        """The same change, blocked."""
         return replace(self, disposition="blocked", reason=reason, message=message)
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalGate(JsonObject):
-    """A change that needs the consent of a person."""
+    """A change that needs an approval."""
 
     resource: str
     reason: str
@@ -91,7 +91,7 @@ class ApprovalGate(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class BlastRadius(JsonObject):
-    """What depends on a resource that changes."""
+    """The resources that depend on a changed one."""
 
     resource: str
     affected: tuple[str, ...]
@@ -99,16 +99,16 @@ class BlastRadius(JsonObject):
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """Everything that is not as it is declared, and what becomes of it."""
+    """All changes, with their dispositions."""
 
     desired: Desired
     before: Ledger
     changes: tuple[Change, ...]
-    """By address."""
+    """Sorted by address."""
     gates: tuple[ApprovalGate, ...] = ()
     blast_radius: tuple[BlastRadius, ...] = ()
     approvals: Mapping[str, Approval] = field(default_factory=dict)
-    """The approvals that gated changes are carried out under, by address."""
+    """The approvals of gated changes, by address."""
 
     def of(self, address: str) -> Change | None:
         """The change of a resource."""
@@ -122,12 +122,12 @@ class ClusterPlan:
 
 
 def empty_ledger() -> Ledger:
-    """The ledger of a cluster of which nothing was applied."""
+    """The ledger of a cluster without applied resources."""
     return Ledger(version=1, applied_revision=AppliedRevision())
 
 
 def applied_form(desired: Desired, address: str) -> AppliedResource:
-    """What the ledger holds of a declared resource once it is applied."""
+    """The ledger's entry of a declared resource once it is applied."""
     config, digest = desired.config, desired.resources[address].digest
     match kind_of(address):
         case "policy":
@@ -152,7 +152,7 @@ def _applied_graph(config: ClusterConfig, address: str, digest: str) -> AppliedR
 
 
 def differences(desired: Desired, ledger: Ledger) -> Iterator[Change]:
-    """Every resource whose digest, or whose record, is not as declared; by address."""
+    """Every resource whose digest or ledger entry differs from the declaration, by address."""
     for address in sorted({*desired.resources, *ledger.resources}):
         before = ledger.resources.get(address)
         if address not in desired.resources:
@@ -188,7 +188,7 @@ def make_plan(
 ) -> ClusterPlan:
     """The plan from a ledger to the desired state; ``pending`` graphs wait for recovery.
 
-    An approval that was given for another state is warned about, and does not count.
+    An approval for another state is ignored with a warning.
     """
     changes = list(differences(desired, ledger))
     used = _matching(desired, changes, approvals, findings)
@@ -247,7 +247,7 @@ def _matching(
 
 @dataclass(slots=True)
 class _Classifier:
-    """Says what becomes of each change, from all of them."""
+    """Decides the disposition of each change, given all of them."""
 
     changes: Mapping[str, Change]
     desired: Desired

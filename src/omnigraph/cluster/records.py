@@ -1,8 +1,8 @@
-"""The other objects of a storage root: contents of the catalog, approvals, recovery sidecars.
+"""The other objects of a storage root: catalog contents, approvals and recovery sidecars.
 
 Contents are stored under their digest and never removed. An approval is rewritten when it is used,
-and never removed. A sidecar says what was about to be done to a graph, and is removed once the
-ledger says what became of it.
+and never removed. A sidecar announces an operation on a graph, and is removed once the ledger
+records its outcome.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERSION = 1
 
 
 def graph_key(graph_id: str) -> str:
-    """Where the root of a graph lies in the storage root."""
+    """The key of a graph's root in the storage root."""
     return f"graphs/{graph_id}.omni"
 
 
@@ -34,14 +34,14 @@ def graph_key(graph_id: str) -> str:
 
 
 def content_key(address: str, digest: str) -> str:
-    """Where the content of a query, of checks or of a policy lies."""
+    """The key of the content of a query, of checks or of a policy."""
     kind, _, rest = address.partition(".")
     suffix = "gq" if kind == "query" else "yaml"
     return f"{RESOURCES}/{kind}/{rest.replace('.', '/')}/{digest}.{suffix}"
 
 
 def has_content(address: str) -> bool:
-    """Whether the catalog holds the content of a resource."""
+    """Whether resources of this kind have content in the catalog."""
     return kind_of(address) in ("query", "checks", "policy")
 
 
@@ -50,7 +50,7 @@ ContentState = Literal["fine", "missing", "mismatch", "unreadable"]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the catalog has of one resource."""
+    """The catalog's content of one resource."""
 
     address: str
     key: str
@@ -60,14 +60,14 @@ class Content:
 
 
 def read_contents(store: ObjectStore, resources: Iterable[tuple[str, str]]) -> list[Content]:
-    """The contents of some resources, given as addresses and digests, each against its digest."""
+    """Read the contents of resources, given by address and digest, and verify their digests."""
     wanted = [(address, digest, content_key(address, digest)) for address, digest in resources]
     keys = list(dict.fromkeys(key for _, _, key in wanted))
     found: dict[str, bytes | OmnigraphError | None] = {}
     try:
         found.update(zip(keys, store.read_each(keys), strict=True))
     except OmnigraphError:
-        # One of them is; reading each by itself finds which.
+        # At least one failed; read each separately to find which.
         for key in keys:
             try:
                 found[key] = store.read_if_exists(key)
@@ -91,7 +91,7 @@ def _content(address: str, digest: str, key: str, found: bytes | OmnigraphError 
 
 
 class Approval(Strict):
-    """The consent of a person to one change of one state."""
+    """A person's approval of one change in one state."""
 
     schema_version: Literal[1]
     approval_id: str
@@ -108,12 +108,12 @@ class Approval(Strict):
 
     @property
     def key(self) -> str:
-        """Where it is stored."""
+        """The key under which it is stored."""
         return f"{APPROVALS}/{self.approval_id}.json"
 
 
 def write_approval(store: ObjectStore, approval: Approval) -> None:
-    """Store an approval, or what became of it; raises `ClusterRefused`."""
+    """Store an approval, or its use; raises `ClusterRefused`."""
     try:
         store.write(approval.key, _encoded(approval))
     except OmnigraphError as problem:
@@ -121,7 +121,7 @@ def write_approval(store: ObjectStore, approval: Approval) -> None:
 
 
 def read_approvals(store: ObjectStore, ledger: Ledger, findings: ClusterFindings) -> list[Approval]:
-    """The approvals that nothing has used yet; those that cannot be read are warned about."""
+    """The unused approvals; unreadable ones are warnings."""
     found = []
     for key, data in _documents(store, APPROVALS, "approval_read_error", findings):
         try:
@@ -132,7 +132,7 @@ def read_approvals(store: ObjectStore, ledger: Ledger, findings: ClusterFindings
         except ClusterRefused as refused:
             findings.warning(refused.diagnostic, refused.path, sentence(refused))
             continue
-        # The ledger knows what was used before the file says so.
+        # The ledger records the use before the approval's file does.
         is_used = (
             approval.consumed_at is not None or approval.approval_id in ledger.approval_records
         )
@@ -145,7 +145,7 @@ def read_approvals(store: ObjectStore, ledger: Ledger, findings: ClusterFindings
 
 
 class RecoverySidecar(Strict):
-    """What a command was about to do to one graph."""
+    """An announced operation on one graph."""
 
     schema_version: Literal[1]
     operation_id: str
@@ -162,12 +162,12 @@ class RecoverySidecar(Strict):
 
     @property
     def key(self) -> str:
-        """Where it is stored."""
+        """The key under which it is stored."""
         return f"{RECOVERIES}/{self.operation_id}.json"
 
 
 def write_sidecar(store: ObjectStore, sidecar: RecoverySidecar) -> None:
-    """Store a sidecar, before its graph is touched; raises `ClusterRefused`."""
+    """Store a sidecar, before the graph is changed; raises `ClusterRefused`."""
     try:
         store.write(sidecar.key, _encoded(sidecar))
     except OmnigraphError as problem:
@@ -177,7 +177,7 @@ def write_sidecar(store: ObjectStore, sidecar: RecoverySidecar) -> None:
 
 
 def remove_sidecars(store: ObjectStore, keys: Iterable[str], findings: ClusterFindings) -> None:
-    """Remove sidecars of which the ledger says everything; one that stays is a warning."""
+    """Remove sidecars whose outcome the ledger records; a failure is a warning."""
     for key in keys:
         try:
             store.delete(key)
@@ -186,7 +186,7 @@ def remove_sidecars(store: ObjectStore, keys: Iterable[str], findings: ClusterFi
 
 
 def read_sidecars(store: ObjectStore) -> tuple[list[RecoverySidecar], list[ClusterRefused]]:
-    """The sidecars in the order of their operations, and what is wrong with the others."""
+    """The sidecars in the order of their operations, and the problems with unreadable ones."""
     found: list[RecoverySidecar] = []
     findings = ClusterFindings()
     wrong: list[ClusterRefused] = []

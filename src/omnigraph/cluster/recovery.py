@@ -1,7 +1,7 @@
-"""What becomes of operations that were interrupted: judged by what is there, never undone.
+"""Recovery of interrupted operations: their outcome is observed, and they are not undone.
 
-Each sidecar says what was about to be done to one graph. The graph itself shows whether it was. The
-ledger is changed in memory here; sidecars that are settled go only after it was written.
+A sidecar announces an operation on one graph, and the graph shows whether it was done. The ledger
+is changed in memory here; settled sidecars are removed only after it was written.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from omnigraph.cluster.records import RecoverySidecar, read_sidecars
 
 @dataclass(slots=True)
 class Sweep:
-    """What the sidecars of a storage root came to."""
+    """The outcome of the sidecars of a storage root."""
 
     retired: list[str] = field(default_factory=list)
     """Sidecars to remove once the ledger is written."""
     kept: dict[str, RecoverySidecar] = field(default_factory=dict)
-    """By graph: those that a person has to look at."""
+    """By graph, the sidecars that need an operator."""
     consumed: dict[str, str] = field(default_factory=dict)
-    """Approvals that an interrupted deletion has used, and its operation."""
+    """Approvals used by interrupted deletions, with the operation."""
 
 
 @dataclass(slots=True)
 class _Sweeper:
-    """Settles one sidecar after the other."""
+    """Settles sidecars one by one."""
 
     place: StorageRoot
     ledger: Ledger
@@ -39,9 +39,9 @@ class _Sweeper:
     result: Sweep = field(default_factory=Sweep)
 
     def settle_schema(self, sidecar: RecoverySidecar) -> None:
-        """A graph that was created, or got another schema, or neither."""
+        """Settle the creation of a graph or a change of its schema, done or not."""
         graph_id, is_create = sidecar.graph_id, sidecar.kind == "graph_create"
-        # The graph's own recovery comes first: it finishes or undoes a half-made change of schema.
+        # The graph's own recovery runs first: it finishes or undoes an interrupted schema change.
         seen = see_graph(self.place, graph_id, "read_only" if is_create else "read_write")
         recorded = self.ledger.digest(f"schema.{graph_id}")
         if not seen.exists and is_create:
@@ -127,7 +127,7 @@ class _Sweeper:
 
 
 def sweep(place: StorageRoot, ledger: Ledger, findings: ClusterFindings) -> Sweep:
-    """Settle the sidecars of a storage root, as far as they can be, into a ledger."""
+    """Settle the sidecars of a storage root in a ledger, as far as possible."""
     found, unreadable = read_sidecars(place.store)
     for refused in unreadable:
         findings.warning(refused.diagnostic, refused.path, sentence(refused))
@@ -142,7 +142,7 @@ def sweep(place: StorageRoot, ledger: Ledger, findings: ClusterFindings) -> Swee
 
 
 def pending_sidecars(place: StorageRoot, findings: ClusterFindings) -> None:
-    """Warn about sidecars that the next apply will look at."""
+    """Warn about sidecars, which the next apply will settle."""
     found, unreadable = read_sidecars(place.store)
     for refused in unreadable:
         findings.warning(refused.diagnostic, refused.path, sentence(refused))
@@ -174,7 +174,7 @@ def forget_graph(
     actor: str | None,
     operation_id: str,
 ) -> None:
-    """Take a removed graph out of a ledger: a tombstone stays, and the approval is used up."""
+    """Remove a deleted graph from a ledger, leaving a tombstone, and mark the approval as used."""
     address = f"graph.{graph_id}"
     for each in [each for each in ledger.resources if graph_id_of(each) == graph_id]:
         del ledger.resources[each]

@@ -1,8 +1,8 @@
-"""What a server serves: the applied revision, from the ledger and the catalog alone.
+"""The applied revision for servers, read from the ledger and the catalog only.
 
-Reading it takes no lock, settles nothing, and does not look at the declared files: an edit that was
-not applied is not there. Every content is compared with its digest. What makes the whole cluster
-untrustworthy raises; what concerns one graph leaves that graph out, with the reason.
+Reading takes no lock, settles nothing, and ignores the declared files. Every content is verified by
+its digest. Problems of the whole cluster raise; a problem of one graph leaves it out, with the
+reason.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _MANAGED = re.compile(r"((?P<root>.*)/)?graphs/(?P<graph_id>[^/]+)\.omni/?")
 
 @dataclass(frozen=True, slots=True)
 class AppliedQuery:
-    """One stored query: its name, and the verified text that holds it."""
+    """One stored query: its name, and the verified source text."""
 
     name: str
     text: str
     key: str
-    """Where the text lies, for messages."""
+    """The key of the text, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedGraph:
-    """One graph as it is to be served."""
+    """One graph to serve."""
 
     graph_id: str
     uri: str
@@ -48,7 +48,7 @@ class AppliedGraph:
     policy: str | None = None
     """The verified text of its policy."""
     external_blobs: tuple[str, ...] = ()
-    """The folders that a server may take external blobs from."""
+    """The folders in which external blobs are allowed."""
     profile: EmbeddingProfile | None = None
 
     def embedding(self, environment: Mapping[str, str]) -> EmbeddingConfig | None:
@@ -74,15 +74,15 @@ class AppliedGraph:
 
 @dataclass(frozen=True, slots=True)
 class AppliedCluster:
-    """An applied revision, verified."""
+    """A verified applied revision."""
 
     revision: int
     cas: str
     graphs: tuple[AppliedGraph, ...]
     quarantined: Mapping[str, str] = field(default_factory=dict)
-    """Graphs that are not served, with the reason."""
+    """Graphs that cannot be served, with the reason."""
     policy: str | None = None
-    """The verified text of the policy of the server itself."""
+    """The verified text of the server's own policy."""
 
 
 def storage_root(place: str) -> Root:
@@ -94,7 +94,7 @@ def storage_root(place: str) -> Root:
 
 
 def read_applied(place: str) -> AppliedCluster:
-    """The revision that was applied to a cluster. Raises `ClusterRefused`."""
+    """The applied revision of a cluster. Raises `ClusterRefused`."""
     at = StorageRoot.at(storage_root(place))
     stored = read_ledger(at.store)
     if stored is None or stored.cas is None:
@@ -124,7 +124,7 @@ def read_applied(place: str) -> AppliedCluster:
 
 
 def applied_fingerprint(place: str) -> str:
-    """Changes when another revision was applied, or an operation was begun or settled."""
+    """A value that changes with the applied revision, and when operations begin or are settled."""
     try:
         at = StorageRoot.at(storage_root(place))
         data = at.store.read_if_exists(STATE)
@@ -144,9 +144,9 @@ def _missing_state(at: StorageRoot) -> ClusterRefused:
 
 
 def _unfinished(at: StorageRoot) -> dict[str, str]:
-    """The graphs that an interrupted operation is about.
+    """The graphs with interrupted operations.
 
-    One that cannot be read may be about any graph, so it stops the server.
+    An unreadable sidecar may concern any graph, so it stops the server.
     """
     found, unreadable = read_sidecars(at.store)
     if unreadable:
@@ -165,7 +165,7 @@ def _unfinished(at: StorageRoot) -> dict[str, str]:
 
 
 def _bindings(ledger: Ledger) -> dict[str, str]:
-    """By scope: the address of its policy."""
+    """The address of the policy of each scope."""
     found: dict[str, str] = {}
     for name, policy in ledger.policies().items():
         address = f"policy.{name}"
@@ -191,7 +191,7 @@ def _bindings(ledger: Ledger) -> dict[str, str]:
 def _verified(
     at: StorageRoot, ledger: Ledger, served: list[str], bindings: Mapping[str, str]
 ) -> dict[str, str]:
-    """The texts of everything that is served, by address, each against its digest."""
+    """The texts of everything that is served, by address, verified by their digests."""
     wanted: dict[str, str] = {}
     for graph_id in served:
         for name, query in ledger.queries_of(graph_id).items():
@@ -276,7 +276,7 @@ def _profile(ledger: Ledger, address: str | None) -> EmbeddingProfile | None:
 
 
 def applied_graph_uri(place: str, graph_id: str | None = None) -> str:
-    """The storage URI of an applied graph; without an id, of the only one.
+    """The storage URI of an applied graph; without an id, that of the only one.
 
     Only the ledger is read, so that upkeep works where the catalog is damaged. Raises
     `ClusterRefused` with the ids to choose from.
@@ -327,7 +327,7 @@ def applied_policies(place: str) -> tuple[dict[str, str], Ledger]:
 def require_unmanaged(uri: str) -> None:
     """Raise `ClusterRefused` if a graph at ``uri`` belongs to a cluster.
 
-    Only a URI that a cluster would give its graphs is looked at any further.
+    Storage is read only for URIs of the form that clusters give their graphs.
     """
     found = _MANAGED.fullmatch(uri)
     if found is None:

@@ -1,7 +1,8 @@
-"""A graph behind a server, with the verbs of `Graph`, blocking or awaited.
+"""The client of a server, with the verbs of `Graph`, blocking or async.
 
 Every verb is written once, in `async_graph`; `remote` runs the same coroutines without an event
-loop. The room knows neither the engine nor the server: what both sides share is `wire`.
+loop. The room depends neither on the engine nor on the server; the shared definitions are in
+`wire`.
 """
 
 from __future__ import annotations
@@ -67,4 +68,4 @@ NOT_SERVED: Mapping[str, str] = {
     "query.spark": "a server runs queries in its own process",
     "query.governor": "a server sets the limits of its queries; a client that leaves stops its own",
 }
-"""Verbs of `Graph`, and options as `verb.option`, that a served graph does not have, and why."""
+"""Verbs of `Graph`, and options as `verb.option`, that a served graph lacks, with the reason."""

@@ -1,6 +1,6 @@
-"""`AsyncRemoteGraph`: every verb of a served graph, written once; `RemoteGraph` runs the same.
+"""`AsyncRemoteGraph`: the verbs of a served graph, as coroutines that `RemoteGraph` also runs.
 
-A verb is a function in the module of its subject. What a server does not offer of `Graph` is listed
+A verb is a function in the module of its subject. Verbs of `Graph` that are not served are listed
 in `omnigraph.client.NOT_SERVED`.
 """
 
@@ -25,7 +25,7 @@ from omnigraph.wire.answers import (
 
 
 class AsyncRemoteGraph(AsyncHandle):
-    """One served graph, for one event loop; everything else is as with `RemoteGraph`."""
+    """One served graph, for use in one event loop; otherwise like `RemoteGraph`."""
 
     def __repr__(self) -> str:
         on = "" if self._default_branch is None else f" on {self._default_branch!r}"
@@ -33,11 +33,11 @@ class AsyncRemoteGraph(AsyncHandle):
 
     @property
     def uri(self) -> str:
-        """Where the graph is served."""
+        """The URL of the graph."""
         return self._connection.address.base
 
     async def close(self) -> None:
-        """Close the connections; the graph is not touched."""
+        """Close the connections."""
         await self._connection.close()
 
     async def __aenter__(self) -> Self:
@@ -50,7 +50,7 @@ class AsyncRemoteGraph(AsyncHandle):
 
     @property
     def schema_source(self) -> Awaitable[str]:
-        """The schema of main, or of the branch of this handle, as it was written; awaited."""
+        """Await the schema text of main, or of this handle's branch, as it was written."""
         return self._schema_source()
 
     async def _schema_source(self) -> str:
@@ -58,7 +58,7 @@ class AsyncRemoteGraph(AsyncHandle):
         return (await self._ask(operations.SCHEMA, SchemaSource, query=query)).schema_source
 
     async def health(self) -> Health:
-        """What the server says about itself; needs no token."""
+        """The health and version of the server; needs no token."""
         return await self._ask(operations.GRAPH_HEALTH, Health)
 
     query = reading.query
@@ -107,7 +107,7 @@ class AsyncRemoteGraph(AsyncHandle):
         return AsyncBranchScope(self, BranchTask(name, source, *merge, resume, None))
 
     def on_branch(self, name: str, *, actor: str | None = None) -> Self:
-        """The same served graph with another default branch; nothing is sent yet."""
+        """The same served graph with another default branch; sends nothing."""
         require_no_actor(actor)
         handle = copy.copy(self)
         handle._default_branch = name

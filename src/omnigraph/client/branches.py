@@ -1,4 +1,4 @@
-"""Branches of a served graph: created, merged, replayed on, deleted, and their change requests."""
+"""Branches and tags of a served graph, merges, replays, and change requests."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def create_branch(
 ) -> BranchCreated:
     """Create a branch at the head of another, or at any revision.
 
-    ``operation_id`` names the request: repeating it with the same id returns the first receipt.
+    ``operation_id`` is an idempotency key: a repeated request returns the first receipt.
     """
     require_no_actor(actor)
     start = self._snapshot_of(from_) or self._branch_of(None)
@@ -70,9 +70,9 @@ async def list_branches(self: AsyncHandle) -> list[str]:
 async def delete_branch(
     self: AsyncHandle, name: str, *, actor: str | None = None, operation_id: str | None = None
 ) -> BranchDeleted:
-    """Delete a branch; its commits are gone with it.
+    """Delete a branch with its commits.
 
-    ``operation_id`` names the request: repeating it with the same id returns the first receipt.
+    ``operation_id`` is an idempotency key: a repeated request returns the first receipt.
     """
     require_no_actor(actor)
     operation, values = operations.DELETE_BRANCH, {"branch": branch_name(name)}
@@ -87,10 +87,10 @@ async def create_tag(
     branch: str | None = None,
     actor: str | None = None,
 ) -> TagInfo:
-    """Name a commit: the head of a branch, or the one that ``revision`` names.
+    """Tag a commit: the head of a branch, or the commit that ``revision`` names.
 
-    If the tag names this commit already, nothing is done. Raises `AlreadyExists` for a name that a
-    branch or another commit has.
+    If the tag already names this commit, nothing is done. Raises `AlreadyExists` if a branch has
+    the name or the tag names another commit.
     """
     require_no_actor(actor)
     fields = {"name": name, "revision": self._revision_of(revision or HEAD, branch)}
@@ -104,7 +104,7 @@ async def list_tags(self: AsyncHandle) -> list[TagInfo]:
 
 
 async def delete_tag(self: AsyncHandle, name: str, *, actor: str | None = None) -> TagInfo:
-    """Delete a tag and return what it was; its commit stays. Raises `NotFound`."""
+    """Delete a tag and return it; its commit stays. Raises `NotFound`."""
     require_no_actor(actor)
     return await self._ask(operations.DELETE_TAG, TagInfo, values={"tag": segment(name, "tag")})
 
@@ -121,7 +121,7 @@ async def plan_merge(
     limit: int | None = None,
     limit_bytes: int | None = None,
 ) -> MergePlan:
-    """What `merge_branch` would do now: per type, entity by entity, and every conflict.
+    """The effect that `merge_branch` would have now: counts per type, entities, and all conflicts.
 
     Changes nothing. The pages are those of `Graph.plan_merge`.
     """
@@ -146,9 +146,9 @@ async def merge_branch(
 ) -> MergeReceipt:
     """Merge a branch into main, or ``into`` another, as one commit with two parents.
 
-    The options mean what they mean for `Graph.merge_branch`. Raises `MergeConflicts`, and
-    nothing has changed then. ``operation_id`` names the merge: repeating it with the same id
-    returns the first receipt. ``message`` is kept with the commit.
+    The options are those of `Graph.merge_branch`. Raises `MergeConflicts`, without any effect.
+    ``operation_id`` is an idempotency key: a repeated merge returns the first receipt. ``message``
+    is kept with the commit.
     """
     require_no_actor(actor)
     fields = _merge_fields(source, self._branch_of(into), on_conflict, on_conflict_of, granularity)
@@ -169,8 +169,8 @@ async def revert(
 ) -> ReplayReceipt:
     """Undo what one commit of a branch changed, as a new commit; history stays as it is.
 
-    Raises `MergeConflicts` where the same entities changed again; nothing is done then.
-    ``operation_id`` names the request: repeating it with the same id returns the first receipt.
+    Raises `MergeConflicts`, without any effect, if the same entities changed again.
+    ``operation_id`` is an idempotency key: a repeated request returns the first receipt.
     ``message`` is kept with the commit.
     """
     require_no_actor(actor)
@@ -195,11 +195,11 @@ async def cherry_pick(
     operation_id: str | None = None,
     message: str | None = None,
 ) -> ReplayReceipt:
-    """Do what one commit of any branch changed once more on main, or ``into`` another branch.
+    """Apply the changes of one commit of any branch to main, or ``into`` another branch.
 
-    Raises `MergeConflicts` where the same entities differ there; nothing is done then.
-    ``operation_id`` names the request: repeating it with the same id returns the first receipt.
-    ``message`` is kept with the commit.
+    Raises `MergeConflicts`, without any effect, if the same entities differ there. ``operation_id``
+    is an idempotency key: a repeated request returns the first receipt. ``message`` is kept with
+    the commit.
     """
     require_no_actor(actor)
     operation = operations.CHERRY_PICK
@@ -223,7 +223,7 @@ async def plan_revert(
     limit: int | None = None,
     limit_bytes: int | None = None,
 ) -> MergePlan:
-    """What `revert` would do now, in pages as `plan_merge`. Changes nothing."""
+    """The plan of `revert`, in pages as `plan_merge`. Changes nothing."""
     page = {"page_token": page_token, "limit": limit, "limit_bytes": limit_bytes}
     return await _replay(self, operations.PLAN_REVERT, MergePlan, commit_id, branch, more=page)
 
@@ -237,7 +237,7 @@ async def plan_cherry_pick(
     limit: int | None = None,
     limit_bytes: int | None = None,
 ) -> MergePlan:
-    """What `cherry_pick` would do now, in pages as `plan_merge`. Changes nothing."""
+    """The plan of `cherry_pick`, in pages as `plan_merge`. Changes nothing."""
     page = {"page_token": page_token, "limit": limit, "limit_bytes": limit_bytes}
     return await _replay(self, operations.PLAN_CHERRY_PICK, MergePlan, commit_id, into, more=page)
 
@@ -252,7 +252,7 @@ async def _replay(
     key: str | None = None,
     more: Mapping[str, Any],
 ) -> Answered:
-    """Send the request of a replay or of its plan; ``more`` are the fields beside the branch."""
+    """Send the request of a replay or of its plan; ``more`` are fields besides the branch."""
     values = {"commit_id": segment(self._revision_of(commit_id, branch), "commit")}
     is_read = not operation.is_gated
     body = requests.ReplayPlanRequest if is_read else requests.ReplayRequest
@@ -269,7 +269,7 @@ def _merge_fields(
     on_conflict_of: Mapping[str, ConflictPolicy] | None,
     granularity: MergeGranularity,
 ) -> dict[str, Any]:
-    """The fields of a merge; a rule that is the default is not sent, as older servers know none."""
+    """The fields of a merge; default rules are omitted, because older servers reject them."""
     return {
         "source": source,
         "target": into,
@@ -283,9 +283,9 @@ def _merge_fields(
 
 
 class AsyncRemoteReviews:
-    """The change requests of a served graph; verbs mean what they mean for `Graph.reviews`.
+    """The change requests of a served graph; the verbs are those of `Graph.reviews`.
 
-    The actor is the one the token belongs to.
+    The actor is that of the token.
     """
 
     def __init__(self, handle: AsyncHandle) -> None:
@@ -298,12 +298,12 @@ class AsyncRemoteReviews:
         limit: int | None = None,
         page_token: str | None = None,
     ) -> ReviewPage:
-        """Change requests, newest first: those of a ``state``, or all with None."""
+        """Change requests, newest first: those in a ``state``, or all with None."""
         query = {"state": state or "all", "limit": limit, "page_token": page_token}
         return await self._handle._ask(operations.LIST_REVIEWS, ReviewPage, query=query)
 
     async def get(self, id: str) -> Review:
-        """One request as it stands now: reviews, comments, checks, and what blocks it."""
+        """The current state of one request: reviews, comments, checks, and what blocks it."""
         return await self._handle._ask(operations.GET_REVIEW, Review, values=_one(id))
 
     async def diff(
@@ -314,10 +314,10 @@ class AsyncRemoteReviews:
         types: Iterable[str] = (),
         ops: Iterable[str] = (),
     ) -> AsyncRemoteDiff:
-        """What a request would change in its target, or has changed if it is merged."""
+        """The changes that a request would make in its target, or has made if it is merged."""
         filters: Any = {"kinds": [*kinds], "types": [*types], "ops": [*ops]}
         first = await self.diff_page(id, **filters)
-        # The source may move between two pages; the commits of the first page do not.
+        # The source may move between two pages; later pages use the commits of the first.
         ends = (first.before.graph_commit_id, first.after.graph_commit_id)
         filters["direct"] = first.compared == "direct"
 
@@ -340,7 +340,7 @@ class AsyncRemoteReviews:
         ops: Iterable[str] = (),
         images: bool = False,
     ) -> DiffPage:
-        """How much `diff` would show, and some of the entities, as `Graph.diff_page` does."""
+        """One page of `diff`, as `Graph.diff_page` returns it."""
         query = {
             "page_token": page_token,
             "limit": limit,
@@ -354,7 +354,7 @@ class AsyncRemoteReviews:
         return await self._handle._ask(operation, DiffPage, values=_one(id), query=query)
 
     async def export(self) -> AsyncIterator[ReviewEvent]:
-        """Every event of every request, in their order."""
+        """Every event of every request, in order."""
 
         async def events(page: ReviewEvents) -> AsyncIterator[ReviewEvent]:
             while True:
@@ -369,7 +369,7 @@ class AsyncRemoteReviews:
     async def export_page(
         self, *, page_token: str | None = None, limit: int | None = None
     ) -> ReviewEvents:
-        """Some of what `export` gives; `ReviewEvents.next_page_token` leads to the rest."""
+        """One page of `export`; `ReviewEvents.next_page_token` gets the next."""
         query = {"page_token": page_token, "limit": limit}
         return await self._handle._ask(operations.EXPORT_REVIEWS, ReviewEvents, query=query)
 
@@ -419,7 +419,7 @@ class AsyncRemoteReviews:
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> Review:
-        """Say something about a request, or about a type, an entity or a property of it."""
+        """Comment on a request, or on a type, an entity or a property of its changes."""
         fields = {
             "text": text,
             "type_name": type_name,
@@ -471,7 +471,7 @@ class AsyncRemoteReviews:
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> Review:
-        """Run the checks of the server on the head of the source, and keep how they went."""
+        """Run the checks of the server on the head of the source, and record the results."""
         body, operation = (requests.RunChecksRequest, {"again": again}), operations.CHECK_REVIEW
         return await self._tell(operation, Review, _one(id), body, actor, operation_id)
 
@@ -487,7 +487,7 @@ class AsyncRemoteReviews:
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> Review:
-        """Tell how a check of another program went, by its name, on a ``head`` of the source."""
+        """Report the result of an external check, by its name, on a ``head`` of the source."""
         values = _one(id) | {"name": segment(name, "check")}
         fields = {"state": state, "text": text, "rows": [*map(dict, rows)] or None, "head": head}
         body, operation = (requests.ReportCheckRequest, fields), operations.REPORT_CHECK
@@ -505,9 +505,9 @@ class AsyncRemoteReviews:
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> ReviewMerged:
-        """Merge a request as one commit, which names it, its title and who approved it.
+        """Merge a request as one commit, which records its id, title and approvers.
 
-        Raises what `Graph.reviews.merge` does; nothing has changed then.
+        Raises as `Graph.reviews.merge` does, without any effect.
         """
         fields = {
             "on_conflict": on_conflict,
@@ -529,7 +529,7 @@ class AsyncRemoteReviews:
     async def reopen(
         self, id: str, *, actor: str | None = None, operation_id: str | None = None
     ) -> Review:
-        """Open a closed request again; raises `ReviewBlocked` if it is merged, or a branch gone."""
+        """Reopen a closed request; raises `ReviewBlocked` if it is merged or a branch is gone."""
         operation = operations.REOPEN_REVIEW
         return await self._tell(operation, Review, _one(id), None, actor, operation_id)
 
@@ -541,7 +541,7 @@ class AsyncRemoteReviews:
         body: tuple[type[requests.Body], Mapping[str, Any]] | None,
         *by: str | None,
     ) -> Answered:
-        """Send something; ``by`` are the actor, which no caller may name, and the operation id."""
+        """Send an event; ``by`` are the actor, which must be None, and the operation id."""
         actor, operation_id = by
         require_no_actor(actor)
         content = None if body is None else checked_body(*body)

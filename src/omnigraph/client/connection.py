@@ -1,8 +1,8 @@
 """Sending requests and reading answers.
 
-What a connection does is written once, as coroutines. `Http` waits on the event loop.
-`BlockingHttp` has the same methods and never suspends: a coroutine that uses it is finished by one
-step, which is how `RemoteGraph` runs the verbs of `AsyncRemoteGraph` without an event loop.
+A connection's methods are coroutines. `Http` waits on the event loop. `BlockingHttp` has the same
+methods, but blocks and never suspends, so a coroutine that uses it completes in one step: this is
+how `RemoteGraph` runs the verbs of `AsyncRemoteGraph` without an event loop.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ Value = TypeVar("Value")
 CONNECT_SECONDS_MAX = 10.0
 CONNECTIONS_MAX = 128
 KEEP_ALIVE_SECONDS = 30.0
-"""Less than servers keep a quiet connection, so that none is used while it is being closed."""
+"""Shorter than the server's timeout of idle connections, so that none is used while it closes."""
 
 
 class Http:
-    """The calls of the HTTP library that wait, on the event loop."""
+    """The HTTP library's waiting calls, on the event loop."""
 
     def __init__(self, token: str | None, timeout: float | None) -> None:
         self._client: Any = httpx.AsyncClient(**_options(token, timeout))
 
     def request(self, **parts: Any) -> httpx.Request:
-        """A request with the headers of this client."""
+        """Build a request with the headers of this client."""
         request: httpx.Request = self._client.build_request(**parts)
         return request
 
     async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
-        """The answer; of a stream, the content is still to be read."""
+        """Send a request; with ``stream``, the content of the response is still unread."""
         response: httpx.Response = await self._client.send(request, stream=stream)
         return response
 
     async def read(self, response: httpx.Response) -> None:
-        """Read the content of a stream."""
+        """Read the content of a streamed response."""
         await response.aread()
 
     async def chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        """The content of a stream as it comes."""
+        """The content of a streamed response, in chunks as they arrive."""
         async for chunk in response.aiter_bytes():
             yield chunk
 
     async def end(self, response: httpx.Response) -> None:
-        """Read no more of a stream."""
+        """Close a streamed response."""
         await response.aclose()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for some seconds."""
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
@@ -70,34 +70,34 @@ class Http:
 
 
 class BlockingHttp(Http):
-    """The same methods, which block and never suspend; may be shared between threads."""
+    """The same methods, blocking and never suspending; may be shared between threads."""
 
     def __init__(self, token: str | None, timeout: float | None) -> None:
         self._client = httpx.Client(**_options(token, timeout))
-        # A graph that is dropped instead of closed leaves no open sockets behind either.
+        # Closes the sockets when the object is garbage-collected without `close`.
         self._close = weakref.finalize(self, self._client.close)
 
     async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
-        """The answer; of a stream, the content is still to be read."""
+        """Send a request; with ``stream``, the content of the response is still unread."""
         response: httpx.Response = self._client.send(request, stream=stream)
         return response
 
     async def read(self, response: httpx.Response) -> None:
-        """Read the content of a stream."""
+        """Read the content of a streamed response."""
         response.read()
 
     async def chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        """The content of a stream as it comes."""
+        """The content of a streamed response, in chunks as they arrive."""
         for chunk in response.iter_bytes():
             yield chunk
 
     async def end(self, response: httpx.Response) -> None:
-        """Read no more of a stream."""
+        """Close a streamed response."""
         response.close()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)  # blocking is its purpose
+        """Wait for some seconds."""
+        time.sleep(seconds)  # blocking on purpose
 
     async def close(self) -> None:
         """Close the connections."""
@@ -116,7 +116,7 @@ class Connection:
         return f"{type(self).__name__}({self.address.base!r})"
 
     async def send(self, exchange: Exchange[Value]) -> Value:
-        """Send a request and read its answer; raises what the verb raises, or that none came."""
+        """Send a request and read its answer; raises the verb's errors, and for a lost answer."""
         found = _response(await self._open(exchange))
         if not exchange.succeeded(found.status):
             raise refusal(found, exchange, self.address)
@@ -126,7 +126,7 @@ class Connection:
             raise unreadable(problem, self.address) from problem
 
     async def stream(self, exchange: Exchange[None]) -> ContentStream:
-        """Send a request whose content is read as it comes; a refusal is raised at once."""
+        """Send a request whose content is streamed; an error answer is raised at once."""
         response = await self._open(exchange, stream=True)
         if not exchange.succeeded(response.status_code):
             raise refusal(_response(response), exchange, self.address)
@@ -166,7 +166,7 @@ class Connection:
 
 
 class ContentStream:
-    """Content as it comes. Close it, or read it to its end: it holds a stream of the server."""
+    """Streamed content. Close it or read it to its end: it occupies a stream of the server."""
 
     def __init__(
         self, http: Http, response: httpx.Response, exchange: Exchange[None], address: Address
@@ -203,7 +203,7 @@ def _options(token: str | None, timeout: float | None) -> dict[str, Any]:
             max_keepalive_connections=CONNECTIONS_MAX,
             keepalive_expiry=KEEP_ALIVE_SECONDS,
         ),
-        # A token is for one server: it does not follow a redirection.
+        # A token is for one server: never follow a redirect.
         "follow_redirects": False,
         "verify": _certificates(),
     }
@@ -211,7 +211,7 @@ def _options(token: str | None, timeout: float | None) -> dict[str, Any]:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Those of the authorities that HTTPX trusts: read once, which takes longer than a request."""
+    """The CA certificates that HTTPX trusts; cached, as reading them is slower than a request."""
     return httpx.create_ssl_context()
 
 
@@ -219,7 +219,7 @@ def _headers(token: str | None) -> dict[str, str]:
     headers = {"User-Agent": f"omnigraph/{__version__}"}
     if token is not None:
         trimmed = token.strip()
-        # Without repeating it: a token that is wrong here may be right elsewhere.
+        # Do not quote the token: it may be valid elsewhere.
         if not trimmed or not trimmed.isascii() or not trimmed.isprintable():
             raise InputError("the token is empty or not plain text", hint="pass it as it was given")
         headers["Authorization"] = f"Bearer {trimmed}"

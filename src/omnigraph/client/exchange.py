@@ -1,4 +1,4 @@
-"""One request and how its answer is read; nothing here sends anything."""
+"""A request and the way its answer is read; nothing here does I/O."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Value = TypeVar("Value")
 
 QueryItem = tuple[str, str]
 
-# --- where a graph is served ----------------------------------------------------------------------
+# --- the address of a graph -----------------------------------------------------------------------
 
 _SCHEMES = ("http", "https")
 _HINT = "write it as http://HOST:PORT/graphs/ID"
@@ -48,19 +48,19 @@ _GRAPH_AT_END = re.compile(r"(?P<root>.*)/graphs/(?P<graph_id>[^/]+)")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The URL below which the paths of one graph lie."""
+    """The base URL of a graph's paths."""
 
     base: str
-    """Without a slash at its end."""
+    """Without a trailing slash."""
 
     @classmethod
     def parse(cls, url: str, graph: str | None = None) -> Address:
-        """An address from what a caller wrote; ``graph`` names the graph if the URL does not.
+        """Parse a URL; ``graph`` is the id of the graph if the URL does not contain it.
 
-        Raises `InputError` for anything but the plain URL of a server, and for two graphs.
+        Raises `InputError` for anything but the plain URL of a server, and if both name a graph.
         """
         parts = urlsplit(url)
-        # A password in a URL ends up in logs and histories, so it is refused and not repeated.
+        # A password in a URL would end up in logs and histories, so it is refused and not quoted.
         if parts.username is not None or parts.password is not None:
             raise InputError("the URL of a server holds a user name", hint="pass `token` instead")
         if parts.scheme.lower() not in _SCHEMES or not parts.hostname:
@@ -78,7 +78,7 @@ class Address:
 
     @property
     def graph_id(self) -> str | None:
-        """The graph, if the URL says so."""
+        """The id of the graph, if the URL contains it."""
         found = _GRAPH_AT_END.fullmatch(self.base)
         return found["graph_id"] if found is not None else None
 
@@ -102,7 +102,7 @@ class Address:
 
 
 class HasText(Protocol):
-    """A text that was read already, with the file it came from; `Source` is one."""
+    """A text with the file that it was read from, such as `Source`."""
 
     text: str
     path: str | None
@@ -110,14 +110,14 @@ class HasText(Protocol):
 
 @dataclass(slots=True)
 class Text:
-    """One text to be sent."""
+    """A text to send."""
 
     text: str
     path: str | None = None
 
     @classmethod
     def of(cls, origin: str | Path | HasText) -> Text:
-        """A text, or what is in a file; raises `InputError` for what is not UTF-8."""
+        """A text, or the content of a file; raises `InputError` if it is not UTF-8."""
         if isinstance(origin, Path):
             return cls(utf8(origin.read_bytes(), f"`{origin}`").removeprefix("\ufeff"), str(origin))
         if isinstance(origin, str):
@@ -126,7 +126,7 @@ class Text:
 
 
 def utf8(raw: bytes, name: str) -> str:
-    """Bytes as a text; raises `InputError` naming the first bad byte."""
+    """Decode bytes; raises `InputError` naming the first invalid byte."""
     try:
         return raw.decode()
     except UnicodeDecodeError as bad:
@@ -138,20 +138,20 @@ def utf8(raw: bytes, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     headers: Mapping[str, str]
-    """Found by any spelling of their names."""
+    """Keys are case-insensitive."""
     content: bytes
 
     @property
     def media_type(self) -> str:
-        """The type of the content, without its parameters."""
+        """The media type of the content, without parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def document(self) -> dict[str, Any]:
-        """The JSON object that the content is; raises `UnexpectedAnswer`."""
+        """The content as a JSON object; raises `UnexpectedAnswer`."""
         found = orjson.loads(self.content)
         if not isinstance(found, dict):
             raise UnexpectedAnswer("the answer is no JSON object")
@@ -159,7 +159,7 @@ class Response:
 
 
 def header_key(operation_id: str | None) -> str | None:
-    """The key of a write that only a header can carry; raises `InputError` for what it cannot."""
+    """The idempotency key for a header; raises `InputError` if it is not a valid header value."""
     key = checked_key(operation_id)
     if key is not None and not (key.isascii() and key.isprintable() and key == key.strip()):
         raise InputError(
@@ -170,60 +170,60 @@ def header_key(operation_id: str | None) -> str | None:
 
 
 def new_key() -> str:
-    """A name for a write whose caller gives none."""
+    """A key for a write whose caller gives none."""
     return uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange(Generic[Value]):
-    """One request and how its answer is read."""
+    """A request and the way its answer is read."""
 
     operation: Operation
     read: Callable[[Response], Value]
     values: Mapping[str, str] = field(default_factory=dict)
-    """What stands in the path."""
+    """The parameters of the path."""
     query: tuple[QueryItem, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
     is_read: bool = False
-    """Whether it may be sent again without knowing what became of it."""
+    """Whether it can be repeated without knowing the outcome of the first attempt."""
     also_fine: tuple[int, ...] = ()
-    """Statuses beyond those of every success."""
+    """Accepted statuses besides 2xx."""
     text: Text | None = None
-    """The query or schema that is sent, to show where a mistake in it is."""
+    """The query or schema that is sent, to show the position of errors in it."""
     key: str = field(default_factory=new_key)
-    """The name of the write, by which the server knows it again."""
+    """The idempotency key of a write."""
 
     @property
     def is_keyed(self) -> bool:
-        """Whether it is a write with a name, which can be sent again and is not done again."""
+        """Whether it is a write with an idempotency key, which can be repeated safely."""
         return self.operation.is_gated and not self.is_read
 
     @property
     def operation_id(self) -> str | None:
-        """The id to ask with what became of it, if its verb takes one."""
+        """The id with which the outcome can be queried, if the verb takes one."""
         return self.key if self.is_keyed and self.operation not in (INVOKE, INVOKE_IF) else None
 
     @property
     def path(self) -> str:
-        """The path below the graph, or below the server if it is about no graph."""
+        """The path relative to the graph, or to the server if no graph is involved."""
         quoted = {name: quote(value, safe="") for name, value in self.values.items()}
         return self.operation.path.removeprefix(GRAPH).format(**quoted)
 
     @property
     def is_about_a_graph(self) -> bool:
-        """Whether the path starts at the graph, and not at the server."""
+        """Whether the path is relative to the graph, and not to the server."""
         return self.operation.path.startswith(GRAPH)
 
     def succeeded(self, status: int) -> bool:
-        """Whether a status means that there is something to read."""
+        """Whether a status is a success."""
         return 200 <= status < 300 or status in self.also_fine
 
     @property
     def all_headers(self) -> dict[str, str]:
         """The headers of the request, without the token."""
         headers = {"Accept": self.operation.gives[0], **self.headers}
-        if self.operation.has_body:  # also one that is left out: a server may insist on the type
+        if self.operation.has_body:  # also without a body: servers may require the type
             headers.setdefault("Content-Type", self.operation.takes)
         if self.is_keyed and self.key.isascii() and self.key.isprintable():
             headers[IDEMPOTENCY_KEY] = self.key
@@ -231,7 +231,7 @@ class Exchange(Generic[Value]):
 
 
 def json_body(document: Mapping[str, Any]) -> bytes:
-    """A request as JSON; raises `InputError` for values that JSON does not have."""
+    """Encode as JSON; raises `InputError` for values that JSON cannot represent."""
     try:
         return orjson.dumps(document, default=_plain)
     except orjson.JSONEncodeError as problem:
@@ -244,7 +244,7 @@ def json_body(document: Mapping[str, Any]) -> bytes:
 def query_items(
     parameters: Mapping[str, str | int | bool | Iterable[str] | None],
 ) -> tuple[QueryItem, ...]:
-    """Parameters of a query string, without those that are None.
+    """Parameters of a query string, without None values.
 
     >>> query_items({"branch": "review", "from": None, "kind": ["node", "edge"], "images": True})
     (('branch', 'review'), ('kind', 'node'), ('kind', 'edge'), ('images', 'true'))
@@ -266,7 +266,7 @@ def query_items(
 def checked_body(
     model: type[Body], fields: Mapping[str, Any], params: Mapping[str, Any] | None = None
 ) -> bytes:
-    """A request body, validated with the model that the server reads it with."""
+    """A request body, validated with the server's model."""
     given = present(fields)
     read_document(model, given)
     if params is not None:
@@ -275,26 +275,26 @@ def checked_body(
 
 
 def present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that have a value."""
+    """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def condition(expected_head: str | None) -> dict[str, str]:
-    """The header of a conditional write, if there is a condition."""
+    """The header of a conditional write, if it is conditional."""
     if expected_head is None:
         return {}
     return {IF_GRAPH_COMMIT: expected_commit([expected_head])}
 
 
 def segment(word: str, what: str) -> str:
-    """A word that becomes a segment of a path, where an empty one would name something else."""
+    """Check a path segment: an empty one would address something else."""
     if not word or word in (".", ".."):
         raise InputError(f"`{word}` is not the name of a {what}")
     return word
 
 
 def sendable(given: object, name: str) -> object:
-    """A parameter as JSON has it; raises `ParameterError` for a value that no parameter takes."""
+    """A parameter as JSON; raises `ParameterError` for a value of an unsupported type."""
     value = plain_value(given)
     if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
         return [_sendable_record(item, f"{name}[{at}]") for at, item in enumerate(value)]
@@ -321,7 +321,7 @@ def _sendable_record(item: object, name: str) -> object:
 
 
 def _plain(value: object) -> Any:
-    """Bytes as the text that servers read."""
+    """Bytes as base64 text, which servers read."""
     if isinstance(value, bytes):
         return BLOB_PREFIX + b64encode(value).decode()
     raise TypeError(f"a value of type {type(value).__name__}")

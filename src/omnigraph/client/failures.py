@@ -1,7 +1,7 @@
-"""From an answer that is no success, or none at all, to the error a caller gets.
+"""Errors for answers that are no success, and for missing answers.
 
-Errors are those that `Graph` raises for the same reason. A note on each names the server and the
-request, which its operator finds in the logs; no error ever holds a token.
+The error classes are those of `Graph`. A note on each has the server and the request id, which is
+in the server's logs; errors never contain a token.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from omnigraph.wire.failures import error_of
 from omnigraph.wire.requests import REQUEST_ID
 
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-"""Failures before the server has seen anything of a request."""
+"""Failures before the server received any part of a request."""
 
 _LOGIN = (
     "the server knows no such token, or got none: pass `token`, or on the command line run "
@@ -41,7 +41,7 @@ _LOGIN = (
 
 
 def refusal(response: Response, exchange: Exchange[Any], address: Address) -> OmnigraphError:
-    """The error that an answer other than a success stands for."""
+    """The error for an error answer."""
     envelope = _envelope(response)
     error = (
         _foreign(response, exchange, address)
@@ -55,7 +55,7 @@ def refusal(response: Response, exchange: Exchange[Any], address: Address) -> Om
 
 
 def unreadable(problem: Exception, address: Address) -> UnexpectedAnswer:
-    """The error for a success that does not have the shape it must have."""
+    """The error for a success answer with an invalid shape."""
     if isinstance(problem, UnexpectedAnswer):
         return problem
     return UnexpectedAnswer(
@@ -67,7 +67,7 @@ def unreadable(problem: Exception, address: Address) -> UnexpectedAnswer:
 def unanswered(
     failure: httpx.TransportError, exchange: Exchange[Any], address: Address
 ) -> OmnigraphError:
-    """The error for a request that got no answer, or only a part of it."""
+    """The error for a request without a complete answer."""
     if isinstance(failure, httpx.TimeoutException) and not isinstance(failure, NOT_SENT):
         if not exchange.is_read:
             return AnswerLost(
@@ -93,13 +93,13 @@ def unanswered(
 
 
 def retry_after_seconds(response: Response) -> float | None:
-    """How long a server asks to wait; None if it does not, or says it in another way."""
+    """The seconds of `Retry-After`; None if absent or in another form."""
     text = response.headers.get("retry-after", "")
     return float(text) if text.isascii() and text.isdecimal() else None
 
 
 def is_unknown(response: Response) -> bool:
-    """Whether a server failed at a write whose outcome it does not know."""
+    """Whether the server reported a write with unknown outcome."""
     envelope = _envelope(response) if response.status >= 409 else None
     return envelope is not None and envelope.get("outcome") == "unknown"
 
@@ -117,7 +117,7 @@ def _envelope(response: Response) -> dict[str, Any] | None:
 
 
 def _foreign(response: Response, exchange: Exchange[Any], address: Address) -> OmnigraphError:
-    """The error for an answer that does not come from a server of this product."""
+    """The error for an answer of another product's server, such as a proxy."""
     location = response.headers.get("location")
     if 300 <= response.status < 400 and location is not None:
         return UnexpectedAnswer(
@@ -126,7 +126,7 @@ def _foreign(response: Response, exchange: Exchange[Any], address: Address) -> O
             details={"location": location},
         )
     if exchange.operation.method == "HEAD":
-        # Answers to HEAD have no content, so the status has to do.
+        # Answers to HEAD have no content, so only the status is known.
         return error_of(response.status, {"error": f"{address} answered with {response.status}"})
     return UnexpectedAnswer(
         f"{address} is no Omnigraph server: it answered {response.status} "
@@ -150,7 +150,7 @@ def _stated_error(
         error.details["retry_after_seconds"] = wait
         error.hint = error.hint or f"try again in {wait:.0f} s, or with fewer requests at a time"
     elif isinstance(error, WrongVerb):
-        # A server speaks of its paths, and callers of the client know verbs.
+        # The server's message names paths, callers of the client know verbs.
         is_read = exchange.operation in (operations.QUERY, operations.READ)
         right, wrong = ("mutate", "query") if is_read else ("query", "mutate")
         error.hint = f"run it with `{right}` instead of `{wrong}`"
@@ -160,7 +160,7 @@ def _stated_error(
 
 
 def _position(found: Any, text: Text) -> Position | None:
-    """Where a mistake in a query or a schema is, in the text that was sent."""
+    """The position of an error in the query or schema text that was sent."""
     if not isinstance(found, Mapping):
         return None
     lines = text.text.split("\n")
@@ -175,7 +175,7 @@ def _position(found: Any, text: Text) -> Position | None:
 
 
 def require_no_actor(actor: str | None) -> None:
-    """Refuse an actor of a served write: a server knows who writes by the token."""
+    """Refuse an actor: a server derives it from the token."""
     if actor is not None:
         raise InputError(
             "the actor of a served write is the one its token belongs to",

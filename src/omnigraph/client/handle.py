@@ -1,4 +1,4 @@
-"""What the verbs of a served graph have in common: its connection, and one way to ask it."""
+"""The common base of the verbs of a served graph: the connection, and sending requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Answered = TypeVar("Answered", bound=JsonObject)
 
 
 class AsyncHandle:
-    """A served graph, with the branch that its verbs use unless told otherwise.
+    """A served graph, with the default branch of its verbs.
 
     The verbs of `AsyncRemoteGraph` are functions of a handle, each in the module of its subject.
     """
@@ -36,15 +36,15 @@ class AsyncHandle:
         self._default_branch: str | None = None
 
     def _branch_of(self, branch: str | None, snapshot: str | None = None) -> str | None:
-        """The branch to send: a snapshot is a commit of any branch, and None means main."""
+        """The branch to send: None with a snapshot, which may be on any branch, and for main."""
         return branch or (self._default_branch if snapshot is None else None)
 
     def _revision_of(self, revision: str, branch: str | None = None) -> str:
-        """The revision to send: `HEAD` and times are those of a branch, else of this handle's."""
+        """The revision to send: `HEAD` and times get ``branch``, else this handle's branch."""
         return on_branch(revision, branch or self._default_branch or MAIN_BRANCH)
 
     def _snapshot_of(self, snapshot: str | None, branch: str | None = None) -> str | None:
-        """The same for a verb that reads the head of a branch when no snapshot is given."""
+        """The same, for a verb that reads the head of a branch without a snapshot."""
         return None if snapshot is None else self._revision_of(snapshot, branch)
 
     async def _ask(
@@ -60,7 +60,7 @@ class AsyncHandle:
         is_read: bool | None = None,
         key: str | None = None,
     ) -> Answered:
-        """Send a request whose answer is one JSON object of a kind; a GET changes nothing."""
+        """Send a request whose answer is a JSON object of ``kind``; a GET counts as a read."""
 
         def read(response: Response) -> Answered:
             return kind.from_dict(response.document())
@@ -83,5 +83,5 @@ class AsyncHandle:
 def stream_of(
     operation: Operation, content: bytes, headers: Mapping[str, str] | None = None
 ) -> Exchange[None]:
-    """A request whose answer is read as it comes; reading it changes nothing."""
+    """A read request whose answer is streamed."""
     return Exchange(operation, lambda _: None, headers=headers or {}, content=content, is_read=True)

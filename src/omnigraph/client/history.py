@@ -1,4 +1,4 @@
-"""The commits of a served graph, and what they changed: listed, compared, paged and polled."""
+"""Commits of a served graph and their changes: listing, comparing, paging and polling."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ async def show_commit(self: AsyncHandle, commit_id: str) -> CommitInfo:
 async def entity_history(
     self: AsyncHandle, type_name: str, entity_id: str, *, branch: str | None = None
 ) -> AsyncIterator[EntityVersion]:
-    """The commits of a branch that changed one entity, newest first, with what they did to it.
+    """The commits of a branch that changed one entity, newest first, with each change.
 
-    ``type_name`` is a name, or `node:Name` or `edge:Name`. More are fetched as needed.
+    ``type_name`` is a name, or `node:Name` or `edge:Name`. Pages are fetched as needed.
     """
     target = self._branch_of(branch)
 
@@ -77,15 +77,15 @@ async def diff(
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
 ) -> AsyncRemoteDiff:
-    """What ``source`` changed since it and ``target`` went apart; each a revision.
+    """The changes of ``source`` since its merge base with ``target``; each is a revision.
 
-    With ``direct`` the two are compared as they are. How many there are is known at once, `changes`
-    fetches them. Raises what `Graph.diff` does.
+    With ``direct`` the two are compared directly. The counts are fetched at once, the changes by
+    `changes`. Raises as `Graph.diff` does.
     """
     filters: Any = {"kinds": list(kinds), "types": list(types), "ops": list(ops)}
     filters |= {"direct": direct}
     first = await diff_page(self, target, source, **filters)
-    # Branches may move between two pages; the commits of the first page do not.
+    # Branches may move between two pages; later pages use the commits of the first.
     ends = (first.before.graph_commit_id, first.after.graph_commit_id)
 
     async def turn(page_token: str | None, images: bool) -> DiffPage:
@@ -108,9 +108,9 @@ async def diff_page(
     ops: Iterable[str] = (),
     images: bool = False,
 ) -> DiffPage:
-    """How much `diff` would show, and some of the entities.
+    """One page of `diff`: counts per type, and a part of the changes.
 
-    `DiffPage.next_page_token` leads to the rest, together with the two commits of this page.
+    `DiffPage.next_page_token`, with the two commits of this page, gets the next one.
     """
     ends = {"target": self._revision_of(target), "source": self._revision_of(source)}
     shown = {"direct": direct or None, "images": images or None}
@@ -126,7 +126,7 @@ async def commit_changes(
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
 ) -> AsyncRemoteChanges:
-    """What one commit changed in its first parent, with images before and after."""
+    """The changes of one commit to its first parent, with images before and after."""
     filters: Any = {"kinds": list(kinds), "types": list(types), "ops": list(ops)}
 
     async def turn(page_token: str) -> CommitPage:
@@ -146,7 +146,7 @@ async def commit_changes_page(
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
 ) -> CommitPage:
-    """Some of what one commit changed; `CommitPage.next_page_token` leads to the rest."""
+    """One page of the changes of a commit; `CommitPage.next_page_token` gets the next one."""
     query = _page(page_token, limit, limit_bytes) | _filters(kinds, types, ops)
     values = {"commit_id": segment(self._revision_of(commit_id), "commit")}
     return await self._ask(operations.COMMIT_CHANGES, CommitPage, values=values, query=query)
@@ -166,7 +166,7 @@ async def poll_changes(
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
 ) -> FeedPage:
-    """What the commits of a branch changed since ``cursor``, one block a commit."""
+    """The changes of a branch's commits since ``cursor``, one block per commit."""
     place = {"branch": self._branch_of(branch), "cursor": cursor, "start": start}
     page = _page(page_token, limit, limit_bytes) | {"limit_commits": limit_commits}
     query = place | page | _filters(kinds, types, ops)
@@ -181,7 +181,7 @@ async def change_baseline(
     types: Iterable[str] = (),
     ops: Iterable[str] = (),
 ) -> AsyncRemoteBaseline:
-    """Every entity at the present head of a branch, and then the cursor to go on with."""
+    """Every entity at the current head of a branch, and the cursor to continue with."""
     given = {name: words for name, words in _filters(kinds, types, ops).items() if words}
     content = checked_body(requests.BaselineRequest, {"branch": self._branch_of(branch), **given})
     stream = await self._connection.stream(stream_of(operations.BASELINE, content))

@@ -1,4 +1,4 @@
-"""When a request is sent again, and after how long; pure rules, no clock and no I/O."""
+"""Retry rules: pure functions, without clock and I/O."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from omnigraph.client.exchange import Exchange, Response
 from omnigraph.client.failures import NOT_SENT, is_unknown, retry_after_seconds
 
 RETRY_STATUSES = (429, 503)
-"""A server that answers with these has done nothing."""
+"""Statuses after which the server has done nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often and how long to try.
+    """The number and duration of retries.
 
-    A read is repeated when the connection breaks, because reading twice changes nothing, and a
-    write because the server knows it again by its key.
+    Reads are repeated when the connection breaks, as they have no effects, and writes because the
+    server recognises their idempotency key.
     """
 
     attempts: int = 3
     wait_seconds_max: float = 5.0
-    """The longest `Retry-After` that is waited for; a longer one becomes the caller's error."""
+    """The longest `Retry-After` to wait for; a longer one raises an error."""
     first_wait_seconds: float = 0.05
     repeats_writes: bool = True
-    """Whether writes are repeated at all."""
+    """Whether writes are repeated."""
 
     def after_failure(
         self, failure: httpx.TransportError, exchange: Exchange[Any], attempt: int
     ) -> float | None:
-        """Seconds to wait after the connection failed; None to give up."""
+        """Seconds to wait after a failed connection; None to give up."""
         if not self._may_repeat(exchange, attempt):
             return None
         is_timeout = isinstance(failure, httpx.TimeoutException)
@@ -44,9 +44,9 @@ class Patience:
     def after_answer(
         self, response: Response, exchange: Exchange[Any], attempt: int
     ) -> float | None:
-        """Seconds to wait after the answer of a server that is busy, or does not know the outcome.
+        """Seconds to wait after an answer that the server is busy, or the outcome unknown.
 
-        None to give up.
+        Returns None to give up.
         """
         if not self._may_repeat(exchange, attempt):
             return None

@@ -114,14 +114,14 @@ async def describe_schema(
 
 
 async def snapshot(self: AsyncHandle, branch: str | None = None) -> SnapshotSummary:
-    """The tables and counts at the head of a branch."""
+    """The types and counts at the head of a branch."""
     return await self._ask(
         operations.SNAPSHOT, SnapshotSummary, query={"branch": self._branch_of(branch)}
     )
 
 
 async def stats(self: AsyncHandle, branch: str | None = None) -> GraphStats:
-    """The head of a branch and the graph around it in numbers; writes nothing."""
+    """Statistics of the head of a branch and of the graph; writes nothing."""
     return await self._ask(operations.STATS, GraphStats, query={"branch": self._branch_of(branch)})
 
 
@@ -135,8 +135,8 @@ async def export(
 ) -> AsyncIterator[bytes]:
     """The entities of a branch head, or of one commit, as JSON lines in blocks of whole lines.
 
-    With ``format`` `arrow`, they are one Arrow stream after another, one for each type. The
-    server has begun by the time this returns, so that a refusal is raised here.
+    With ``format`` `arrow`, they are one Arrow stream after another, one for each type. The server
+    has accepted the request when this returns, so errors are raised here.
     """
     stream = await _export(self, branch, snapshot, types, format)
     return aiter(stream) if format == "arrow" else whole_lines(stream)
@@ -153,9 +153,9 @@ async def export_to(
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> ExportReceipt:
-    """Write the entities of a branch head, or of one commit, as files of one type each, here.
+    """Write the entities of a branch head, or of one commit, as local files of one type each.
 
-    The arguments mean what they mean for `Graph.export_to`.
+    The arguments are those of `Graph.export_to`.
     """
     known = checked_export_format(format)
     with export_directory(directory, known, overwrite=overwrite, progress=progress) as made:
@@ -197,8 +197,7 @@ async def table(
 ) -> AsyncRemoteTable:
     """The rows of a type as an Arrow table, of the branch or commit as it is now.
 
-    The arguments mean what they mean for `Graph.table`. The columns are known when this
-    returns; rows are fetched when they are asked for.
+    The arguments are those of `Graph.table`. The columns are fetched at once, the rows on demand.
     """
     if branch is not None and snapshot is not None:
         raise InputError(
@@ -227,7 +226,7 @@ async def blob(
     branch: str | None = None,
     snapshot: str | None = None,
 ) -> AsyncRemoteBlob:
-    """One value of a blob property, ready to be read in parts; none of it is read yet."""
+    """One value of a blob property, to be read in ranges; this call reads none of the bytes."""
     selector = BlobSelector.of(entity, type, id, property)
     return await AsyncRemoteBlob.find(
         self._connection,
@@ -236,7 +235,7 @@ async def blob(
 
 
 async def list_queries(self: AsyncHandle) -> list[QuerySignature]:
-    """The queries stored with the server, and what they take."""
+    """The stored queries of the server, and their parameters."""
     return list((await self._ask(operations.LIST_QUERIES, QueryCatalog)).queries)
 
 
@@ -253,9 +252,9 @@ async def invoke(
 ) -> Result | MutationReceipt:
     """Run a stored query: rows if it reads, a receipt if it writes.
 
-    ``expect_mutation`` refuses it unless it writes, or unless it reads. ``message`` is kept with
-    the commit of one that writes. Raises `NotFound` for
-    an unknown name, and for a caller that may not run stored queries.
+    ``expect_mutation`` raises unless it writes (True), or unless it reads (False). ``message`` is
+    kept with the commit of one that writes. Raises `NotFound` for an unknown name, and for a caller
+    that may not run stored queries.
     """
     target = self._branch_of(branch, snapshot)
     fields = {
@@ -279,16 +278,16 @@ async def invoke(
 # --- tables ---------------------------------------------------------------------------------------
 
 _PREFIX = struct.Struct("<Ii")
-"""What a message begins with: a mark, and the length of its description; 0 ends the stream."""
+"""The prefix of a message: a marker, and the length of its metadata; 0 ends the stream."""
 _MARK = 0xFFFFFFFF
 _BODY_LENGTH = 3
-"""The field of the description, a flatbuffer table, that is the length of what follows it."""
+"""The field of the metadata, a flatbuffer table, with the length of the message body."""
 
 
 class AsyncRemoteTable(TableView):
-    """The rows of one type at one commit, fetched when they are asked for, each time anew.
+    """The rows of one type at one commit, fetched anew at each read.
 
-    Iterate with `async for`, which gives Arrow record batches.
+    `async for` yields Arrow record batches.
     """
 
     def __init__(
@@ -302,11 +301,11 @@ class AsyncRemoteTable(TableView):
 
     @classmethod
     async def find(cls, connection: Connection, asked: Mapping[str, Any]) -> AsyncRemoteTable:
-        """Ask for the columns alone: an unknown type or column is refused at once."""
+        """Request only the columns, which raises for an unknown type or column at once."""
         about, schema = await connection.send(
             Exchange(operations.TABLE, _read_head, content=_body(asked, rows=False), is_read=True)
         )
-        # What is read later is of the same commit. The right to read the branch is enough for it.
+        # Rows are read at the same commit, for which the right to read the branch is sufficient.
         pinned = _body({**asked, "snapshot": about.graph_commit_id}, rows=None)
 
         async def stream() -> ContentStream:
@@ -343,7 +342,7 @@ def _read_head(response: Response) -> tuple[TableInfo, pa.Schema]:
 
 
 async def write_tables(directory: ExportDirectory, stream: ContentStream) -> None:
-    """Write an export, which is one Arrow stream after another, to files."""
+    """Write an export, a sequence of Arrow streams, to files."""
     with ExitStack() as stack:
         schema: pa.Schema | None = None
         write: Callable[[pa.RecordBatch], None] | None = None
@@ -361,14 +360,14 @@ async def write_tables(directory: ExportDirectory, stream: ContentStream) -> Non
 
 # Tables of a served graph: Arrow streams, read batch by batch as they come.
 #
-# Arrow's own reader waits for bytes, which a coroutine must not do. A stream is a row of messages
-# that say how long they are, so that each is handed to Arrow when it is complete.
+# Arrow's own reader blocks, which a coroutine must not do. A stream is a sequence of messages with
+# their lengths, so each is passed to Arrow once it is complete.
 
 
 async def arrow_items(stream: ContentStream) -> AsyncIterator[pa.Schema | pa.RecordBatch]:
-    """The schema and then the batches of an Arrow stream, and of others that follow it.
+    """The schema and the batches of each of several consecutive Arrow streams.
 
-    Raises `UnexpectedAnswer` if the last one has no end.
+    Raises `UnexpectedAnswer` if the last one is incomplete.
     """
     buffer = bytearray()
     schema: pa.Schema | None = None
@@ -392,7 +391,7 @@ async def arrow_items(stream: ContentStream) -> AsyncIterator[pa.Schema | pa.Rec
 
 
 def _taken(buffer: bytearray) -> bytes | None:
-    """The next message, taken from the front; empty for the end of a stream, None if incomplete."""
+    """Remove and return the next message; empty at the end of a stream, None if incomplete."""
     if len(buffer) < _PREFIX.size:
         return None
     mark, size = _PREFIX.unpack_from(buffer)
@@ -411,7 +410,7 @@ def _taken(buffer: bytearray) -> bytes | None:
 
 
 def _body_length(buffer: bytearray, at: int) -> int:
-    """The length of the body of a message whose description starts at ``at``."""
+    """The length of the body of the message whose metadata starts at ``at``."""
     table = at + struct.unpack_from("<I", buffer, at)[0]
     fields = table - struct.unpack_from("<i", buffer, table)[0]
     known: int = struct.unpack_from("<H", buffer, fields)[0]

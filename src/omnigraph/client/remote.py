@@ -1,7 +1,7 @@
-"""`RemoteGraph`: the verbs of `AsyncRemoteGraph` without an event loop, and how both are made.
+"""`RemoteGraph`: the verbs of `AsyncRemoteGraph` without an event loop, and constructors of both.
 
-Every verb is the coroutine of `AsyncRemoteGraph`, run to its end by the thread that calls it: on a
-`BlockingHttp` it never suspends, so one step finishes it.
+Every verb runs the coroutine of `AsyncRemoteGraph` in the calling thread: with `BlockingHttp` it
+never suspends, so one step completes it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Shown = TypeVar("Shown")
 
 
 def run_inline(work: Coroutine[Any, Any, Returned]) -> Returned:
-    """What a coroutine returns that never suspends."""
+    """Run a coroutine that never suspends, and return its result."""
     try:
         work.send(None)
     except StopIteration as finished:
@@ -60,7 +60,7 @@ def run_inline(work: Coroutine[Any, Any, Returned]) -> Returned:
 
 
 def iterate_inline(items: AsyncIterator[Item]) -> Iterator[Item]:
-    """The items of an asynchronous iterator that never suspends."""
+    """Iterate over an asynchronous iterator that never suspends."""
 
     async def following() -> Item:
         return await anext(items)
@@ -95,7 +95,7 @@ def _blocking(
 
 
 def _blocking(verb: Any, shown: Any = None, returns: str | None = None) -> Any:
-    """An asynchronous verb as a method that returns what the verb awaits, or what shows that."""
+    """An asynchronous verb as a blocking method; ``shown`` wraps its result."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         found = run_inline(verb(self._verbs, *args, **kwargs))
@@ -107,7 +107,7 @@ def _blocking(verb: Any, shown: Any = None, returns: str | None = None) -> Any:
 def _in_block(
     verb: Callable[Concatenate[AsyncRemoteGraph, P], AsyncBranchScope[AsyncRemoteGraph]],
 ) -> Callable[Concatenate[RemoteGraph, P], BranchScope[RemoteGraph]]:
-    """A verb for an `async with` block as a method for a `with` block."""
+    """A verb for `async with` as a method for `with`."""
 
     def method(self: RemoteGraph, *args: P.args, **kwargs: P.kwargs) -> BranchScope[RemoteGraph]:
         return BranchScope(self, verb(self._verbs, *args, **kwargs).task)
@@ -134,59 +134,59 @@ def _presented(method: Any, verb: Any, returns: str | None) -> Any:
 
 
 class RemoteBlob(KnownBlob):
-    """One value of a blob property, as of one commit; bytes are fetched when they are asked for."""
+    """One value of a blob property, as of one commit; bytes are fetched on request."""
 
     def __init__(self, blob: AsyncRemoteBlob) -> None:
         super().__init__(blob.stat)
         self._blob = blob
 
     def read(self, offset: int = 0, length: int | None = None) -> bytes:
-        """Some of the bytes, or all from ``offset``, in one piece; raises as `byte_range` does."""
+        """A range of the bytes, by default all from ``offset``; raises as `byte_range` does."""
         return run_inline(self._blob.read(offset, length))
 
     def chunks(
         self, offset: int = 0, length: int | None = None, *, chunk_bytes: int = CHUNK_BYTES_MAX
     ) -> Iterator[bytes]:
-        """The same bytes in pieces of at most ``chunk_bytes``, as they come.
+        """The same bytes in pieces of at most ``chunk_bytes``, as they arrive.
 
-        A wrong range is raised at once. They are those of the commit the value was found at, also
-        if the branch has moved on.
+        An invalid range raises at once. The bytes are those of the commit at which the value was
+        found, even if the branch has moved.
         """
         return iterate_inline(self._blob.chunks(offset, length, chunk_bytes=chunk_bytes))
 
 
 class RemoteBaseline:
-    """The entities of one commit, read as they are asked for, once.
+    """The entities of one commit, read lazily and once.
 
-    Iterating gives the entities. After the last one `handshake` says where the feed continues; as
-    long as it is None, the baseline is not complete.
+    Iteration yields entities. After the last one, `handshake` has the cursor at which the feed
+    continues; while it is None, the baseline is incomplete.
     """
 
     entity_count: int | None = None
-    """Known only where the tables are."""
+    """None: only `Graph` knows it."""
 
     def __init__(self, baseline: AsyncRemoteBaseline) -> None:
         self._baseline = baseline
 
     @property
     def handshake(self) -> Handshake | None:
-        """Where the feed continues; None before the last entity was read."""
+        """The cursor at which the feed continues; None before the last entity was read."""
         return self._baseline.handshake
 
     def __iter__(self) -> Iterator[EntityRecord]:
         return iterate_inline(aiter(self._baseline))
 
     def blocks(self) -> Iterator[bytes]:
-        """JSON lines in blocks of whole lines: every entity, and at the very end the handshake."""
+        """Blocks of whole JSON lines: every entity, and finally the handshake."""
         return iterate_inline(self._baseline.blocks())
 
     def close(self) -> None:
-        """Stop reading before the end."""
+        """Stop reading early."""
         run_inline(self._baseline.close())
 
 
 class RemoteChanges:
-    """What one commit changed, with images before and after; pages are fetched as needed."""
+    """The changes of one commit, with images before and after; pages are fetched as needed."""
 
     def __init__(self, changes: AsyncRemoteChanges) -> None:
         self.cause: CommitCause = changes.cause
@@ -199,33 +199,33 @@ class RemoteChanges:
         return sum(1 for _ in self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form: the cause once, then every change."""
+        """The JSON form: first the cause, then every change."""
         return ChangeBlock(self.cause, tuple(self)).to_dict()
 
 
 class RemoteDiff(DiffView):
-    """What leads from one commit to another. Printing one shows how much of each type differs."""
+    """The differences from one commit to another. Printed, it shows counts per type."""
 
     def __init__(self, diff: AsyncRemoteDiff) -> None:
         self._diff = diff
 
     @property
     def ends(self) -> tuple[DiffEnd, DiffEnd]:
-        """The commit it starts from, and the one it leads to."""
+        """The commits at both ends."""
         return self._diff.ends
 
     @property
     def direct(self) -> bool:
-        """Whether the two ends were named by the caller; else the first is a merge base."""
+        """Whether the caller named both ends; otherwise the first is a merge base."""
         return self._diff.direct
 
     @property
     def types(self) -> Sequence[TypeCounts]:
-        """How many entities of each type differ; types that do not are left out."""
+        """The numbers of differing entities per type; unchanged types are left out."""
         return self._diff.types
 
     def changes(self, *, images: bool = False) -> Iterator[EntityChange]:
-        """Every change: nodes before edges, then by type and id; read as they are asked for."""
+        """Every change, read lazily: nodes before edges, then by type and id."""
         return iterate_inline(self._diff.changes(images=images))
 
 
@@ -237,9 +237,9 @@ def _blocking_table(table: AsyncRemoteTable) -> Table:
 
 
 class RemoteReviews:
-    """The change requests of a served graph; verbs mean what they mean for `Graph.reviews`.
+    """The change requests of a served graph; the verbs are those of `Graph.reviews`.
 
-    The actor is the one the token belongs to.
+    The actor is that of the token.
     """
 
     def __init__(self, verbs: AsyncRemoteReviews) -> None:
@@ -266,9 +266,9 @@ class RemoteReviews:
 class RemoteGraph:
     """One served graph. Safe to share between threads.
 
-    Verbs mean what they mean for `Graph`, give the same values and raise the same errors. The actor
-    of a write is the one the token belongs to. `ServerUnreachable` says that no server answered,
-    and `AnswerLost` that a write was sent and its answer never came.
+    Verbs have the semantics, results and errors of `Graph`. The actor of a write is that of the
+    token. `ServerUnreachable` is raised if no server answers, and `AnswerLost` if the answer to a
+    write that was sent is lost.
     """
 
     def __init__(self, verbs: AsyncRemoteGraph) -> None:
@@ -279,7 +279,7 @@ class RemoteGraph:
 
     @property
     def uri(self) -> str:
-        """Where the graph is served."""
+        """The URL of the graph."""
         return self._verbs.uri
 
     def __enter__(self) -> Self:
@@ -290,7 +290,7 @@ class RemoteGraph:
 
     @property
     def schema_source(self) -> str:
-        """The schema of main, or of the branch of this handle, as it was written."""
+        """The schema text of main, or of this handle's branch, as it was written."""
         return run_inline(self._verbs._schema_source())
 
     query = _blocking(AsyncRemoteGraph.query)
@@ -316,7 +316,7 @@ class RemoteGraph:
     branch = _in_block(AsyncRemoteGraph.branch)
 
     def on_branch(self, name: str, *, actor: str | None = None) -> RemoteGraph:
-        """The same served graph with another default branch; nothing is sent yet."""
+        """The same served graph with another default branch; sends nothing."""
         return RemoteGraph(self._verbs.on_branch(name, actor=actor))
 
     create_branch = _blocking(AsyncRemoteGraph.create_branch)
@@ -365,12 +365,12 @@ def connect(
     rows: RowForm = "arrow",
     patience: Patience | None = None,
 ) -> RemoteGraph:
-    """A graph behind a server, with the verbs of `Graph`. Nothing is sent yet.
+    """A graph behind a server, with the verbs of `Graph`. Sends nothing.
 
-    ``url`` is the one of the graph, `https://host/graphs/knowledge`, or of the server, and then
-    ``graph`` is its id. ``timeout`` is in seconds and for each wait; None waits for ever. ``rows``
-    says how results travel: as `arrow`, or as `json`, whose values have only the types of JSON.
-    ``patience`` says when something is tried again. Raises `InputError` for a URL that is none.
+    ``url`` is that of the graph, `https://host/graphs/knowledge`, or of the server, with ``graph``
+    as the id. ``timeout`` is in seconds per wait; None waits forever. ``rows`` is the transfer
+    format of results: `arrow`, or `json`, which has only the types of JSON. ``patience`` configures
+    retries. Raises `InputError` for an invalid URL.
     """
     address = Address.parse(url, graph)
     http = BlockingHttp(token, timeout)
@@ -395,7 +395,7 @@ def connect_async(
 def list_graphs(
     url: str, token: str | None = None, timeout: float | None = TIMEOUT_SECONDS
 ) -> list[ServedGraph]:
-    """The graphs of a server, by id; raises `Denied` unless its policy allows to list them."""
+    """The graphs of a server, by id; raises `Denied` unless its policy allows listing them."""
 
     async def listed() -> GraphList:
         http = BlockingHttp(token, timeout)

@@ -1,4 +1,4 @@
-"""What a server sends in parts or not as JSON: rows, blobs, baselines, and pages."""
+"""Answers that are streamed, paged or not JSON: rows, blobs, baselines, and changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_rows(response: Response) -> Result:
 
 
 def read_rows_or_receipt(response: Response) -> Result | MutationReceipt:
-    """What a stored query gave: rows, or what it changed."""
+    """The rows or the receipt of a stored query."""
     if response.media_type != ARROW_STREAM:
         found = response.document()
         if "affected_nodes" in found:
@@ -65,7 +65,7 @@ def _result(table: pa.Table, about: Json) -> Result:
 
 
 def _table(columns: Sequence[str] | None, rows: Sequence[Json]) -> pa.Table:
-    """Rows of JSON as a table, with the types that their values show."""
+    """Rows in JSON as a table, with inferred types."""
     names = list(columns) if columns is not None else sorted({name for row in rows for name in row})
     if not names:
         # A table without columns still has a number of rows.
@@ -80,7 +80,7 @@ def _column(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        # The one column whose values differ in kind: JSON has names for what is no finite number.
+        # The only column with mixed types: numbers, and JSON's names of non-finite ones.
         return pa.array([_NON_FINITE.get(v, v) if isinstance(v, str) else v for v in values])
 
 
@@ -88,13 +88,13 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 class LineBuffer:
-    """JSON lines that arrive in chunks cut anywhere, given out as blocks of whole lines."""
+    """Collects chunks of JSON lines, and returns blocks of whole lines."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """The whole lines there are with this chunk, possibly none.
+        """Add a chunk; returns the lines that are now complete, possibly none.
 
         >>> buffer = LineBuffer()
         >>> buffer.feed(b"one"), buffer.feed(b" line" + b"\\n" + b"tw")
@@ -109,7 +109,7 @@ class LineBuffer:
         return block
 
     def end(self) -> bytes:
-        """A last line without its end."""
+        """The last line, if it lacks a line end."""
         rest, self._rest = self._rest, b""
         return rest
 
@@ -128,10 +128,10 @@ _HANDSHAKE = b'{"baseline"'
 
 
 class AsyncRemoteBaseline:
-    """The entities of one commit, read as they are asked for, once.
+    """The entities of one commit, read lazily and once.
 
-    Iterating gives the entities. After the last one `handshake` says where the feed continues; as
-    long as it is None, the baseline is not complete.
+    Iteration yields entities. After the last one, `handshake` has the cursor at which the feed
+    continues; while it is None, the baseline is incomplete.
     """
 
     def __init__(self, stream: ContentStream) -> None:
@@ -145,10 +145,10 @@ class AsyncRemoteBaseline:
                     yield EntityRecord.from_dict(_document(line))
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        """JSON lines in blocks of whole lines: every entity, and at the very end the handshake."""
+        """Blocks of whole JSON lines: every entity, and finally the handshake."""
         async for block in whole_lines(self._stream):
             yield block
-            # Only now has the caller had what the cursor continues.
+            # Set only now: the caller has received everything before the cursor.
             last = block[block.rstrip(b"\n").rfind(b"\n") + 1 :]
             if last.startswith(_HANDSHAKE):
                 self.handshake = Handshake.from_dict(_document(last)["baseline"])
@@ -158,7 +158,7 @@ class AsyncRemoteBaseline:
             )
 
     async def close(self) -> None:
-        """Stop reading before the end."""
+        """Stop reading early."""
         await self._stream.close()
 
 
@@ -174,7 +174,7 @@ def _document(line: bytes) -> Json:
 
 
 class AsyncRemoteChanges:
-    """What one commit changed, with images before and after; pages are fetched as needed."""
+    """The changes of one commit, with images before and after; pages are fetched as needed."""
 
     def __init__(self, first: CommitPage, turn: Callable[[str], Awaitable[CommitPage]]) -> None:
         self.cause: CommitCause = first.cause
@@ -192,17 +192,17 @@ class AsyncRemoteChanges:
 
 
 class AsyncRemoteDiff:
-    """What leads from one commit to another; the entities are fetched as needed."""
+    """The differences from one commit to another; the entities are fetched as needed."""
 
     def __init__(
         self, first: DiffPage, turn: Callable[[str | None, bool], Awaitable[DiffPage]]
     ) -> None:
         self.ends: tuple[DiffEnd, DiffEnd] = (first.before, first.after)
-        """The commit it starts from, and the one it leads to."""
+        """The commits at both ends."""
         self.direct = first.compared == "direct"
-        """Whether the two ends were named by the caller; else the first is a merge base."""
+        """Whether the caller named both ends; otherwise the first is a merge base."""
         self.types: tuple[TypeCounts, ...] = first.types
-        """How many entities of each type differ; types that do not are left out."""
+        """The numbers of differing entities per type; unchanged types are left out."""
         self._first = first
         self._turn = turn
 
@@ -210,7 +210,7 @@ class AsyncRemoteDiff:
         return sum(counts.total for counts in self.types)
 
     async def changes(self, *, images: bool = False) -> AsyncIterator[EntityChange]:
-        """Every change: nodes before edges, then by type and id; read as they are asked for."""
+        """Every change, read lazily: nodes before edges, then by type and id."""
         page = self._first if not images else await self._turn(None, True)
         while True:
             for entry in page.changes:
@@ -224,7 +224,7 @@ class AsyncRemoteDiff:
 
 
 class BlobAddress:
-    """Which blob is meant, and how a server is asked about it."""
+    """The identity of a blob, and the requests for it."""
 
     def __init__(self, selector: BlobSelector, branch: str | None, snapshot: str | None) -> None:
         self.selector = selector
@@ -236,13 +236,13 @@ class BlobAddress:
         self._query = query_items({**selector.to_dict(), "branch": branch, "snapshot": snapshot})
 
     def head(self) -> Exchange[BlobStat]:
-        """Ask what it is; one that lies elsewhere answers with its place."""
+        """The request for its metadata; an external blob answers with its location."""
         return Exchange(
             operations.HEAD_BLOB, self._stat, query=self._query, is_read=True, also_fine=(302,)
         )
 
     def get(self, wanted: ByteRange, stat: BlobStat) -> Exchange[None]:
-        """Ask for bytes of it, as long as it is what it was; `Conflict` if it is not."""
+        """The request for bytes, if the blob is unchanged; `Conflict` otherwise."""
         assert stat.etag is not None
         headers = {"Range": f"bytes={wanted.start}-{wanted.end - 1}", "If-Match": stat.etag}
         return Exchange(
@@ -250,11 +250,11 @@ class BlobAddress:
         )
 
     def get_old(self, wanted: ByteRange, stat: BlobStat) -> Exchange[None]:
-        """Ask for bytes of what it was when it was found."""
+        """The request for bytes at the commit at which it was found."""
         return BlobAddress(self.selector, None, stat.resolved_snapshot).get(wanted, stat)
 
     def missing(self) -> NotFound:
-        """The error for nothing there. Answers to HEAD have no words of their own."""
+        """The error for a missing blob: answers to HEAD have no message."""
         return NotFound(
             f"there is no {self.selector} on {self._target}",
             hint="ids are case-sensitive, of a keyed node it is the key; or the value is null",
@@ -279,7 +279,7 @@ class BlobAddress:
 
 
 class AsyncRemoteBlob(KnownBlob):
-    """One value of a blob property, as of one commit; bytes are fetched when they are asked for."""
+    """One value of a blob property, as of one commit; bytes are fetched on request."""
 
     def __init__(self, connection: Connection, address: BlobAddress, stat: BlobStat) -> None:
         super().__init__(stat)
@@ -288,7 +288,7 @@ class AsyncRemoteBlob(KnownBlob):
 
     @classmethod
     async def find(cls, connection: Connection, address: BlobAddress) -> AsyncRemoteBlob:
-        """The blob; raises `NotFound` and `InputError`."""
+        """Look up the blob; raises `NotFound` and `InputError`."""
         try:
             stat = await connection.send(address.head())
         except NotFound:
@@ -298,23 +298,23 @@ class AsyncRemoteBlob(KnownBlob):
         return cls(connection, address, stat)
 
     async def read(self, offset: int = 0, length: int | None = None) -> bytes:
-        """Some of the bytes, or all from ``offset``, in one piece; raises as `byte_range` does."""
+        """A range of the bytes, by default all from ``offset``; raises as `byte_range` does."""
         return b"".join([piece async for piece in self.chunks(offset, length)])
 
     def chunks(
         self, offset: int = 0, length: int | None = None, *, chunk_bytes: int = CHUNK_BYTES_MAX
     ) -> AsyncIterator[bytes]:
-        """The same bytes in pieces of at most ``chunk_bytes``, as they come.
+        """The same bytes in pieces of at most ``chunk_bytes``, as they arrive.
 
-        A wrong range raises at once. They are those of the commit the value was
-        found at, also if the branch has moved on.
+        An invalid range raises at once. The bytes are those of the commit at which the value was
+        found, even if the branch has moved.
         """
         return self._pieces(self.byte_range(offset, length), chunk_bytes)
 
     async def _pieces(self, wanted: ByteRange, chunk_bytes: int) -> AsyncIterator[bytes]:
         if not len(wanted):
             return
-        # First in the words the caller used: that is what policy has allowed already.
+        # Ask with the caller's own branch first: policy has already allowed that.
         try:
             stream = await self._connection.stream(self._address.get(wanted, self.stat))
         except Conflict:

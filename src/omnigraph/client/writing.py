@@ -1,4 +1,4 @@
-"""Mutations, loads and changes of the schema of a served graph."""
+"""Mutations, loads and schema changes of a served graph."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ async def mutate(
     """Run a write query as one commit.
 
     ``expected_head`` makes it conditional: it runs only if that commit is the branch's head.
-    ``operation_id`` names the write: repeating it with the same id returns the first receipt.
-    ``message`` is kept with the commit.
+    ``operation_id`` is an idempotency key: a repeated write returns the first receipt. ``message``
+    is kept with the commit.
     """
     require_no_actor(actor)
     text = Text.of(source)
@@ -73,7 +73,8 @@ async def mutate(
         "message": message,
     }
     return await self._ask(
-        # Only the route for conditions knows them: an older server refuses it.
+        # Conditions need their own route, so that an older server refuses them instead of ignoring
+        # them.
         operations.MUTATE if expected_head is None else operations.MUTATE_IF,
         MutationReceipt,
         headers=condition(expected_head),
@@ -103,8 +104,8 @@ async def load(
 ) -> LoadReceipt:
     """Load graph records, from files of JSON lines or as ``data``, as one commit.
 
-    The options mean what they mean for `Graph.load`, but a server writes no file of errors. It
-    takes up to 32 MiB at once; more is loaded on the storage.
+    The options are those of `Graph.load`, except that a server writes no error file. A request is
+    limited to 32 MiB; load larger inputs through `Graph`.
     """
     require_no_actor(actor)
     errors = checked_options(errors, ErrorOptions, "errors")
@@ -172,8 +173,8 @@ async def apply_schema(
 ) -> SchemaApplyReceipt:
     """Bring main to another schema (a text, or the path of a `.pg` file) as one commit.
 
-    ``operation_id`` names the change: repeating it with the same id returns the first receipt.
-    ``message`` is kept with the commit.
+    ``operation_id`` is an idempotency key: a repeated change returns the first receipt. ``message``
+    is kept with the commit.
     """
     require_no_actor(actor)
     text = Text.of(desired)
@@ -202,8 +203,8 @@ async def rebase_schema(
 ) -> SchemaRebaseReceipt:
     """Bring a branch to the schema that main has now, as one commit on the branch.
 
-    The options mean what they mean for `Graph.rebase_schema`. ``operation_id`` names the
-    request: repeating it with the same id returns the first receipt.
+    The options are those of `Graph.rebase_schema`. ``operation_id`` is an idempotency key: a
+    repeated request returns the first receipt.
     """
     require_no_actor(actor)
     target = self._branch_of(branch) or MAIN_BRANCH
@@ -220,7 +221,6 @@ async def rebase_schema(
 
 # --- records of a load ----------------------------------------------------------------------------
 
-# Records to load: from files, or as they are.
 
 _BLOCK_BYTES = 1 << 20
 _RECORDS = (".jsonl", ".ndjson", ".json")
@@ -234,10 +234,10 @@ def read_records(
     data: Data | None,
     progress: Callable[[int], None] | None = None,
 ) -> bytes:
-    """All records as one text of lines; files may be compressed, and directories or patterns.
+    """All records as lines; paths may be compressed files, directories or patterns.
 
-    Raises `NotFound` for what names no file, and `InputError` for a file that is named twice. A
-    server takes one request, so all of it is in memory.
+    Raises `NotFound` for a path without files, and `InputError` for a file that is named twice. A
+    load is a single request, so all records are held in memory.
     """
     parts = [_content(file) for file in _all_files(paths)]
     if isinstance(data, str):
@@ -252,7 +252,7 @@ def read_records(
     return b"\n".join(part.removesuffix(b"\n") for part in parts)
 
 
-# What follows finds the files that loads on the storage find; there, it is done for tables too.
+# Finds the same files as loads by `Graph`, which also handle tables.
 
 
 def _all_files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
@@ -271,7 +271,7 @@ def _all_files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
 
 
 def export_at(given: str | os.PathLike[str]) -> ExportReceipt | None:
-    """The export that a directory is; raises `InputError` if it is not complete, or of tables."""
+    """The export in a directory; raises `InputError` if it is incomplete, or of tables."""
     path = Path(given).expanduser()
     description = path / EXPORT_FILE
     if not description.is_file():
@@ -292,7 +292,7 @@ def export_at(given: str | os.PathLike[str]) -> ExportReceipt | None:
 
 
 def types_of_exports(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """The keys of all types that exports among ``paths`` have: an overwrite replaces them."""
+    """The keys of all types in exports among ``paths``, which an overwrite replaces."""
     exports = filter(None, map(export_at, paths))
     return [TableKey.of(t.entity_kind, t.type_name) for found in exports for t in found.types]
 
@@ -300,7 +300,7 @@ def types_of_exports(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
 def _files(path: Path) -> list[Path]:
     """The files that a path, a directory or a pattern names, once each."""
     names = [path]
-    # A file may be called like a pattern.
+    # A file's name may look like a pattern.
     if has_magic(str(path)) and not os.path.lexists(path):
         names = [Path(name) for name in sorted(glob(str(path), recursive=True))]  # noqa: PTH207
         if not names:
@@ -338,7 +338,7 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 def _is_note(below: Path) -> bool:
-    """Names that start so are bookkeeping of the writer of the directory, as in any data lake."""
+    """Whether a name marks bookkeeping files, by the convention of data lakes."""
     return any(part.startswith(("_", ".")) for part in below.parts)
 
 
@@ -352,7 +352,7 @@ def _has_records(name: str) -> bool:
 def _content(path: Path) -> bytes:
     if not path.exists():
         raise NotFound(f"there is no file `{path}`", details={"file": str(path)})
-    # The name says how it is compressed, as with loads on the storage.
+    # The suffix tells the compression, as in loads by `Graph`.
     compression = _COMPRESSED.get(path.suffix.lower())
     with pa.input_stream(str(path), compression=compression, buffer_size=_BLOCK_BYTES) as stream:
         content: bytes = stream.read()

@@ -93,6 +93,12 @@ class Node:
             self.fail(f"{self.label} is blank")
         return self.value
 
+    def flag(self) -> bool:
+        """A boolean."""
+        if not isinstance(self.value, Plain) or self.value.kind != "a boolean":
+            self.fail(f"{self.label} must be true or false")
+        return self.value.spelling == "true"
+
     @property
     def label(self) -> str:
         """What it is called in messages."""

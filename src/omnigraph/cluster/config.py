@@ -10,10 +10,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
-from omnigraph.cluster.diagnostics import ClusterFindings
+from omnigraph.cluster.diagnostics import ClusterFindings, Collecting
 from omnigraph.effects.objects import require_directories
 from omnigraph.effects.uri import Root
 from omnigraph.embedding.config import PROVIDER_NAMES, EmbeddingConfig
@@ -292,7 +291,7 @@ class _Reader:
                 f"the ledger has the backend {plain_value(backend)!r}; only `cluster` is known",
             )
         lock = fields.get("lock")
-        return lock is None or _flag(lock)
+        return lock is None or lock.flag()
 
     # --- providers --------------------------------------------------------------------------------
 
@@ -543,31 +542,15 @@ class _Reader:
     def _note(self, code: str, node: Node, message: str) -> None:
         self._findings.error(code, node.path or FILE_NAME, f"{node.place}: {message}")
 
-    def _noting(self, code: str = "invalid_cluster_yaml") -> _Noting:
+    def _noting(self, code: str = "invalid_cluster_yaml") -> Collecting[_ConfigProblem]:
         """Note a mistake in the block with this code, and continue after it."""
-        return _Noting(self._findings, code)
 
+        def note(problem: _ConfigProblem) -> None:
+            path = str(problem.details.get("path") or FILE_NAME)
+            hint = f"; {problem.hint}" if problem.hint else ""
+            self._findings.error(code, path, problem.message + hint)
 
-@dataclass(frozen=True, slots=True)
-class _Noting:
-    findings: ClusterFindings
-    code: str
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        if not isinstance(error, _ConfigProblem):
-            return False
-        path = str(error.details.get("path") or FILE_NAME)
-        hint = f"; {error.hint}" if error.hint else ""
-        self.findings.error(self.code, path, error.message + hint)
-        return True
+        return Collecting(_ConfigProblem, note)
 
 
 def _require_version(fields: Mapping[str, Node], root: Node, findings: ClusterFindings) -> None:
@@ -581,12 +564,6 @@ def _require_version(fields: Mapping[str, Node], root: Node, findings: ClusterFi
             f"{node.place}: version {plain_value(node)!r} is not known; this product reads "
             f"version {VERSION}",
         )
-
-
-def _flag(node: Node) -> bool:
-    if not isinstance(node.value, Plain) or node.value.kind != "a boolean":
-        node.fail(f"{node.label} must be true or false")
-    return node.value.spelling == "true"
 
 
 def _base(node: Node, scope: str) -> ExternalPlace:

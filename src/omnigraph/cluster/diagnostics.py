@@ -6,15 +6,16 @@ file at once. `ClusterRefused` is the exception for problems that end a command.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from omnigraph.errors import ClusterRefused, CompileError, OmnigraphError
 from omnigraph.model.json_object import JsonObject
 
 Severity = Literal["error", "warning"]
+Refusal = TypeVar("Refusal", bound=OmnigraphError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +59,17 @@ class ClusterFindings:
         """Whether the command fails."""
         return any(each.severity == "error" for each in self._found)
 
-    def collecting(self) -> Collecting:
+    def collecting(self) -> Collecting[ClusterRefused]:
         """A block whose `ClusterRefused` is noted, and execution continues after it."""
-        return Collecting(self)
+        return Collecting(ClusterRefused, self.add)
 
 
-class Collecting:
-    """A context manager that notes `ClusterRefused` instead of raising it."""
+class Collecting(Generic[Refusal]):
+    """A block whose refusals of one kind are noted, not raised."""
 
-    def __init__(self, findings: ClusterFindings) -> None:
-        self._findings = findings
+    def __init__(self, kind: type[Refusal], note: Callable[[Refusal], None]) -> None:
+        self._kind = kind
+        self._note = note
 
     def __enter__(self) -> None:
         return None
@@ -78,8 +80,8 @@ class Collecting:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if isinstance(error, ClusterRefused):
-            self._findings.add(error)
+        if isinstance(error, self._kind):
+            self._note(error)
             return True
         return False
 

@@ -275,6 +275,13 @@ def _profile(ledger: Ledger, address: str | None) -> EmbeddingProfile | None:
 # --- addressing -----------------------------------------------------------------------------------
 
 
+def _require_ledger(at: StorageRoot) -> Ledger:
+    stored = read_ledger(at.store)
+    if stored is None:
+        raise _missing_state(at)
+    return stored.ledger
+
+
 def applied_graph_uri(place: str, graph_id: str | None = None) -> str:
     """The storage URI of an applied graph; without an id, that of the only one.
 
@@ -282,10 +289,7 @@ def applied_graph_uri(place: str, graph_id: str | None = None) -> str:
     `ClusterRefused` with the ids to choose from.
     """
     at = StorageRoot.at(storage_root(place))
-    stored = read_ledger(at.store)
-    if stored is None:
-        raise _missing_state(at)
-    ids = stored.ledger.graph_ids
+    ids = _require_ledger(at).graph_ids
     listed = ", ".join(ids)
     if graph_id is None:
         if len(ids) == 1:
@@ -306,11 +310,9 @@ def applied_graph_uri(place: str, graph_id: str | None = None) -> str:
 def applied_policies(place: str) -> tuple[dict[str, str], Ledger]:
     """The verified texts of all applied policies, by name, and the ledger with their bindings."""
     at = StorageRoot.at(storage_root(place))
-    stored = read_ledger(at.store)
-    if stored is None:
-        raise _missing_state(at)
-    bindings = _bindings(stored.ledger)
-    wanted = {a: stored.ledger.resources[a].digest for a in set(bindings.values())}
+    ledger = _require_ledger(at)
+    bindings = _bindings(ledger)
+    wanted = {a: ledger.resources[a].digest for a in set(bindings.values())}
     found: dict[str, str] = {}
     for content in read_contents(at.store, sorted(wanted.items())):
         if content.state != "fine":
@@ -321,7 +323,7 @@ def applied_policies(place: str) -> tuple[dict[str, str], Ledger]:
                 hint="run `omnigraph cluster refresh` and `omnigraph cluster apply`",
             )
         found[content.address.removeprefix("policy.")] = content.data.decode("utf-8-sig")
-    return found, stored.ledger
+    return found, ledger
 
 
 def require_unmanaged(uri: str) -> None:

@@ -304,30 +304,18 @@ class LocalObjects(ObjectStore):
         """Create or replace an object from parts."""
         file = self._file(key)
 
-        def work(folder: Folder) -> None:
-            staged = folder.stage_parts(parts)
-            try:
-                with folder.locked():
-                    folder.replace(staged, file.name)
-            finally:
-                folder.remove(staged)
-            folder.flush()
-
         with self._request("write", key):
             _make_folder(file.parent, self._durability)
             with Folder(file.parent, self._durability) as folder:
-                work(folder)
+                _publish(folder, folder.stage_parts(parts), file.name)
 
     def write(self, key: str, data: bytes) -> None:
         """Create or replace an object."""
-
-        def publish(folder: Folder, staged: str, name: str) -> None:
-            with folder.locked():
-                folder.replace(staged, name)
-            folder.flush()
-
         with self._request("write", key):
-            self._staged(key, data, publish)
+            file = self._file(key)
+            self._in_folder(
+                file.parent, lambda folder: _publish(folder, folder.stage(data), file.name)
+            )
 
     def write_if_absent(self, key: str, data: bytes) -> bool:
         """Create an object; False if the name was taken."""
@@ -401,32 +389,23 @@ class LocalObjects(ObjectStore):
     def copy(self, source: str, target: str) -> None:
         """Copy an object, a part at a time."""
         with self._request("copy", source):
-            old, new = self._file(source), self._file(target)
-            mode = _mode(old)
-            if mode is None or S_ISDIR(mode):
-                raise missing_object("copy", self.root.join(source))
-
-            def work(folder: Folder) -> None:
-                staged = folder.stage_copy(old)
-                try:
-                    with folder.locked():
-                        folder.replace(staged, new.name)
-                finally:
-                    folder.remove(staged)
-                folder.flush()
-
-            self._in_folder(new.parent, work)
+            new, old = self._file(target), self._existing("copy", source)
+            self._in_folder(new.parent, lambda into: _publish(into, into.stage_copy(old), new.name))
 
     def rename(self, source: str, target: str) -> None:
         """Move an object, replacing the target and creating missing directories."""
         with self._request("rename", source):
-            old, new = self._file(source), self._file(target)
-            mode = _mode(old)
-            if mode is None or S_ISDIR(mode):
-                raise missing_object("rename", self.root.join(source))
+            new, old = self._file(target), self._existing("rename", source)
             if old == new:
                 return
             self._in_folder(new.parent, lambda into: self._move(old, into, new.name))
+
+    def _existing(self, verb: str, key: str) -> Path:
+        file = self._file(key)
+        mode = _mode(file)
+        if mode is None or S_ISDIR(mode):
+            raise missing_object(verb, self.root.join(key))
+        return file
 
     def _move(self, old: Path, into: Folder, name: str) -> None:
         with Folder(old.parent, self._durability) as out_of:
@@ -544,6 +523,16 @@ def _repeated(work: Callable[[], T]) -> T:
         with suppress(FileNotFoundError):
             return work()
     return work()
+
+
+def _publish(folder: Folder, staged: str, name: str) -> None:
+    """Put a staged file in the place of ``name``; what is left of the staging is removed."""
+    try:
+        with folder.locked():
+            folder.replace(staged, name)
+        folder.flush()
+    finally:
+        folder.remove(staged)
 
 
 def _make_folder(path: Path, durability: Durability) -> list[Path]:

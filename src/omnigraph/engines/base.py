@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 from omnigraph.errors import InputError
 from omnigraph.model.result import LazyRows
 from omnigraph.model.result_json import ResultColumns
-from omnigraph.query.expressions import Nearest
+from omnigraph.query.expressions import Nearest, Rrf
 from omnigraph.query.plan import ReadPlan, RowCount
 from omnigraph.storage.reader import SnapshotReader
 
@@ -77,6 +77,14 @@ class Execution:
                 f"parameter '{count.name}' counts rows and cannot be negative: {value}"
             )
         return value
+
+    def row_range(self) -> tuple[int, int | None]:
+        """The first row that `offset` and `limit` select, and the one after the last."""
+        limit, start = self.row_count(self.plan.limit), self.row_count(self.plan.offset) or 0
+        ranked_by = None if self.plan.rank is None else self.plan.rank.score
+        if limit is None and isinstance(ranked_by, Nearest | Rrf):
+            raise InputError("nearest and rrf need a limit; the parameter given for it is null")
+        return start, None if limit is None else start + limit
 
 
 class Engine(Protocol):

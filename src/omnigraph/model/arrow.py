@@ -285,11 +285,17 @@ def _vectors(values: Sequence[object], type: ValueType) -> pa.Array | None:
         components = np.array(numbers, np.float64).astype(np.float32)
     if not np.isfinite(components).all():
         return None
-    nulls = _null_mask(values)
-    if len(lists) < len(values):
+    return vectors(components, _null_mask(values), type)
+
+
+def vectors(
+    components: npt.NDArray[np.float32], nulls: pa.BooleanArray, type: ValueType
+) -> pa.Array:
+    """A column of vectors from the components of those that are not null, one after another."""
+    if nulls.true_count:
         # A null row still takes the room of its components.
-        padded = np.zeros((len(values), width), np.float32)
-        padded[~nulls.to_numpy(zero_copy_only=False)] = components.reshape(len(lists), width)
+        padded = np.zeros((len(nulls), type.vector_dim or 0), np.float32)
+        padded[~nulls.to_numpy(zero_copy_only=False)] = components.reshape(-1, padded.shape[1])
         components = padded.reshape(-1)
     return pa.FixedSizeListArray.from_arrays(
         pa.array(components), type=arrow_type(type), mask=nulls

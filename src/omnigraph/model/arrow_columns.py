@@ -28,6 +28,7 @@ from omnigraph.model.arrow import (
     dates_from_texts,
     datetimes_from_texts,
     spell_column,
+    vectors,
 )
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import DAYS_MAX, DAYS_MIN, MS_MAX, MS_MIN, Value, property_value
@@ -254,12 +255,15 @@ def _lists(column: pa.Array, type: ValueType, *, null_items: bool) -> pa.Array |
     if not len(items):
         # What is left of a slice still points behind its first letter, which Lance refuses.
         items = pa.nulls(0, items.type)
+    return _with_items(column, items, arrow_type(type))
+
+
+def _with_items(column: pa.Array, items: pa.Array, type: pa.DataType) -> pa.ListArray:
+    """A column of lists with other items, which are all that its lists have, in order."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(column) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    return pa.ListArray.from_arrays(
-        pa.array(offsets), items, type=arrow_type(type), mask=column.is_null()
-    )
+    return pa.ListArray.from_arrays(pa.array(offsets), items, type=type, mask=column.is_null())
 
 
 def _vectors(column: pa.Array, type: ValueType) -> pa.Array | None:
@@ -276,14 +280,7 @@ def _vectors(column: pa.Array, type: ValueType) -> pa.Array | None:
     components = _floats(items, Scalar.F32)
     if components is None:
         return None
-    numbers = components.to_numpy(zero_copy_only=False)
-    nulls = column.is_null()
-    if column.null_count:
-        # A null row still takes the room of its components.
-        padded = np.zeros((len(column), width), np.float32)
-        padded[~nulls.to_numpy(zero_copy_only=False)] = numbers.reshape(len(present), width)
-        numbers = padded.reshape(-1)
-    return pa.FixedSizeListArray.from_arrays(pa.array(numbers), type=arrow_type(type), mask=nulls)
+    return vectors(components.to_numpy(zero_copy_only=False), column.is_null(), type)
 
 
 def _blobs(column: pa.Array) -> pa.Array:
@@ -408,10 +405,7 @@ def parsed_texts(texts: pa.StringArray, type: ValueType) -> pa.Array | None:
         items = parsed_texts(texts.flatten(), _item_type(type))
         if items is None:
             return None
-        lengths = pc.fill_null(pc.list_value_length(texts), 0).to_numpy(zero_copy_only=False)
-        offsets = np.zeros(len(texts) + 1, np.int32)
-        np.cumsum(lengths, out=offsets[1:])
-        return pa.ListArray.from_arrays(pa.array(offsets), items, mask=texts.is_null())
+        return _with_items(texts, items, pa.list_(items.type))
     if type.is_list or type.is_vector or type.is_blob:
         return None
     if type.scalar is Scalar.STRING:

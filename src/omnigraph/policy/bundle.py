@@ -207,8 +207,8 @@ def _required(node: Node, groups: Mapping[str, tuple[str, ...]]) -> BranchRequir
         _count(fields["approvals"]) if "approvals" in fields else 0,
         group,
         tuple(dict.fromkeys(checks)),
-        _flag(fields.get("resolved_comments")),
-        _flag(fields.get("up_to_date")),
+        "resolved_comments" in fields and fields["resolved_comments"].flag(),
+        "up_to_date" in fields and fields["up_to_date"].flag(),
     )
 
 
@@ -223,14 +223,6 @@ def _count(node: Node) -> int:
     if count > APPROVALS_MAX:
         node.fail(f"{node.label} must be at most {APPROVALS_MAX}")
     return count
-
-
-def _flag(node: Node | None) -> bool:
-    if node is None:
-        return False
-    if not isinstance(node.value, Plain) or node.value.kind != "a boolean":
-        node.fail(f"{node.label} must be true or false")
-    return node.value.spelling == "true"
 
 
 def _groups(node: Node, version: int) -> tuple[dict[str, tuple[str, ...]], dict[str, ClaimTest]]:
@@ -309,7 +301,7 @@ def _rule(node: Node, groups: Mapping[str, tuple[str, ...]], version: int) -> Po
         scopes.get("branch_scope"),
         scopes.get("target_branch_scope"),
         node.place,
-        _flag(fields.get("bypass")),
+        "bypass" in fields and fields["bypass"].flag(),
         _branches(allow["branches"], rule_id, actions) if "branches" in allow else (),
         _types(fields["types"], rule_id, actions) if "types" in fields else None,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -287,26 +287,16 @@ _FIELDS = (("id", _TEXT), ("groups", _TEXTS))
 
 def _claims_of(where: str) -> tuple[str, ...]:
     """The claims that a condition reads, by name."""
+    from omnigraph.query.plan import parts_of
     from omnigraph.syntax.query_parser import parse_condition
 
     known = dict(_FIELDS)
     names = {
         node.name
-        for node in _nodes(parse_condition(where)[1])
+        for node in parts_of(parse_condition(where)[1])
         if isinstance(node, ast.PropertyRef) and node.variable.name == "actor"
     }
     return tuple(sorted(names - known.keys()))
-
-
-def _nodes(node: object) -> Iterator[object]:
-    """A node of a syntax tree and all that it is made of."""
-    yield node
-    if isinstance(node, tuple):
-        for each in node:
-            yield from _nodes(each)
-    elif hasattr(node, "__dataclass_fields__"):
-        for name in node.__dataclass_fields__:
-            yield from _nodes(getattr(node, name))
 
 
 def _compiled(rule_id: str, where: str, type: TableType, who: _Viewer) -> RowGrant | None:

@@ -546,7 +546,7 @@ def check_block(
     items = _items(node, operands)
     value = _value(node, variable, items, operands)
     order = tuple(_key(key, node, items, operands) for key in node.order)
-    ties = () if node.distinct or not order else _own_variables(operands.scope)
+    ties = () if node.distinct or not order else tuple(operands.scope.own_variables())
     limit = operands.context.row_count(node.limit, "limit")
     step = plan.Compute(
         variable,
@@ -654,17 +654,3 @@ def _key(
             "add the property to the return block",
         )
     return plan.SortKey(value, bool(key.descending))
-
-
-def _own_variables(scope: VariableScope) -> tuple[plan.BoundVariable, ...]:
-    """The variables of a block, whose ids break ties in its list."""
-    found: list[plan.BoundVariable] = []
-    for name in sorted(scope.own):
-        bound = scope.own[name]
-        if isinstance(bound, NodeVariable):
-            found.append(plan.BoundVariable(name, "node", bound.type.name))
-        elif isinstance(bound, EdgeVariable):
-            found.append(plan.BoundVariable(name, "edge", bound.type.name))
-        elif isinstance(bound, ValueVariable):
-            found.append(plan.BoundVariable(name, "value", "", bound.value.type))
-    return tuple(found)

@@ -25,7 +25,6 @@ from omnigraph.query.operands import (
     EdgeVariable,
     NodeVariable,
     Operands,
-    ValueVariable,
     VariableScope,
 )
 from omnigraph.query.plan import QueryPlan, ReadPlan
@@ -351,20 +350,11 @@ def referenced_types(
 
 
 def _bound_variables(scope: VariableScope, context: Context) -> tuple[plan.BoundVariable, ...]:
-    found: list[plan.BoundVariable] = []
-    for name in sorted(scope.own):
-        bound = scope.own[name]
-        if isinstance(bound, NodeVariable):
-            found.append(plan.BoundVariable(name, "node", bound.type.name))
-        elif isinstance(bound, EdgeVariable):
-            found.append(plan.BoundVariable(name, "edge", bound.type.name))
-        elif isinstance(bound, ValueVariable):
-            found.append(plan.BoundVariable(name, "value", "", bound.value.type))
-        elif bound.kind == "all":
-            found.append(plan.BoundVariable(name, "path", ""))
     given = context.values.values()
-    found += [plan.BoundVariable(each.variable, "value", "", each.type) for each in given]
-    return tuple(found)
+    return (
+        *scope.own_variables(with_paths=True),
+        *(plan.BoundVariable(each.variable, "value", "", each.type) for each in given),
+    )
 
 
 # --- the cache: bounded by the memory that plans take instead of by their number ------------------

@@ -15,6 +15,7 @@ from omnigraph.errors import QueryTypeError
 from omnigraph.model.types import RecordsType, Scalar, ValueType
 from omnigraph.model.values import round_to_f32
 from omnigraph.query import expressions as ex
+from omnigraph.query import plan
 from omnigraph.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, Property
 from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.suggest import did_you_mean
@@ -161,6 +162,20 @@ class VariableScope:
         while scope is not None:
             yield from scope.own
             scope = scope.outer
+
+    def own_variables(self, *, with_paths: bool = False) -> list[plan.BoundVariable]:
+        """The variables of this block, by name, as plans know them."""
+        found: list[plan.BoundVariable] = []
+        for name, bound in sorted(self.own.items()):
+            if isinstance(bound, NodeVariable):
+                found.append(plan.BoundVariable(name, "node", bound.type.name))
+            elif isinstance(bound, EdgeVariable):
+                found.append(plan.BoundVariable(name, "edge", bound.type.name))
+            elif isinstance(bound, ValueVariable):
+                found.append(plan.BoundVariable(name, "value", "", bound.value.type))
+            elif with_paths and bound.kind == "all":
+                found.append(plan.BoundVariable(name, "path", ""))
+        return found
 
     def adopt_optional(self, inner: VariableScope) -> None:
         """Make the variables of a finished `optional` block visible here, as nullable."""

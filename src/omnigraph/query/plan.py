@@ -567,3 +567,14 @@ class MutationPlan:
 
 
 QueryPlan: TypeAlias = ReadPlan | MutationPlan
+
+
+def parts_of(tree: object) -> Iterator[object]:
+    """A plan or a syntax tree, and all that it is made of."""
+    yield tree
+    if isinstance(tree, tuple):
+        for each in tree:
+            yield from parts_of(each)
+    elif hasattr(tree, "__dataclass_fields__"):
+        for name in tree.__dataclass_fields__:
+            yield from parts_of(getattr(tree, name))

@@ -49,13 +49,9 @@ def check_filter(
         case "contains":
             return _contains(node, operands)
         case "starts_with":
-            text, prefix = operands.value(node.left), operands.value(node.right)
-            _require_text(node, (text, prefix), operands)
-            return ex.TextStartsWith(text, prefix)
+            return ex.TextStartsWith(*_texts(node, operands))
         case "ends_with":
-            text, suffix = operands.value(node.left), operands.value(node.right)
-            _require_text(node, (text, suffix), operands)
-            return ex.TextEndsWith(text, suffix)
+            return ex.TextEndsWith(*_texts(node, operands))
         case "matches":
             return _matches(node, operands)
         case "in":
@@ -268,9 +264,15 @@ def _contains(node: ast.Filter, operands: Operands) -> ex.Expression:
     return ex.TextContains(whole, part)
 
 
+def _texts(node: ast.Filter, operands: Operands) -> tuple[ex.Expression, ex.Expression]:
+    """Both sides of a condition on texts."""
+    both = operands.value(node.left), operands.value(node.right)
+    _require_text(node, both, operands)
+    return both
+
+
 def _matches(node: ast.Filter, operands: Operands) -> ex.Expression:
-    text, pattern = operands.value(node.left), operands.value(node.right)
-    _require_text(node, (text, pattern), operands)
+    text, pattern = _texts(node, operands)
     if isinstance(pattern, ex.Constant):
         # Imported late: Arrow, which checks patterns, takes longer to import than a query to
         # compile.

@@ -406,11 +406,7 @@ def rows_by_place(
     """Fragments, and offset and number of the rows to scan in them."""
     small: list[LanceFragment] = []
     for number, start, end in zip(numbers.tolist(), starts, ends, strict=True):
-        fragment = dataset.get_fragment(number)
-        if fragment is None:
-            raise StorageError(
-                f"{dataset.uri} has no fragment {number} any more", hint="repeat the load"
-            )
+        fragment = _fragment(dataset, number)
         if fragment.physical_rows <= SCAN_ROWS:
             small.append(fragment)
             continue
@@ -477,6 +473,15 @@ Deletions = Mapping[int, Sequence[Stretch]]
 """By fragment, the offsets of rows that are to go, in the column `offset`."""
 
 
+def _fragment(dataset: LanceDataset, fragment_id: int) -> LanceFragment:
+    found = dataset.get_fragment(fragment_id)
+    if found is None:
+        raise StorageError(
+            f"{dataset.uri} has no fragment {fragment_id} any more", hint="repeat the load"
+        )
+    return found
+
+
 def delete_written(
     dataset: LanceDataset, deletions: Deletions, storage_options: dict[str, str] | None = None
 ) -> tuple[list[str], list[int]]:
@@ -485,11 +490,7 @@ def delete_written(
     removed: list[int] = []
     for fragment_id, stretches in sorted(deletions.items()):
         (offsets,) = read_stretches(stretches, [OFFSET], storage_options=storage_options)
-        fragment = dataset.get_fragment(fragment_id)
-        if fragment is None:
-            raise StorageError(
-                f"{dataset.uri} has no fragment {fragment_id} any more", hint="repeat the load"
-            )
+        fragment = _fragment(dataset, fragment_id)
         with lance_errors(dataset):
             # Lance's own `delete_rows` looks at each number once more, which takes five times as
             # long as the deletion.

@@ -77,8 +77,7 @@ def parse_where(origin: str | Source) -> tuple[Source, ast.Predicate]:
     """
     source, stream = _stream_of(origin)
     predicate = _predicate(stream)
-    if stream.current.kind is not TokenKind.END:
-        stream.unexpected("`and`, `or` or the end", "in `where`", ("and", "or"))
+    _require_end(stream, "in `where`")
     return source, predicate
 
 
@@ -90,9 +89,13 @@ def parse_condition(origin: str | Source) -> tuple[Source, ast.Condition]:
     """
     source, stream = _stream_of(origin)
     condition = parse_combined(stream)
-    if stream.current.kind is not TokenKind.END:
-        stream.unexpected("`and`, `or` or the end", "in a condition", ("and", "or"))
+    _require_end(stream, "in a condition")
     return source, condition
+
+
+def _require_end(stream: QueryStream, where: str) -> None:
+    if stream.current.kind is not TokenKind.END:
+        stream.unexpected("`and`, `or` or the end", where, ("and", "or"))
 
 
 def _stream_of(origin: str | bytes | Path | Source) -> tuple[Source, QueryStream]:

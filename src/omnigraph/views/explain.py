@@ -39,16 +39,11 @@ def _either(view: View, table_key: str) -> str:
     return " or ".join(texts) or "false"
 
 
-def _names(node: object) -> Iterator[str]:
+def _names(compiled: plan.QueryPlan) -> Iterator[str]:
     """The types that a plan names."""
-    match node:
-        case plan.Scan():
-            yield node.type_name
-        case plan.Expand():
-            yield from (node.edge_type, *node.declared, node.source_type, node.target_type)
-    if isinstance(node, tuple):
-        for each in node:
-            yield from _names(each)
-    elif hasattr(node, "__dataclass_fields__"):
-        for name in node.__dataclass_fields__:
-            yield from _names(getattr(node, name))
+    for node in plan.parts_of(compiled):
+        match node:
+            case plan.Scan():
+                yield node.type_name
+            case plan.Expand():
+                yield from (node.edge_type, *node.declared, node.source_type, node.target_type)

@@ -44,7 +44,6 @@ from omnigraph.engines.local.ranking import (
 from omnigraph.engines.local.rows import taken
 from omnigraph.engines.local.sorting import sorted_numbers
 from omnigraph.engines.local.tables import GraphMemory, Session, TraversalSettings, tables_of
-from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
 from omnigraph.model.ids import TableKey
@@ -191,11 +190,7 @@ class _Cut:
         run = session.run
         if run.plan.limit is None and run.plan.offset is None:
             return _ALL_ROWS
-        limit, start = run.row_count(run.plan.limit), run.row_count(run.plan.offset) or 0
-        ranked_by = None if run.plan.rank is None else run.plan.rank.score
-        if limit is None and isinstance(ranked_by, ex.Nearest | ex.Rrf):
-            raise InputError("nearest and rrf need a limit; the parameter given for it is null")
-        return cls(start, None if limit is None else start + limit)
+        return cls(*run.row_range())
 
     def takes_part_of(self, count: int) -> bool:
         """Whether the range leaves out some of ``count`` rows."""

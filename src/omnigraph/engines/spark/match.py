@@ -461,34 +461,23 @@ class PatternMatcher:
 
     def _extend(self, pattern: PreparedPattern, step: plan.Extend, bindings: Bindings) -> Bindings:
         """Every row with its solutions; nulls where there is none (outer join)."""
-        outer = self._distinct(bindings, sorted(pattern.reads))
-        inner = self._begun(replace(self, counts=False).run(pattern, outer))
+        inner, keys, same = self._run_once(pattern, bindings)
         new = inner.of(step.introduces)
-        fresh = {
-            outer.identity(variable): self.tables.names.new() for variable in sorted(pattern.reads)
-        }
-        found = inner.rows.select(
-            *(F.col(name).alias(fresh[name]) for name in fresh), *new.values()
-        )
-        same = _all([F.col(name).eqNullSafe(F.col(fresh[name])) for name in fresh])
-        joined = bindings.rows.join(found, same, "left_outer").drop(*fresh.values())
+        found = inner.rows.select(*keys.values(), *new.values())
+        joined = bindings.rows.join(found, same, "left_outer").drop(*keys)
         return bindings.joined(joined, new)
 
     def _compute(
         self, pattern: PreparedPattern, step: plan.Compute, bindings: Bindings
     ) -> Bindings:
         """Every row with the value of a block, computed once per binding that it reads."""
-        read = sorted(pattern.reads)
-        outer = self._distinct(bindings, read)
-        inner = self._begun(replace(self, counts=False).run(pattern, outer))
-        fresh = {outer.identity(variable): self.tables.names.new() for variable in read}
-        keys = [F.col(name).alias(fresh[name]) for name in fresh]
+        inner, keys, same = self._run_once(pattern, bindings)
         values, names = self.values(inner), self.tables.names
         shown = [(names.new(), value) for _, value in step.items]
         order = [(names.new(), key) for key in step.order]
         ties = [(names.new(), tie.name) for tie in step.ties]
         found = inner.rows.select(
-            *keys,
+            *keys.values(),
             *(values.column(value).alias(name) for name, value in shown),
             *(values.column(key.expression).alias(name) for name, key in order),
             *(inner.column(variable).alias(name) for name, variable in ties),
@@ -496,7 +485,7 @@ class PatternMatcher:
         if len(shown) == 1:
             found = found.where(F.col(shown[0][0]).isNotNull())
         if step.distinct:
-            found = found.dropDuplicates([*fresh.values(), *(name for name, _ in shown)])
+            found = found.dropDuplicates([*keys, *(name for name, _ in shown)])
         made = names.new()
         if step.function == "collect":
             sorting = [
@@ -512,16 +501,15 @@ class PatternMatcher:
                 else:
                     sorting += self._tie_keys(variable, F.col(name))
             items = [name for name, _ in shown]
-            found, value = self._listed(step, found, list(fresh.values()), items, sorting)
+            found, value = self._listed(step, found, list(keys), items, sorting)
         elif step.function == "count" or step.function == "exists":  # noqa: PLR1714 - for types
             value = F.count(F.lit(1))
         else:
             ((name, expression),) = shown
             of_values = ex.AggregateValue(step.function, expression, False, expression.type)
             value = aggregate_column(of_values, F.col(name), None)
-        grouped = found.groupBy(*fresh.values()).agg(value.alias(made))
-        same = _all([F.col(name).eqNullSafe(F.col(fresh[name])) for name in fresh])
-        joined = bindings.rows.join(grouped, same, "left_outer").drop(*fresh.values())
+        grouped = found.groupBy(*keys).agg(value.alias(made))
+        joined = bindings.rows.join(grouped, same, "left_outer").drop(*keys)
         if step.function == "collect":
             none = F.array().cast(grouped.schema[made].dataType)
             joined = joined.withColumn(made, F.coalesce(F.col(made), none))
@@ -561,15 +549,25 @@ class PatternMatcher:
 
     def _solved(self, pattern: PreparedPattern, bindings: Bindings) -> tuple[DataFrame, Column]:
         """The bindings of the outer variables of a pattern for which it has a solution."""
+        inner, keys, same = self._run_once(pattern, bindings)
+        found = inner.rows.select(*keys.values())
+        return found if keys else found.limit(1), same
+
+    def _run_once(
+        self, pattern: PreparedPattern, bindings: Bindings
+    ) -> tuple[Bindings, dict[str, Column], Column]:
+        """The solutions of a block for each distinct binding of the variables that it reads.
+
+        With them the columns of these variables under new names, and the condition that joins
+        them with the bindings.
+        """
         read = sorted(pattern.reads)
         outer = self._distinct(bindings, read)
         inner = self._begun(replace(self, counts=False).run(pattern, outer))
         fresh = {outer.identity(variable): self.tables.names.new() for variable in read}
-        found = inner.rows.select(*(F.col(name).alias(fresh[name]) for name in fresh))
-        if not fresh:
-            found = found.limit(1)
-        same = _all([F.col(name).eqNullSafe(F.col(fresh[name])) for name in fresh])
-        return found, same
+        keys = {new: F.col(name).alias(new) for name, new in fresh.items()}
+        same = _all([F.col(name).eqNullSafe(F.col(new)) for name, new in fresh.items()])
+        return inner, keys, same
 
     def _distinct(self, bindings: Bindings, variables: Sequence[str]) -> Bindings:
         """The distinct combinations of what some variables are bound to."""

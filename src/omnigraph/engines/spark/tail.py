@@ -78,7 +78,7 @@ class _Tail:
     def by_row(self, bindings: Bindings) -> AnswerFrame:
         """The rows of a query that does not group."""
         compiled = self.prepared.compiled
-        start, stop = self._cut()
+        start, stop = self.run.row_range()
         order: list[Column] = []
         scores: dict[ex.Expression, Column] = {}
         if compiled.rank is not None:
@@ -91,10 +91,8 @@ class _Tail:
             bindings = replace(bindings, frame=frame)
         if compiled.distinct:
             return self._distinct(bindings, values, order, start, stop)
-        keys = [key.asc() for key in order]
-        for key in self.prepared.order:
-            frame, column = self._named(frame, values.column(key.expression))
-            keys += sort_keys(column, key.expression.type, descending=key.descending)
+        frame, keys = self._order_keys(frame, values)
+        keys = [key.asc() for key in order] + keys
         if keys:
             keys += [
                 key.asc_nulls_first()
@@ -201,11 +199,10 @@ class _Tail:
             rest.append(F.min(F.struct(*ranks)).alias("best"))
         frame = frame.groupBy(*keys).agg(*rest) if rest else frame.dropDuplicates(keys)
         by_name = dict(zip(names, keys, strict=True))
-        sorting: list[Column] = [F.col("best").asc()] if order else []
         values = Values(self.tables.constants, _leaf_by_name(by_name))
-        for key in self.prepared.order:
-            frame, column = self._named(frame, values.column(key.expression))
-            sorting += sort_keys(column, key.expression.type, descending=key.descending)
+        frame, sorting = self._order_keys(frame, values)
+        if order:
+            sorting.insert(0, F.col("best").asc())
         if sorting:
             sorting += self._tie_keys(by_name)
         frame = self._limited(self._first_per(frame, values, sorting), sorting, start, stop)
@@ -281,7 +278,7 @@ class _Tail:
     def grouped(self, bindings: Bindings, by: plan.GroupBy) -> AnswerFrame:
         """The rows of a query that groups."""
         compiled = self.prepared.compiled
-        start, stop = self._cut()
+        start, stop = self.run.row_range()
         values = match_values(bindings, self.tables.constants, self.prepared.calls, self.tables.ids)
         names = {name: self.tables.names.new() for name, _ in by.items}
         frame = bindings.rows
@@ -320,10 +317,7 @@ class _Tail:
             frame = frame.where(mask)
         if compiled.distinct:
             frame = frame.dropDuplicates(list(outputs.values()))
-        keys: list[Column] = []
-        for key in self.prepared.order:
-            frame, column = self._named(frame, values.column(key.expression))
-            keys += sort_keys(column, key.expression.type, descending=key.descending)
+        frame, keys = self._order_keys(frame, values)
         if keys:
             keys += self._tie_keys(by_name)
         frame = self._limited(self._first_per(frame, values, keys), keys, start, stop)
@@ -356,14 +350,13 @@ class _Tail:
 
     # --- order, limit, columns --------------------------------------------------------------------
 
-    def _cut(self) -> tuple[int, int | None]:
-        """The number of the first row wanted, and that after the last."""
-        run = self.run
-        limit, start = run.row_count(run.plan.limit), run.row_count(run.plan.offset) or 0
-        ranked_by = None if run.plan.rank is None else run.plan.rank.score
-        if limit is None and isinstance(ranked_by, ex.Nearest | ex.Rrf):
-            raise InputError("nearest and rrf need a limit; the parameter given for it is null")
-        return start, None if limit is None else start + limit
+    def _order_keys(self, frame: DataFrame, values: Values) -> tuple[DataFrame, list[Column]]:
+        """The keys of the query's order, each computed once as a column of the frame."""
+        keys: list[Column] = []
+        for key in self.prepared.order:
+            frame, column = self._named(frame, values.column(key.expression))
+            keys += sort_keys(column, key.expression.type, descending=key.descending)
+        return frame, keys
 
     def _first_per(self, frame: DataFrame, values: Values, keys: Sequence[Column]) -> DataFrame:
         """The first rows of each group, in the order of some keys."""

@@ -66,23 +66,12 @@ class Pinned:
         commit = options.snapshot
         snapshot = state.head_snapshot() if commit is None else state.snapshot_at(commit)
         reader = SnapshotReader(kernel.lance, kernel.root.uri, snapshot)
-        entry, handle = snapshot.table(key), reader.handle(key)
+        handle = reader.handle(key)
         edge = catalog.edges.get(TableKey(key).type_name)
         end_types: dict[str, dict[str, str]] = {}
         if edge is not None and TableKey(key).kind == "edge":
             end_types = {end: dict(each) for end, each in edge.end_types.items()}
-        schema = _chosen(ShownEnds(end_types).schema(handle.schema), options.columns, key)
-        if options.filter is not None:
-            _require_filter(handle, options.filter, key)
-        return cls(
-            options.path,
-            reader.where(entry).address,
-            entry.version,
-            pa.schema([f.with_type(spark_type(f.type)).remove_metadata() for f in schema]),
-            tuple(group for group, _ in fragment_groups(handle, PARTITION_ROWS)),
-            options.filter,
-            end_types,
-        )
+        return cls._of_reader(options, reader, key, ShownEnds(end_types), schema=handle.schema)
 
     @classmethod
     def _of_actor(cls, options: SourceOptions, acting: SourceActor) -> Pinned:
@@ -90,29 +79,43 @@ class Pinned:
         reader, type, sees_all = acting.pinned(
             options.path, options.type, options.branch, options.snapshot
         )
-        key, snapshot, ends = type.table_key, reader.snapshot, ShownEnds.of(type)
-        is_part = isinstance(reader, ViewedReader) and reader.restricts(key)
-        entry, handle = snapshot.table(key), reader.handle(key)
-        schema = _chosen(ends.schema(table_schema(type)), options.columns, key)
+        key, ends, snapshot = type.table_key, ShownEnds.of(type), reader.snapshot
+        if options.filter is not None and not sees_all:
+            # Lance would evaluate the filter on hidden rows and columns, too.
+            raise InputError(
+                "the option 'filter' is for actors who see all of a branch",
+                hint="filter the frame: it has the rows that the actor sees",
+            )
+        seen = None
+        if isinstance(reader, ViewedReader) and reader.restricts(key):
+            commit = snapshot.commit
+            seen = SeenRows(acting, snapshot.branch, commit.commit_id, commit.schema_hash, key)
+        return cls._of_reader(options, reader, key, ends, schema=table_schema(type), seen=seen)
+
+    @classmethod
+    def _of_reader(
+        cls,
+        options: SourceOptions,
+        reader: SnapshotReader,
+        key: str,
+        ends: ShownEnds,
+        *,
+        schema: pa.Schema,
+        seen: SeenRows | None = None,
+    ) -> Pinned:
+        entry, handle = reader.snapshot.table(key), reader.handle(key)
+        chosen = _chosen(ends.schema(schema), options.columns, key)
         if options.filter is not None:
-            if not sees_all:
-                # Lance would evaluate the filter on hidden rows and columns, too.
-                raise InputError(
-                    "the option 'filter' is for actors who see all of a branch",
-                    hint="filter the frame: it has the rows that the actor sees",
-                )
             _require_filter(handle, options.filter, key)
-        commit = snapshot.commit
-        seen = SeenRows(acting, snapshot.branch, commit.commit_id, commit.schema_hash, key)
         return cls(
             options.path,
             reader.where(entry).address,
             entry.version,
-            pa.schema([f.with_type(spark_type(f.type)).remove_metadata() for f in schema]),
+            pa.schema([f.with_type(spark_type(f.type)).remove_metadata() for f in chosen]),
             tuple(group for group, _ in fragment_groups(handle, PARTITION_ROWS)),
             options.filter,
             {end: dict(each) for end, each in ends.prefixes.items()},
-            seen if is_part else None,
+            seen,
         )
 
 

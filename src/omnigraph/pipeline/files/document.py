@@ -30,7 +30,7 @@ from omnigraph.model.load_options import ErrorOptions, OnError
 from omnigraph.model.receipts import AbsentMeaning, LoadMode
 from omnigraph.model.reviews import CHECK_NAME_CHARACTERS_MAX
 from omnigraph.review.checks import Expected
-from omnigraph.strict_yaml import Node, Plain, read_document
+from omnigraph.strict_yaml import Node, Plain, plain_value, read_document
 from omnigraph.syntax.suggest import did_you_mean
 
 Incremental = Literal["files", "partitions"]
@@ -366,7 +366,7 @@ def read_file(path: Path) -> PipelineDocument:
     """Read a pipeline file; raises `PipelineInvalid` with all problems that need no graph."""
     root = read_document(path, PipelineInvalid)
     try:
-        keys = PipelineKeys.model_validate(_plain(root))
+        keys = PipelineKeys.model_validate(plain_value(root))
     except ValidationError as error:
         problems = [_problem(root, each) for each in error.errors()]
         raise invalid(path.name, problems) from None
@@ -397,30 +397,6 @@ def _dotted(path: tuple[str | int, ...]) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
-
-
-def _plain(node: Node) -> Any:
-    """The value in Python types."""
-    match node.value:
-        case str() as text:
-            return text
-        case Plain(spelling, kind):
-            return _scalar(spelling, kind)
-        case list() as items:
-            return [_plain(item) for item in items]
-        case dict() as fields:
-            return {name: _plain(value) for name, value in fields.items()}
-
-
-def _scalar(spelling: str, kind: str) -> Any:
-    match kind:
-        case "nothing":
-            return None
-        case "a boolean":
-            return spelling == "true"
-        case "an integer":
-            return int(spelling, 0) if spelling.lower().startswith(("0x", "0o")) else int(spelling)
-    return float(spelling.replace(".inf", "inf").replace(".nan", "nan"))
 
 
 def _problem(root: Node, error: Any) -> PipelineProblem:

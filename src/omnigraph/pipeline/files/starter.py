@@ -119,18 +119,21 @@ def _table(path: Path, folder: Path) -> _SourceFile:
         raise InputError(f"{path} cannot be read: {error}", details={"file": str(path)}) from error
 
 
-def _csv_columns(path: Path) -> tuple[str, list[str]]:
+def _first_line(path: Path) -> str:
     with Files().stream(str(path)) as stream:
-        line = stream.read(1 << 16).decode("utf-8-sig", errors="replace").partition("\n")[0]
+        text: str = stream.read(1 << 16).decode("utf-8-sig", errors="replace")
+    return text.partition("\n")[0]
+
+
+def _csv_columns(path: Path) -> tuple[str, list[str]]:
+    line = _first_line(path)
     delimiter = max(_DELIMITERS, key=line.count)
     return delimiter, next(csv.reader([line.rstrip("\r")], delimiter=delimiter), [])
 
 
 def _typed_columns(path: Path, format: str) -> dict[str, bool]:
     if format == "json":
-        with Files().stream(str(path)) as stream:
-            line = stream.read(1 << 16).decode("utf-8-sig", errors="replace").partition("\n")[0]
-        record = json.loads(line)
+        record = json.loads(_first_line(path))
         if not isinstance(record, dict):
             raise ValueError("its first line is no JSON object")
         return {name: isinstance(value, str) for name, value in record.items()}

@@ -1,15 +1,16 @@
 """How values are stored in tables: the Arrow type and field of every property type, and columns.
 
-Blob is the only type that Arrow does not have: its column is Lance's blob extension, which only the
-storage room may import. An extension in Arrow is a name in the field's metadata over a plain
+Blob is the only type without an Arrow type: its column is Lance's blob extension, which only the
+storage package may import. An Arrow extension is a name in the field's metadata over a plain
 storage type, so the schema built here is complete without Lance: a blob field is the struct
-`BLOB_STORAGE` marked with Lance's extension name, and a batch of such columns can be handed to
-Lance as it is. What Lance gives back is its own extension type with the same storage.
+`BLOB_STORAGE` marked with Lance's extension name, and a batch of such columns can be passed to
+Lance as it is. Lance returns its own extension type with the same storage.
 
-JSON becomes columns at two speeds with one meaning. A column in which every value has exactly the
-expected Python type is converted by Arrow in one go; Arrow's own coercions (`True` as 1, `3.7` as
-3, `inf` for a number too large) cannot happen, because types are compared before and bounds after.
-Anything else goes value by value through `model.values`, which names the record.
+JSON is converted to columns in two ways with the same result. A column in which every value has
+exactly the expected Python type is converted by Arrow in one call; Arrow's own coercions (`True` as
+1, `3.7` as 3, `inf` for a number too large) cannot happen, because types are compared before and
+bounds after. Any other column is converted value by value with `model.values`, which names the
+record in errors.
 """
 
 from __future__ import annotations
@@ -68,11 +69,11 @@ _SCALARS: dict[Scalar, pa.DataType] = {
 }
 
 PropertyColumn = tuple[str, ValueType, int]
-"""Name, type and stable property id: what a property's column is made of."""
+"""The name, type and stable property id of a property's column."""
 
 
 def arrow_type(type: ValueType) -> pa.DataType:
-    """The Arrow type of a column of ``type``; of a Blob, its storage type."""
+    """The Arrow type of a column of ``type``; for a Blob, its storage type."""
     if type.is_vector:
         return pa.list_(pa.field("item", pa.float32()), type.vector_dim)
     scalar = _SCALARS[type.scalar]
@@ -80,7 +81,7 @@ def arrow_type(type: ValueType) -> pa.DataType:
 
 
 def property_field(name: str, type: ValueType, property_id: int) -> pa.Field:
-    """The column of one property, with the metadata that ties it to its identity."""
+    """The Arrow field of one property, with its property id in the metadata."""
     metadata = {PROPERTY_ID_KEY: str(property_id).encode()}
     if type.is_blob:
         metadata |= BLOB_EXTENSION_METADATA
@@ -88,7 +89,7 @@ def property_field(name: str, type: ValueType, property_id: int) -> pa.Field:
 
 
 def property_id(field: pa.Field) -> int | None:
-    """The stable property id a field carries; None for `id`, `src` and `dst`."""
+    """The stable property id of a field; None for `id`, `src` and `dst`."""
     text = (field.metadata or {}).get(PROPERTY_ID_KEY)
     return None if text is None else int(text)
 
@@ -117,12 +118,12 @@ def _table_schema(endpoints: list[pa.Field], properties: Iterable[PropertyColumn
 def column_from_json(
     values: Sequence[object], type: ValueType, *, name: str, strict: bool
 ) -> pa.Array:
-    """The column of property ``name`` holding decoded JSON ``values``; absent values are None.
+    """The column of property ``name`` with decoded JSON ``values``; absent values are None.
 
     The first value that does not fit raises `ValueConversionError`, whose details give the
     ``property``, the ``value`` and ``record``, its position in ``values``. ``strict`` as in
     `model.values.property_value`. One call takes less than 2 GiB of text, the most an Arrow array
-    of this type can hold.
+    of this type can contain.
     """
     column = _clean_column(values, type, null_items=not strict)
     if column is None:
@@ -159,7 +160,7 @@ def _convert_each(
 def _clean_column(
     values: Sequence[object], type: ValueType, *, null_items: bool
 ) -> pa.Array | None:
-    """The whole column at once, or None if any value needs a closer look."""
+    """The column converted in one call, or None if values have to be converted one by one."""
     if len(values) and values[0] is None and values.count(None) == len(values):
         return pa.nulls(len(values), arrow_type(type)) if type.nullable else None
     if type.is_blob:
@@ -217,19 +218,19 @@ def _floats(values: Sequence[object], scalar: Scalar, *, has_integers: bool) -> 
     return column if pc.all(pc.is_finite(column), min_count=0).as_py() else None
 
 
-# The plain forms. Rarer ones (lower case, leap seconds, mixed zones) take the slow way.
+# The common forms. Rarer ones (lower case, leap seconds, mixed zones) are parsed one by one.
 _ZONED = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$"
 _UNZONED = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\d(\.\d+)?)?$"
 _BEYOND_MS = r"(\.\d{3})\d+"
 
 
 def dates_from_texts(texts: pa.StringArray) -> pa.Array | None:
-    """The dates of texts; None or `pa.ArrowInvalid` if any needs a closer look."""
+    """The dates of texts; None or `pa.ArrowInvalid` if any needs to be parsed on its own."""
     return _within(texts.cast(pa.date32()), DAYS_MIN, DAYS_MAX)
 
 
 def datetimes_from_texts(texts: pa.StringArray) -> pa.Array | None:
-    """The instants of texts; None or `pa.ArrowInvalid` if any needs a closer look."""
+    """The instants of texts; None or `pa.ArrowInvalid` if any needs to be parsed on its own."""
     if _all_match(texts, _ZONED):
         parsed = TIMESTAMP
     elif _all_match(texts, _UNZONED):
@@ -243,13 +244,13 @@ def datetimes_from_texts(texts: pa.StringArray) -> pa.Array | None:
 
 def _all_match(texts: pa.StringArray, pattern: str) -> bool:
     if len(texts) > 1 and not _all_match(texts.slice(0, 1), pattern):
-        return False  # texts of one column are mostly of one form
+        return False  # the texts of a column mostly have one form
     matches: bool = pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py()
     return matches
 
 
 def _within(column: pa.Array, low: int, high: int) -> pa.Array | None:
-    """``column`` if its epoch numbers are those of years 1 to 9999."""
+    """``column`` if its epoch numbers are within the years 1 to 9999, otherwise None."""
     numbers = column.view(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
     bounds = pc.min_max(numbers)
     least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
@@ -293,7 +294,7 @@ def vectors(
 ) -> pa.Array:
     """A column of vectors from the components of those that are not null, one after another."""
     if nulls.true_count:
-        # A null row still takes the room of its components.
+        # A null row still has memory for its components.
         padded = np.zeros((len(nulls), type.vector_dim or 0), np.float32)
         padded[~nulls.to_numpy(zero_copy_only=False)] = components.reshape(-1, padded.shape[1])
         components = padded.reshape(-1)
@@ -329,7 +330,7 @@ def _spell_floats(column: pa.Array) -> pa.StringArray:
     finite = pc.is_finite(column)
     if not pc.all(finite, min_count=0).as_py():
         raise refuse_non_finite(column.filter(pc.invert(finite))[0].as_py())
-    # Arrow writes the shortest digits too, but large and small numbers with an exponent.
+    # Arrow writes the shortest digits too, but uses exponents for large and small numbers.
     texts = column.cast(pa.string())
     odd = pc.or_(pc.match_substring(texts, "e"), pc.equal(texts, "-0"))
     expanded = [expand_exponent(text.as_py()) for text in texts.filter(odd)]
@@ -351,7 +352,7 @@ def entity_id_column(members: Sequence[pa.StringArray]) -> pa.StringArray:
 
 
 def unchanged_rows(rows: pa.Table, committed: pa.Table) -> pa.Array:
-    """For each of ``rows`` whether ``committed`` has the same row, by id.
+    """For each of ``rows`` whether ``committed`` has an equal row with the same id.
 
     Both have the same columns, in any order, and unique ids.
     """
@@ -389,7 +390,7 @@ def same_values(left: pa.ChunkedArray, right: pa.ChunkedArray) -> npt.NDArray[np
 def _same_vectors(
     left: pa.FixedSizeListArray, right: pa.FixedSizeListArray
 ) -> npt.NDArray[np.bool_]:
-    """Compared as bits; values under a null are compared too, and the result is overwritten."""
+    """Compares bits; values under a null are compared too, and that result is overwritten."""
     width = left.type.list_size
     sides = [
         side.values.slice(side.offset * width, len(side) * width).view(pa.int32())
@@ -403,7 +404,7 @@ def _same_vectors(
 def _same_lists(left: pa.ChunkedArray, right: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     lengths = [pc.fill_null(pc.list_value_length(side), 0) for side in (left, right)]
     equal: npt.NDArray[np.bool_] = pc.equal(*lengths).to_numpy(zero_copy_only=False).copy()
-    # Of lists that are equally long, the items lie beside each other.
+    # Lists of equal length have their items at the same positions.
     rows = np.flatnonzero(equal)
     chosen = [side.take(pa.array(rows)).combine_chunks() for side in (left, right)]
     items = [pa.chunked_array([side.flatten()]) for side in chosen]
@@ -413,7 +414,7 @@ def _same_lists(left: pa.ChunkedArray, right: pa.ChunkedArray) -> npt.NDArray[np
 
 
 def _as_bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """``column``, floats as their bits: the two zeros are equal, but not the same."""
+    """``column`` with floats as their bits: 0.0 and -0.0 are equal, but not the same."""
     if not pa.types.is_floating(column.type):
         return column
     bits = pa.int32() if column.type.bit_width == 32 else pa.int64()

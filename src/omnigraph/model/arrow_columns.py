@@ -1,8 +1,8 @@
-"""Columns that are Arrow already, as columns of properties: for tables, frames and text files.
+"""Converts Arrow columns of tables, frames and text files to columns of properties.
 
-The meaning is that of `model.arrow`: a value fits here exactly if its JSON form fits there. Columns
-that Arrow can convert without loss are converted in one go. Any other column becomes JSON values,
-which `model.arrow` then converts one by one, so that an error names the value.
+Results are those of `model.arrow`: a value is accepted here exactly if its JSON form is accepted
+there. Columns that Arrow can convert without loss are converted in one call. Any other column
+becomes JSON values, which `model.arrow` then converts one by one, so that an error names the value.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from omnigraph.model.values import DAYS_MAX, DAYS_MIN, MS_MAX, MS_MIN, Value, pr
 
 _DAY_MS = 86_400_000
 _TO_MS = {"s": (1_000, 1), "ms": (1, 1), "us": (1, 1_000), "ns": (1, 1_000_000)}
-"""What a number of each unit is multiplied with and divided by."""
+"""Factor and divisor that convert a number of each unit to milliseconds."""
 _EXTENSION_NAME = b"ARROW:extension:name"
 
 
 def column_from_arrow(column: pa.Array, type: ValueType, *, name: str, strict: bool) -> pa.Array:
-    """The column of property ``name`` holding ``column``; raises as `column_from_json` does."""
+    """``column`` converted to the column of property ``name``; raises as `column_from_json`
+    does."""
     clean = _clean(_plain(column), type, null_items=not strict)
     if clean is None or (clean.null_count and not type.nullable):
         return column_from_json(json_values(column, type), type, name=name, strict=strict)
@@ -48,7 +49,7 @@ def column_from_arrow(column: pa.Array, type: ValueType, *, name: str, strict: b
 
 
 def accepts(type: ValueType, given: pa.DataType) -> bool:
-    """Whether a column of type ``given`` can hold values of ``type`` at all."""
+    """Whether a column of type ``given`` can have values of ``type`` at all."""
     if isinstance(given, pa.BaseExtensionType):
         plain = _plain_type(given)
         return plain is not None and accepts(type, plain)
@@ -66,10 +67,10 @@ def accepts(type: ValueType, given: pa.DataType) -> bool:
 
 
 def declared_type(column: pa.Field) -> pa.DataType:
-    """The type a column was declared with by its writer.
+    """The type with which its writer declared a column.
 
-    An extension type that is not registered in this process shows as its storage type, with its
-    name in the metadata. Months that are stored as numbers are no numbers for that.
+    An extension type that is not registered in this process appears as its storage type, with its
+    name in the metadata. Months stored as numbers are not treated as numbers, for that reason.
     """
     name = (column.metadata or {}).get(_EXTENSION_NAME)
     if name is not None and not isinstance(column.type, pa.BaseExtensionType):
@@ -82,7 +83,7 @@ def declared_type(column: pa.Field) -> pa.DataType:
 
 
 def _plain_type(extension: pa.BaseExtensionType) -> pa.DataType | None:
-    """The plain type for the values of an extension type; None for an unknown one."""
+    """The plain type for the values of an extension type; None for an unknown extension."""
     match extension:
         case pa.UuidType():
             return pa.string()
@@ -140,7 +141,7 @@ _FROM: dict[Scalar, tuple[Any, ...]] = {
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """The same values in a type that is no dictionary, no view of texts and no extension."""
+    """The same values without dictionary encoding, string views and extension types."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
@@ -164,7 +165,7 @@ def _unwrapped(column: pa.ExtensionArray) -> pa.Array:
 
 
 def _clean(column: pa.Array, type: ValueType, *, null_items: bool) -> pa.Array | None:
-    """The converted column, or None if any value needs a closer look."""
+    """The converted column, or None if values have to be converted one by one."""
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), arrow_type(type))
     try:
@@ -201,26 +202,26 @@ def _scalars(column: pa.Array, scalar: Scalar) -> pa.Array | None:
 def _texts(column: pa.Array) -> pa.Array:
     texts = column.cast(pa.string())
     if texts.null_count and not _is_sound(_without_nulls(texts)):
-        # Arrow ignores the value under a null, tables do not.
+        # Arrow ignores the value under a null, Lance tables do not.
         texts = texts.take(pa.array(range(len(texts))))
     return texts
 
 
 def _without_nulls(texts: pa.StringArray) -> pa.StringArray:
-    """The same array, in which nulls are the texts that lie beneath them."""
+    """The same array with its validity removed: nulls become the texts stored under them."""
     _, offsets, data = texts.buffers()
     return pa.StringArray.from_buffers(len(texts), offsets, data, offset=texts.offset)
 
 
 def _floats(column: pa.Array, scalar: Scalar) -> pa.Array | None:
-    # By way of doubles, as JSON numbers go: rounding once or twice can differ.
+    # Through doubles, as JSON numbers are: rounding once or twice can differ.
     wide = column.cast(pa.float64(), safe=not pa.types.is_integer(column.type))
     converted = wide.cast(arrow_type(ValueType(scalar)), safe=False)
     return converted if pc.all(pc.is_finite(converted), min_count=0).as_py() else None
 
 
 def _epoch_ms(column: pa.Array) -> pa.Array:
-    """Milliseconds since 1970, floored; a moment without a zone is UTC."""
+    """Milliseconds since 1970, floored; a timestamp without a zone is UTC."""
     given = column.type
     if pa.types.is_date32(given):
         return pc.multiply(column.view(pa.int32()).cast(pa.int64()), _DAY_MS)
@@ -234,7 +235,7 @@ def _epoch_ms(column: pa.Array) -> pa.Array:
 
 
 def _floor_div(numbers: pa.Array, divisor: int) -> pa.Array:
-    # Arrow's own division cuts towards zero, which moves moments before 1970 forwards.
+    # Arrow's own division rounds towards zero, which moves times before 1970 forwards.
     values = np.floor_divide(numbers.fill_null(0).to_numpy(zero_copy_only=False), divisor)
     return pa.array(values, pa.int64(), mask=numbers.is_null().to_numpy(zero_copy_only=False))
 
@@ -253,7 +254,7 @@ def _lists(column: pa.Array, type: ValueType, *, null_items: bool) -> pa.Array |
     if items is None or (items.null_count and not null_items):
         return None
     if not len(items):
-        # What is left of a slice still points behind its first letter, which Lance refuses.
+        # A sliced array keeps offsets that do not start at 0, which Lance refuses.
         items = pa.nulls(0, items.type)
     return _with_items(column, items, arrow_type(type))
 
@@ -295,7 +296,7 @@ def _blobs(column: pa.Array) -> pa.Array:
 
 
 def sound_texts(column: pa.Array) -> tuple[pa.Array, Sequence[int]]:
-    """``column`` with nulls for values that hold a text which is not UTF-8, and their positions.
+    """``column`` with nulls in place of values with invalid UTF-8, and the positions of these.
 
     Arrow does not check the bytes of a text; a table that stores such a text cannot be read.
     """
@@ -305,7 +306,7 @@ def sound_texts(column: pa.Array) -> tuple[pa.Array, Sequence[int]]:
     bad = _unsound_positions(column)
     kept = np.arange(len(column))
     is_bad = np.isin(kept, bad)
-    # Taken and not masked: beneath a null the bytes would still be there.
+    # Taken, not masked: the bytes would remain under a null.
     return column.take(pa.array(kept, mask=is_bad)), bad
 
 
@@ -345,7 +346,8 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def json_values(column: pa.Array, type: ValueType) -> list[object]:
-    """The values of a column as JSON would give them to ``type``, for `model.values` to judge."""
+    """The values of a column in the JSON form that ``type`` expects, for `model.values` to
+    check."""
     column = _plain(column)
     if pa.types.is_temporal(column.type):
         return _epoch_values(column, type.scalar)
@@ -356,7 +358,7 @@ def json_values(column: pa.Array, type: ValueType) -> list[object]:
 
 
 def _epoch_values(column: pa.Array, scalar: Scalar) -> list[object]:
-    """Moments as days or milliseconds, of any size: Python has no objects beyond its years."""
+    """Dates and times as days or milliseconds, of any size: Python has none beyond year 9999."""
     in_days = pa.types.is_date32(column.type)
     times, over = (_DAY_MS, 1) if in_days else _TO_MS[getattr(column.type, "unit", "ms")]
     if scalar is Scalar.DATE:
@@ -366,7 +368,7 @@ def _epoch_values(column: pa.Array, scalar: Scalar) -> list[object]:
 
 
 def _regrouped(items: Sequence[object], lists: pa.Array) -> list[object]:
-    """Items as lists again, null where ``lists`` is."""
+    """Items grouped into lists again, null where ``lists`` is."""
     grouped: list[object] = []
     end = 0
     for length in pc.list_value_length(lists).to_pylist():
@@ -397,7 +399,7 @@ _MOMENT_TEXTS = (Scalar.DATE, Scalar.DATETIME)
 
 
 def parsed_texts(texts: pa.StringArray, type: ValueType) -> pa.Array | None:
-    """Cells as a column of values that may be of ``type``, or None if any needs a closer look.
+    """Cells as a column of ``type`` before checks, or None if any has to be parsed on its own.
 
     A cell that was split is a list of texts.
     """
@@ -423,7 +425,7 @@ def _item_type(type: ValueType) -> ValueType:
 
 
 def _without_empty(texts: pa.StringArray) -> pa.StringArray:
-    """Cells without empty texts: there are writers that put all in quotes, null among them."""
+    """Cells with null for empty texts: some writers put everything in quotes, null included."""
     empty = pc.equal(texts, "")
     if not pc.any(empty, min_count=0).as_py():
         return texts
@@ -437,7 +439,7 @@ def _parsed(texts: pa.StringArray, scalar: Scalar) -> pa.Array | None:
         return pc.equal(words, "true") if _all(is_word) else None
     if scalar.is_float:
         numbers = texts.cast(pa.float64())
-        # `inf` and `nan` are numbers to Arrow.
+        # Arrow parses `inf` and `nan` as numbers.
         return numbers if _all(pc.is_finite(numbers)) else None
     if scalar in _MOMENT_TEXTS and _all(pc.greater(pc.find_substring(texts, "-"), 0)):
         return dates_from_texts(texts) if scalar is Scalar.DATE else datetimes_from_texts(texts)
@@ -453,10 +455,10 @@ def _all(mask: pa.BooleanArray) -> bool:
 
 
 def values_from_text(texts: pa.StringArray, type: ValueType) -> list[object]:
-    """The JSON values that the cells of a text file stand for, null for a null cell.
+    """The JSON values of the cells of a text file, null for a null cell.
 
     An empty text is null as well, unless ``type`` is text. A cell that does not look like a value
-    of ``type`` stays a text, and will be refused as one.
+    of ``type`` stays a text, and is refused later.
     """
     if pa.types.is_list(texts.type):
         return _regrouped(values_from_text(texts.flatten(), _item_type(type)), texts)
@@ -476,7 +478,7 @@ def values_from_text(texts: pa.StringArray, type: ValueType) -> list[object]:
 
 
 def ids_from_texts(texts: pa.StringArray, key: ValueType) -> pa.StringArray:
-    """The ids of nodes that texts name which are cells of the one property that is their key.
+    """The ids of nodes, given the values of their only key property as cells.
 
     A text that is no value of the key stays as it is: it may be an id.
     """

@@ -1,7 +1,6 @@
-"""Blob values as their readers see them: address, metadata and byte ranges.
+"""Blob values without their content: address, metadata and byte ranges.
 
-None of this is the payload. A value is described by metadata of its table: asking for its size or
-its tag never reads a byte of it.
+A value is described by metadata in its table: its size and its etag are known without reading it.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from omnigraph.model.result import ReadTarget
 from omnigraph.model.values import BlobUri
 
 BlobKind = Literal["managed", "external"]
-"""Whether the graph keeps the bytes, or only the URI of an object elsewhere."""
+"""Whether the graph stores the bytes, or only the URI of an object elsewhere."""
 
 CHUNK_BYTES_MAX = 4 << 20
-"""The most that is read of a blob at once when it is streamed."""
+"""The most bytes read at once when a blob is streamed."""
 
 _POSITION_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class BlobSelector(JsonObject):
-    """The one cell that is meant: a property of an entity."""
+    """The address of one blob: a property of an entity."""
 
     entity: EntityKind
     type_name: Annotated[str, Json("type")]
@@ -37,7 +36,7 @@ class BlobSelector(JsonObject):
 
     @classmethod
     def of(cls, entity: str, type_name: str, id: str, property_name: str) -> BlobSelector:
-        """A selector from words; raises `InputError` for an entity that is no node or edge."""
+        """A selector from texts; raises `InputError` if ``entity`` is neither `node` nor `edge`."""
         for kind in ENTITY_KINDS:
             if entity == kind:
                 return cls(kind, type_name, id, property_name)
@@ -63,18 +62,18 @@ class BlobStat:
     selector: BlobSelector
     kind: BlobKind
     target: ReadTarget
-    """What was asked for: a branch or a snapshot."""
+    """The branch or snapshot that was requested."""
     resolved_snapshot: str
     """The commit it was read at."""
     size: int | None = None
-    """Bytes of a managed value; the length of an external object is unknown."""
+    """Bytes of a managed value; the size of an external object is unknown."""
     etag: str | None = None
-    """A strong entity tag in the spelling of HTTP, quotes included; only of a managed value."""
+    """A strong entity tag in the syntax of HTTP, quotes included; only for a managed value."""
     uri: str | None = None
-    """Where the object lies; only of an external value."""
+    """The URI of the object; only for an external value."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form; what does not apply is left out."""
+        """The JSON form; members that do not apply are left out."""
         target = self.target.to_dict() | {"resolved_snapshot": self.resolved_snapshot}
         known = {"size": self.size, "etag": self.etag, "uri": self.uri}
         return {
@@ -97,7 +96,7 @@ class ByteRange:
 
 
 def check_range(offset: int, length: int | None) -> None:
-    """Refuse a range that fits no value at all, before any value is looked for."""
+    """Refuse a range that is invalid for a value of any size, before the value is looked up."""
     if offset < 0 or (length is not None and length < 1):
         raise InputError(
             f"{_asked(offset, length)} is not a range",
@@ -111,9 +110,9 @@ def check_range(offset: int, length: int | None) -> None:
 
 
 def range_of(size: int, offset: int = 0, length: int | None = None) -> ByteRange:
-    """The bytes that a value of ``size`` has of a range; its end may lie beyond the value.
+    """The bytes of a range that exist in a value of ``size``; the range may end beyond the value.
 
-    Raises `BlobRangeError` for a range that starts behind the last byte. Only reading the whole of
+    Raises `BlobRangeError` for a range that starts after the last byte. Only reading the whole of
     an empty value gives no bytes.
     """
     check_range(offset, length)
@@ -125,7 +124,7 @@ def range_of(size: int, offset: int = 0, length: int | None = None) -> ByteRange
 
 
 class KnownBlob:
-    """A value of which nothing has been read; how that is done, subclasses know."""
+    """A value whose content has not been read; subclasses implement the reading."""
 
     def __init__(self, stat: BlobStat) -> None:
         self.stat = stat
@@ -141,29 +140,29 @@ class KnownBlob:
 
     @property
     def size(self) -> int | None:
-        """How many bytes a managed value has."""
+        """The size of a managed value in bytes."""
         return self.stat.size
 
     @property
     def etag(self) -> str | None:
-        """A strong entity tag: as long as it is the same, so are the bytes."""
+        """A strong entity tag: it changes whenever the bytes change."""
         return self.stat.etag
 
     @property
     def uri(self) -> str | None:
-        """Where the object of an external value lies."""
+        """The URI of an external value."""
         return self.stat.uri
 
     @property
     def snapshot_id(self) -> str:
-        """The commit the value was found at."""
+        """The commit the value was read at."""
         return self.stat.resolved_snapshot
 
     def byte_range(self, offset: int = 0, length: int | None = None) -> ByteRange:
-        """The bytes that `read` and `chunks` give for the same arguments.
+        """The bytes that `read` and `chunks` return for the same arguments.
 
-        An end behind the value is brought back to it. Raises `BlobRangeError` for a range that
-        starts behind it, and `InputError` for an external value.
+        An end beyond the value is clamped. Raises `BlobRangeError` for a range that starts beyond
+        it, and `InputError` for an external value.
         """
         if self.size is None:
             raise InputError(
@@ -175,9 +174,9 @@ class KnownBlob:
 
 
 def blob_summary(value: bytes | BlobUri | None) -> dict[str, Any] | None:
-    """A blob where people compare entities: enough to see whether and how two of them differ.
+    """The summary of a blob where entities are compared: enough to tell whether and how two differ.
 
-    It describes the content. A tag would not do: it changes when the row is rewritten.
+    It describes the content. An etag would not do: it changes when the row is rewritten.
     """
     if value is None:
         return None

@@ -32,7 +32,7 @@ class BranchVerbs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BranchTask:
-    """The branch of one `with` block, and how it is merged."""
+    """The branch of one `with` block, and the options of its merge."""
 
     name: str
     from_: str
@@ -46,7 +46,7 @@ class BranchTask:
 
     @property
     def by(self) -> dict[str, str]:
-        """The actor, if one was named: a served graph knows it from its token instead."""
+        """The actor argument, if one was given: a served graph takes it from the token instead."""
         return {} if self.actor is None else {"actor": self.actor}
 
     @property
@@ -62,7 +62,7 @@ class BranchTask:
         }
 
     def require_resume(self, error: AlreadyExists) -> None:
-        """Raise for a branch that exists, unless the work continues on it."""
+        """Raise for a branch that exists, unless the caller asked to continue on it."""
         if not self.resume:
             raise AlreadyExists(
                 error.message,
@@ -70,7 +70,7 @@ class BranchTask:
             ) from None
 
     def note_kept(self, error: BaseException) -> None:
-        """Tell with an error that the branch was kept."""
+        """Add a note to an error that the branch was kept."""
         error.add_note(f"branch `{self.name}` was kept: continue with `resume=True`, or delete it")
 
 
@@ -79,7 +79,7 @@ Branched = TypeVar("Branched", bound=BranchVerbs)
 
 class _BranchBlock(Generic[Branched]):
     receipt: MergeReceipt | None
-    """How the merge ended; None until the block has succeeded."""
+    """The receipt of the merge; None until the block has succeeded."""
 
     def __init__(self, graph: Branched, task: BranchTask) -> None:
         self.receipt = None
@@ -90,8 +90,8 @@ class _BranchBlock(Generic[Branched]):
 class BranchScope(_BranchBlock[Branched]):
     """A branch for the work of one `with` block.
 
-    Entering forks the branch and gives a graph whose verbs use it. Leaving merges it, unless the
-    block raised: then the branch stays as it is. It stays as well if the merge itself fails.
+    Entering forks the branch and returns a graph whose verbs use it. Leaving merges it, unless the
+    block raised: then the branch is kept. It is kept as well if the merge fails.
     """
 
     def __enter__(self) -> Branched:

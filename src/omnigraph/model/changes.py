@@ -25,34 +25,35 @@ class Endpoints(JsonObject):
     source: Annotated[str, Json("from")]
     target: Annotated[str, Json("to")]
     source_type: Annotated[str | None, Json("from_type", unless=None)] = None
-    """The type of a node at an end that is an interface."""
+    """The type of the source node, if that end is an interface."""
     target_type: Annotated[str | None, Json("to_type", unless=None)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Image(JsonObject):
-    """An entity as it was at one moment: every property, and the endpoints of an edge."""
+    """An entity at one commit: every property, and the endpoints of an edge."""
 
     properties: Mapping[str, Any]
-    """JSON values; blobs as loads read them, or in a diff and in a conflict their summary."""
+    """JSON values; blobs in the form that loads read, or in a diff and in a conflict as a
+    summary."""
     endpoints: Annotated[Endpoints | None, OPTIONAL] = None
 
 
 @dataclass(frozen=True, slots=True)
 class EntityChange(JsonObject):
-    """One entity that differs: an insert has an image after, a delete one before, an update both.
+    """One changed entity: an insert has an image after, a delete one before, an update both.
 
-    Images are there only if they were asked for; the endpoints of an edge always are.
+    Images are included only on request; the endpoints of an edge always are.
     """
 
     kind: EntityKind
     type_id: Annotated[str, Json("id", within="type")]
-    """Opaque: kept by a rename, changed when a type is dropped and made again."""
+    """Opaque: kept by a rename, changed when a type is dropped and created again."""
     type_name: Annotated[str, Json("name", within="type")]
     id: str
     op: ChangeOp
     endpoints: Annotated[Endpoints | None, HIDDEN] = None
-    """Where the edge ends, or ended if it was deleted; in JSON, the images have it."""
+    """The endpoints of the edge, the last ones if it was deleted; in JSON, the images have them."""
     before: Annotated[Image | None, OPTIONAL] = None
     after: Annotated[Image | None, OPTIONAL] = None
 
@@ -66,7 +67,7 @@ class EntityChange(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class TypeCounts(JsonObject):
-    """How many entities of one type differ."""
+    """The number of changed entities of one type."""
 
     kind: EntityKind
     type_name: str
@@ -81,13 +82,13 @@ class TypeCounts(JsonObject):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all three."""
         return sum(self.numbers)
 
 
 @dataclass(frozen=True, slots=True)
 class CommitCause(JsonObject):
-    """The commit that changes come from."""
+    """The commit that made the changes."""
 
     graph_commit_id: str
     parent_commit_id: Annotated[str | None, OPTIONAL]
@@ -100,7 +101,7 @@ class CommitCause(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class EntityVersion(JsonObject):
-    """A commit that changed an entity, and what it did."""
+    """A commit that changed an entity, and the operation."""
 
     cause: CommitCause
     change: EntityChange
@@ -108,7 +109,7 @@ class EntityVersion(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ChangeFilter:
-    """Which changes are wanted; an empty part wants all."""
+    """Which changes to include; an empty part includes all."""
 
     kinds: frozenset[EntityKind] = frozenset()
     types: frozenset[str] = frozenset()
@@ -119,7 +120,7 @@ class ChangeFilter:
     def of(
         cls, kinds: Iterable[str] = (), types: Iterable[str] = (), ops: Iterable[str] = ()
     ) -> ChangeFilter:
-        """A filter from words; raises `InputError` for a kind or an operation there is not."""
+        """A filter from texts; raises `InputError` for an unknown kind or operation."""
         return cls(
             frozenset(_known(kinds, ENTITY_KINDS)),
             frozenset(types),
@@ -127,7 +128,7 @@ class ChangeFilter:
         )
 
     def wanted_ops(self) -> Iterator[ChangeOp]:
-        """The operations that are wanted."""
+        """The operations to include."""
         return (op for op in CHANGE_OPS if not self.ops or op in self.ops)
 
 
@@ -150,15 +151,15 @@ COMMITS_MAX = 512
 
 @dataclass(frozen=True, slots=True)
 class PageLimits:
-    """How much one page holds.
+    """The limits of one page.
 
-    Bytes are a packing target: a change that is larger by itself travels alone.
+    Bytes are a target: a change that is larger by itself is returned alone.
     """
 
     changes: int = CHANGES_DEFAULT
     bytes: int = BYTES_DEFAULT
     commits: int = COMMITS_DEFAULT
-    """How many commits a poll looks at, with changes or without."""
+    """How many commits a poll examines, with or without changes."""
 
     @classmethod
     def of(
@@ -188,7 +189,7 @@ def _checked(what: str, wanted: int | None, default: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChangeBlock(JsonObject):
-    """What one commit changed, or the part of it that is on one page. May be empty."""
+    """The changes of one commit, or those of them that are on one page. May be empty."""
 
     cause: CommitCause
     changes: tuple[EntityChange, ...]
@@ -199,22 +200,22 @@ class CommitPage(ChangeBlock):
     """Some of the changes of one commit."""
 
     next_page_token: Annotated[str | None, OPTIONAL] = None
-    """Continues this answer; left out of its last page."""
+    """Continues this answer; left out of the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPage(JsonObject):
-    """One answer of the change feed.
+    """One page of the change feed.
 
-    It ends either inside a commit, with a token for the rest, or after a whole one, with a cursor
-    to come back with at any later time.
+    It ends either inside a commit, with a token for the rest, or after a whole commit, with a
+    cursor to continue from at any later time.
     """
 
     blocks: tuple[ChangeBlock, ...]
     next_page_token: Annotated[str | None, OPTIONAL] = None
     cursor: Annotated[str | None, OPTIONAL] = None
     caught_up: Annotated[bool | None, OPTIONAL] = None
-    """Whether the blocks reach the head as it was when the poll began."""
+    """Whether the blocks include the head as of the start of the poll."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,17 +238,17 @@ class Handshake(JsonObject):
 
 
 VALUE_WIDTH = 40
-"""Longer values are cut; the JSON form has them whole."""
+"""Longer values are cut; the JSON form has them in full."""
 
 NULL, ABSENT = "<null>", "<absent>"
 """Shown so that they cannot be confused with texts, or with each other."""
 
 MARKS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
-"""For each operation a sign and a colour."""
+"""A sign and a colour for each operation."""
 
 
 def subject(change: EntityChange) -> str:
-    """Which entity it is about; of an edge, its ends as well, and where they were if it moved."""
+    """The name of the changed entity; for an edge with its ends, and the old ones if it moved."""
     before = None if change.before is None else change.before.endpoints
     pairs = dict.fromkeys(ends for ends in (before, change.endpoints) if ends is not None)
     between = " ⇒ ".join(f"({ends.source} → {ends.target})" for ends in pairs)
@@ -255,7 +256,7 @@ def subject(change: EntityChange) -> str:
 
 
 def difference(change: EntityChange) -> str:
-    """How the values of an updated entity differ; nothing for others, and without images."""
+    """The differing values of an updated entity; empty for other operations, and without images."""
     if change.before is None or change.after is None:
         return ""
     before, after = change.before.properties, change.after.properties
@@ -271,7 +272,7 @@ def _side(values: Mapping[str, Any], name: str) -> str:
 
 
 def spelled(image: Image | None, names: Iterable[str] = ()) -> str:
-    """An entity as names and values, only those of ``names`` if there are any."""
+    """An entity as names and values; limited to ``names`` if there are any."""
     if image is None:
         return "-"
     values = image_values(image)
@@ -279,7 +280,7 @@ def spelled(image: Image | None, names: Iterable[str] = ()) -> str:
 
 
 def image_values(image: Image) -> dict[str, Any]:
-    """Everything an image has: the ends of an edge as `from` and `to`, then properties."""
+    """All values of an image: the ends of an edge as `from` and `to`, then properties."""
     ends = image.endpoints.to_dict() if image.endpoints is not None else {}
     return {**ends, **image.properties}
 

@@ -1,4 +1,4 @@
-"""What a graph computation gives: a value for each node, and how it was computed."""
+"""The result of a graph computation: a value for each node, and how it was computed."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ class ComputeOptions(TypedDict, total=False):
     spark: SparkOptions | None
     """Where Spark runs; without it the active session, or one that is started."""
     into: str | None
-    """A property, as `Person.rank`, that gets the values as one commit."""
+    """A property, such as `Person.rank`, to which the values are written in one commit."""
     to_branch: str | None
-    """The branch of that commit; created from the one that is read if it does not exist."""
+    """The branch of that commit; created from the branch that is read if it does not exist."""
     actor: str | None
-    """Who the commit is from."""
+    """The actor of the commit."""
     message: str | None
-    """Kept with the commit."""
+    """The message of the commit."""
     on_round: Callable[[int, float], None] | None
-    """Called after each round with its number and how much it changed."""
+    """Called after each round with its number and the size of the change."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComputationSummary(JsonObject):
-    """How a computation went."""
+    """A summary of how a computation ran."""
 
     algorithm: str
     engine: str
@@ -61,10 +61,10 @@ class ComputationSummary(JsonObject):
     """The commit that was read."""
     nodes: int
     edges: int
-    """As the algorithm used them: an edge that counts both ways is two."""
+    """As the algorithm counts them: an edge used in both directions counts twice."""
     rounds: int
     converged: bool
-    """Whether another round would change nothing; False if the rounds were used up."""
+    """Whether another round would change nothing; False if the maximum of rounds was reached."""
     seconds: float
 
 
@@ -86,11 +86,11 @@ class Computation:
         self._frame = frame
         self._table: pa.Table | None = None
         self.receipt = receipt
-        """Of the commit, if the values were written into the graph."""
+        """The receipt of the commit, if the values were written into the graph."""
 
     @property
     def rounds(self) -> int:
-        """How many rounds it took."""
+        """The number of rounds."""
         return self.summary.rounds
 
     @property
@@ -133,7 +133,7 @@ class Computation:
         return self._frame()
 
     def top(self, count: int) -> pa.Table:
-        """The rows with the largest values, equal ones by type and id."""
+        """The rows with the largest values; ties are sorted by type and id."""
         rows = self.to_arrow()
         ties = [("type", "ascending"), ("id", "ascending")]
         order = [(self.value, "descending"), *ties]

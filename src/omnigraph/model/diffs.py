@@ -1,4 +1,4 @@
-"""Diffs as people and programs read them, wherever the tables are."""
+"""Diffs in the form that callers read, embedded or remote."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
 from omnigraph.model.text_table import TextTable, html_line, html_table
 
 Comparison: TypeAlias = Literal["merge_base", "direct"]
-"""What a diff starts from: where the two went apart, or the first of the two itself."""
+"""The start of a diff: the merge base of the two commits, or the first commit itself."""
 
 HEADERS = ("type", "inserted", "updated", "deleted")
 CHANGES_PRINTED = 20
-"""Changes that a notebook lists one by one."""
+"""Maximum number of changes that a notebook lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class DiffEnd(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class DiffEntry(JsonObject):
-    """One entity that differs, as a diff lists it."""
+    """One changed entity, as a diff lists it."""
 
     kind: EntityKind
     type_id: str
-    """Opaque: kept by a rename, changed when a type is dropped and made again."""
+    """Opaque: kept by a rename, changed when a type is dropped and created again."""
     type_name: str
     id: str
     op: ChangeOp
     endpoints: Annotated[Endpoints | None, OPTIONAL]
-    """Where the edge ends, or ended if it was deleted."""
+    """The endpoints of the edge, the last ones if it was deleted."""
     before: Annotated[Image | None, OPTIONAL]
     after: Annotated[Image | None, OPTIONAL]
 
@@ -67,17 +67,17 @@ class DiffEntry(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class DiffPage(JsonObject):
-    """What differs between two commits: how much in all, and some of the entities."""
+    """The differences between two commits: totals, and some of the entities."""
 
     before: Annotated[DiffEnd, Json("from")]
     after: Annotated[DiffEnd, Json("to")]
     changes: tuple[DiffEntry, ...]
     types: Annotated[tuple[TypeCounts, ...], Json(within="stats")]
-    """How many entities of each type differ; types that do not are left out."""
+    """The number of changed entities of each type; unchanged types are left out."""
     next_page_token: Annotated[str | None, OPTIONAL] = None
-    """Continues this answer; left out of its last page."""
+    """Continues this answer; left out of the last page."""
     compared: Comparison = "merge_base"
-    """Whether `from` is where the two went apart, or the target itself."""
+    """Whether `from` is the merge base, or the target itself."""
 
     computed: ClassVar[Mapping[str, Json]] = {
         name: Json(within="stats") for name in ("inserted", "updated", "deleted")
@@ -90,7 +90,7 @@ class DiffPage(JsonObject):
 
     @property
     def updated(self) -> int:
-        """Entities that both have, with other values."""
+        """Entities that both have, with different values."""
         return sum(counts.updated for counts in self.types)
 
     @property
@@ -100,12 +100,12 @@ class DiffPage(JsonObject):
 
 
 def comparison(direct: bool) -> Comparison:
-    """The heading of a diff, with or without ``direct``."""
+    """The comparison of a diff with or without ``direct``."""
     return "direct" if direct else "merge_base"
 
 
 class DiffView(ABC):
-    """What leads from one commit to another. Printing one shows how much of each type differs."""
+    """The changes from one commit to another. Printing shows the number per type."""
 
     @property
     @abstractmethod
@@ -115,22 +115,22 @@ class DiffView(ABC):
     @property
     @abstractmethod
     def direct(self) -> bool:
-        """Whether the two ends were named by the caller; else the first is a merge base."""
+        """Whether both ends were given by the caller; otherwise the first is a merge base."""
 
     @property
     @abstractmethod
     def types(self) -> Sequence[TypeCounts]:
-        """How many entities of each type differ; types that do not are left out."""
+        """The number of changed entities of each type; unchanged types are left out."""
 
     @abstractmethod
     def changes(self, *, images: bool = False) -> Iterator[EntityChange]:
-        """Every change: nodes before edges, then by type and id; read as they are asked for."""
+        """Every change: nodes before edges, then by type and id; read lazily."""
 
     def __len__(self) -> int:
         return sum(counts.total for counts in self.types)
 
     def to_dict(self, *, images: bool = False) -> dict[str, Any]:
-        """The JSON form, with every change in it."""
+        """The JSON form, with all changes."""
         listed = tuple(map(DiffEntry.of, self.changes(images=images)))
         return DiffPage(
             *self.ends, listed, tuple(self.types), compared=comparison(self.direct)
@@ -138,7 +138,7 @@ class DiffView(ABC):
 
     @property
     def header(self) -> str:
-        """Which two commits were compared, and why these."""
+        """The two commits that were compared, and why these."""
         before, after = self.ends
         if self.direct:
             start = f"{before.graph_branch} {before.graph_commit_id}"
@@ -147,7 +147,7 @@ class DiffView(ABC):
         return f"{end} since {before.graph_commit_id}, the merge base"
 
     def count_lines(self) -> Iterator[str]:
-        """How much of each type differs, as a table."""
+        """The number of changes of each type, as a table."""
         if not self.types:
             yield "no differences"
             return

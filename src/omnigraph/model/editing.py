@@ -1,4 +1,4 @@
-"""What the language service says about a text: problems, completions, meanings and places."""
+"""The answers of the language service about a text: problems, completions, meanings and places."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CompletionKind = Literal["keyword", "type", "edge", "property", "variable", "fun
 
 @dataclass(frozen=True, slots=True)
 class Place(JsonObject):
-    """A range of a text: lines and columns from 1, in characters, the end behind the last one."""
+    """A range of a text: lines and columns from 1, in characters; the end is exclusive."""
 
     line: int
     column: int
@@ -24,7 +24,7 @@ class Place(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic(JsonObject):
-    """One thing that is wrong with a text, or could be better."""
+    """One error in a text, or one suggestion."""
 
     severity: Literal["error", "warning", "info"]
     message: str
@@ -44,7 +44,7 @@ class Completion(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Hover(JsonObject):
-    """What a name means, in a few lines."""
+    """The meaning of a name, in a few lines."""
 
     text: str
     place: Place
@@ -60,11 +60,11 @@ class Definition(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class LanguageAnswer(JsonObject):
-    """Everything about a text, and about the place of the cursor if one was given."""
+    """All answers about a text, and about the position of the cursor if one was given."""
 
     diagnostics: tuple[Diagnostic, ...]
     completions: tuple[Completion, ...] = ()
     hover: Annotated[Hover | None, OPTIONAL] = None
     definition: Annotated[Definition | None, OPTIONAL] = None
     formatted: Annotated[str | None, OPTIONAL] = None
-    """The text laid out; left out if it does not parse."""
+    """The formatted text; left out if it does not parse."""

@@ -1,4 +1,4 @@
-"""What embedding stored texts took: the receipt of `Graph.embed`, a part of that of pipelines."""
+"""Receipts of embedding stored texts: of `Graph.embed`, and as a part of pipeline receipts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
 from omnigraph.model.receipts import CommitInfo
 
 EMBEDS = "embeds"
-"""The key of a commit's metadata that lists properties, as `Doc.meaning`, whose vectors are those
-of their texts as of this commit."""
+"""The key of a commit's metadata that lists properties, such as `Doc.meaning`, whose vectors were
+computed from their texts as of this commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedResult(JsonObject):
-    """What embedding one property took."""
+    """The result of embedding one property."""
 
     type: str
     property: str
@@ -24,22 +24,22 @@ class EmbedResult(JsonObject):
     """Texts whose vectors were computed."""
     characters: int
     stale: int = 0
-    """Vectors that were set to null, and made anew, because their text had changed."""
+    """Vectors that were set to null and computed again, because their text had changed."""
     resumed: int = 0
-    """Vectors that an interrupted run had computed and put aside."""
+    """Vectors that an interrupted run had computed and stored."""
     left: int = 0
-    """Nodes whose text or vector others changed meanwhile; the next run looks at them."""
+    """Nodes whose text or vector was changed concurrently; the next run processes them."""
     requests: int = 0
     """Requests to the provider, repeated ones included."""
     retries: int = 0
     tokens: int | None = None
-    """As the provider counts them; null if it does not say."""
+    """As counted by the provider; null if it does not report them."""
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedReceipt(JsonObject):
-    """What `Graph.embed` did."""
+    """The result of `Graph.embed`."""
 
     branch: str
     engine: str
@@ -61,7 +61,7 @@ class EmbedReceipt(JsonObject):
 
     @property
     def tokens(self) -> int | None:
-        """As the provider counts them; None if it does not say."""
+        """As counted by the provider; None if it does not report them."""
         known = [each.tokens for each in self.properties if each.tokens is not None]
         return sum(known) if known else None
 

@@ -1,12 +1,12 @@
-"""Exports as directories: one set of files for each type, which a load reads back.
+"""Exports as directories: one set of files for each type, in a form that a load reads.
 
-Files are written beside the directory and appear in it all at once, with `_export.json`, which says
-what there is. A process that dies leaves a folder with `.partial-` in its name, and an
-`_export.json` in it that says it is not complete; loads refuse it.
+Files are written beside the directory, which appears atomically with all files and `_export.json`,
+their description. A process that dies leaves a folder with `.partial-` in its name, whose
+`_export.json` says that it is incomplete; loads refuse it.
 
-Values are those of the tables. CSV has no types and no nested values, so lists and vectors are
-JSON arrays in their cells and F32 is written with the digits of its exact value; an empty cell is
-null, and `""` an empty text. Blobs are the texts of JSON in every format, `base64:…` or a URI.
+Values are those of the tables. CSV has no types and no nested values, so lists and vectors are JSON
+arrays in their cells and F32 is written with the digits of its exact value; an empty cell is null,
+and `""` an empty text. Blobs are the texts of JSON in every format, `base64:…` or a URI.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from omnigraph.model.result_json import rows_to_python
 from omnigraph.model.tables import TableInfo
 
 EXPORT_FILE = "_export.json"
-"""The description of an export, written last. Names with `_` in front are no data to a load."""
+"""The description of an export, written last. Loads ignore names that begin with `_`."""
 
 FILE_ROWS = 4_000_000
-"""Rows of one file, about: a larger type has several."""
+"""Approximate number of rows per file: a larger type has several files."""
 GROUP_ROWS = 1_048_576
 GROUP_BYTES = 64 << 20
-"""When a row group of Parquet is complete."""
+"""Size at which a row group of Parquet is complete."""
 
 
 # --- the directory --------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ GROUP_BYTES = 64 << 20
 
 @dataclass
 class ExportDirectory:
-    """A directory that is being written; nothing of it is at its place yet."""
+    """A directory that is being written; it is moved to its place when complete."""
 
     staged: Path
     format: ExportFormat
@@ -65,7 +65,7 @@ class ExportDirectory:
     def table(
         self, about: TableInfo, schema: pa.Schema
     ) -> Iterator[Callable[[pa.RecordBatch], None]]:
-        """Files of one type, and the function that writes rows to them."""
+        """Files of one type; yields the function that writes rows to them."""
         self.branch, self.graph_commit_id = about.target.branch, about.graph_commit_id
         files = _FileSet(self.staged, self.format, about, schema.remove_metadata())
 
@@ -79,7 +79,7 @@ class ExportDirectory:
         self.types.append(files.written())
 
     def receipt(self, *, is_complete: bool) -> ExportReceipt:
-        """What there is so far."""
+        """The receipt for the files so far."""
         types = tuple(sorted(self.types, key=lambda each: (each.entity_kind, each.type_name)))
         return ExportReceipt(
             EXPORT_VERSION, self.format, is_complete, types, self.branch, self.graph_commit_id
@@ -99,10 +99,10 @@ def export_directory(
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[ExportDirectory]:
-    """A directory that is at ``path`` with all its files when the block ends without an error.
+    """A directory that appears at ``path`` with all its files when the block ends.
 
-    Raises `InputError` for a place that holds something else: with ``overwrite`` only an earlier
-    export is replaced. Nothing is left behind by a block that fails.
+    Raises `InputError` if the path contains anything else: with ``overwrite`` only an earlier
+    export is replaced. A block that fails leaves nothing behind.
     """
     target = Path(os.path.realpath(Path(path).expanduser()))
     _require_place(target, path, overwrite=overwrite)
@@ -120,7 +120,7 @@ def export_directory(
         directory.describe(is_complete=False)
         yield directory
         directory.describe(is_complete=True)
-        # Others may have written to the place meanwhile.
+        # Another process may have written to the path since.
         _require_place(target, path, overwrite=overwrite)
         _put(staged, target, target.with_name(f".{target.name}.replaced-{suffix}"))
     except BaseException:
@@ -163,10 +163,10 @@ def _require_place(target: Path, given: object, *, overwrite: bool) -> None:
 def complete_export(
     document: bytes, path: str, size_of: Callable[[str], int | None]
 ) -> ExportReceipt:
-    """What an `_export.json` describes; ``size_of`` gives the bytes of a file, None if it is gone.
+    """The receipt in an `_export.json`; ``size_of`` returns the bytes of a file, or None.
 
-    Raises `InputError` for an export that is not complete: it was interrupted, or a file is gone or
-    cut since.
+    Raises `InputError` for an incomplete export: it was interrupted, or a file was removed or
+    truncated since.
     """
     try:
         described = orjson.loads(document)
@@ -203,7 +203,7 @@ class _Writer(Protocol):
 
 
 class _FileSet:
-    """Files of one type, the next one begun when a file has enough rows."""
+    """Files of one type; a new one is started when a file has enough rows."""
 
     def __init__(
         self, root: Path, format: ExportFormat, about: TableInfo, schema: pa.Schema
@@ -235,7 +235,7 @@ class _FileSet:
         self._file_rows += batch.num_rows
 
     def written(self) -> ExportedType:
-        """What there is, once it is closed."""
+        """The receipt of the files, after closing."""
         size = sum((self._root / file).stat().st_size for file in self._files)
         about = self._about
         return ExportedType(
@@ -264,7 +264,7 @@ class _FileSet:
 
 
 def _require_loadable(batch: pa.RecordBatch, about: TableInfo) -> None:
-    """Refuse nulls inside of lists, which only JSON lines can bring into a graph."""
+    """Refuse nulls inside lists, which no format but JSON lines can load."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_list(column.type) and column.flatten().null_count:
             lists = column.to_pylist()
@@ -279,7 +279,7 @@ def _require_loadable(batch: pa.RecordBatch, about: TableInfo) -> None:
 
 
 class _ParquetFile:
-    """Rows are held until they make a row group: a file of small ones is slow to read."""
+    """Rows are buffered until they make a row group: a file with small groups is slow to read."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
@@ -322,7 +322,7 @@ class _CsvFile:
 
         cells = [each.with_type(_cell_type(each.type)) for each in schema]
         self._schema = pa.schema(cells)
-        # `needed` puts every text in quotes, an empty one too, and leaves nulls empty.
+        # `needed` quotes every text, empty ones included, and leaves nulls empty.
         self._file = pac.CSVWriter(
             path, self._schema, write_options=pac.WriteOptions(quoting_style="needed")
         )
@@ -357,7 +357,7 @@ def _cells(column: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 class _JsonLines:
-    """Graph records as `Graph.export` writes them, with moments as epoch numbers."""
+    """Graph records as `Graph.export` writes them, with dates and times as epoch numbers."""
 
     def __init__(self, path: str, about: TableInfo) -> None:
         self._about = about
@@ -384,7 +384,7 @@ def _line(row: dict[str, Any], name: str, *, is_edge: bool) -> bytes:
 
 
 def record_ends(row: dict[str, Any]) -> dict[str, Any]:
-    """The ends of an edge as members of its record, taken out of its row."""
+    """The ends of an edge as members of its record; removes them from ``row``."""
     ends: dict[str, Any] = {}
     for end, member in ((SRC, "from"), (DST, "to")):
         ends[member] = row.pop(end)

@@ -1,6 +1,6 @@
-"""URIs of objects outside of a graph, and the bases below which they may lie.
+"""URIs of objects outside of a graph, and the base folders that contain them.
 
-The right to write to a graph must not become the right to read any file of its machine. So a URI is
+The right to write to a graph must not grant the right to read any file of its machine. So a URI is
 admitted only below a base that an operator has allowed. Comparing texts is not enough: `a/../b`,
 `%2e%2e`, a tab that a parser drops or a second decoding mean different places to different parsers.
 A URI is therefore parsed into a place, and an ambiguous one is refused. The places themselves are
@@ -21,14 +21,15 @@ from omnigraph.model.values import BLOB_URI_BYTES_MAX
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>/.*)?")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _AMBIGUOUS = re.compile(r"[?#\\\x00-\x1f\x7f]")
-"""Parameters and fragments, which carry signatures; and what parsers drop or take for a slash."""
+"""Queries and fragments, which carry signatures; and characters that parsers drop or read as a
+slash."""
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _USER_INFO = re.compile(r"(?<=://)[^/?#\\]*@")
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalPlace:
-    """Where an object lies, or a folder of them, in the one way it can be read."""
+    """The unambiguous location of an object or a folder."""
 
     scheme: Literal["file", "s3"]
     bucket: str
@@ -38,7 +39,7 @@ class ExternalPlace:
 
     @classmethod
     def parse(cls, uri: str) -> ExternalPlace:
-        """The place ``uri`` means; raises `InputError` with the reason if it is not just one."""
+        """The location of ``uri``; raises `InputError` with the reason if it is ambiguous."""
         if len(uri.encode("utf-8", "surrogatepass")) > BLOB_URI_BYTES_MAX:
             raise _refused(uri, f"has more than {BLOB_URI_BYTES_MAX} bytes")
         if uri != uri.strip():
@@ -63,7 +64,7 @@ class ExternalPlace:
 
     @property
     def key(self) -> str:
-        """Its path within the bucket or the file system, without a slash in front."""
+        """Its path within the bucket or the file system, without a leading slash."""
         return "/".join(self.segments)
 
     def contains(self, other: ExternalPlace) -> bool:
@@ -99,14 +100,14 @@ class ExternalBases:
         return cls(tuple(places))
 
     def base_of(self, place: ExternalPlace) -> ExternalPlace | None:
-        """The base an object lies below; None if there is none. A base itself is no object."""
+        """The base that contains an object; None if there is none. A base itself is no object."""
         for base in self.places:
             if base.contains(place) and place != base:
                 return base
         return None
 
     def allow(self, uri: str) -> bool:
-        """Whether ``uri`` means one object, below one of the bases."""
+        """Whether ``uri`` is an object below one of the bases."""
         try:
             return self.base_of(ExternalPlace.parse(uri)) is not None
         except InputError:
@@ -114,7 +115,7 @@ class ExternalBases:
 
 
 def without_credentials(uri: str) -> str:
-    """``uri`` as it may be shown: no user, no password, no signature."""
+    """``uri`` without user, password and signature, as it may be shown."""
     return re.split(r"[?#]", _USER_INFO.sub("", uri), maxsplit=1)[0]
 
 

@@ -1,7 +1,7 @@
 """Limits of a running query: a deadline, a memory budget and cancellation from another thread.
 
-A caller makes one `Governor` for each query and hands it to `Graph.query`. The engine asks it
-between blocks of work, so a query stops within one block of the moment a limit is reached::
+A caller makes one `Governor` for each query and passes it to `Graph.query`. The engine checks it
+between blocks of work, so a query stops within one block of the time at which a limit is reached::
 
     governor = Governor(timeout_s=30, memory_bytes=1 << 30)
     graph.query(text, governor=governor)  # raises QueryTimeout, QueryMemoryExceeded, …
@@ -58,7 +58,7 @@ class MemoryPool:
         self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> bool:
-        """Take some of the memory; False if there is not so much left."""
+        """Take some of the memory; False if not enough is left."""
         with self._lock:
             if self.used + nbytes > self.bytes_max:
                 return False
@@ -66,32 +66,32 @@ class MemoryPool:
             return True
 
     def give_back(self, nbytes: int) -> None:
-        """Return what was taken."""
+        """Return memory that was taken."""
         with self._lock:
             self.used -= nbytes
 
 
 LONG_S = 0.05
-"""A query that takes longer than this takes turns with other long ones, if its governor says so."""
+"""A longer query takes turns with other long ones, if its governor has `Turns`."""
 TURN_S = 0.05
-"""How long a turn lasts, up to the next block of work."""
+"""The length of a turn; it ends at the next check after that."""
 
 
 class Turns:
-    """Lets few long queries run at a time, each for a while, in the order in which they asked.
+    """Lets few long queries run at a time, in turns of limited length, first come first served.
 
-    Python runs one thread at a time, so each long query that runs delays all short ones; more of
-    them at once end no sooner.
+    Python runs one thread at a time, so each long query that runs delays all short ones, and
+    several at once finish no sooner.
     """
 
     def __init__(self, running_max: int) -> None:
         self._free = running_max
         self._guard = threading.Lock()
         self._waiting: deque[threading.Lock] = deque()
-        """A locked lock for each query that waits; it is released to give it the turn."""
+        """A locked lock for each waiting query; releasing it gives the query its turn."""
 
     def take(self, check: Callable[[], None]) -> None:
-        """Wait for a turn; what ``check`` raises meanwhile ends the wait."""
+        """Wait for a turn; an exception raised by ``check`` ends the wait."""
         with self._guard:
             if self._free:
                 self._free -= 1
@@ -112,7 +112,7 @@ class Turns:
             raise
 
     def give_back(self) -> None:
-        """End a turn: the query that has waited longest gets it."""
+        """End a turn: the query that has waited longest gets the next one."""
         with self._guard:
             if self._waiting:
                 self._waiting.popleft().release()
@@ -123,27 +123,28 @@ class Turns:
 class Governor:
     """The limits of one query. One thread runs the query; any thread may call `cancel`.
 
-    ``timeout_s`` counts from the making of the governor, ``memory_bytes`` is what the query may
-    hold; None means no limit. ``pool`` is memory that it shares with other queries. With ``turns``,
-    a query that takes long runs in turns with others, and waits for its turn in `check`.
+    ``timeout_s`` counts from the creation of the governor, ``memory_bytes`` is the most the query
+    may hold; None means no limit. ``pool`` is memory shared with other queries. With ``turns``, a
+    long query takes turns with others, and waits for its turn in `check`.
     """
 
     timeout_s: float | None = None
     deadline: float | None = None
-    """On the clock, by default the monotonic one."""
+    """In seconds of the clock, by default the monotonic one."""
     memory_bytes: int | None = None
     held = 0
     """Bytes that the query holds now, as far as they are counted."""
     _allowed = 0
-    """The most bytes that `reserve` has found to fit; so many are taken from the pool."""
+    """The most bytes that `reserve` has admitted; these are taken from the pool."""
     _cancelled: str | None = None
     _pool: MemoryPool | None = None
     _turns: Turns | None = None
     _has_turn = False
     _locks = 0
-    """Locks held through `locked`: meanwhile the query keeps running, others may wait for it."""
+    """Locks held through `locked`: meanwhile the query keeps its turn, since others may wait for
+    it."""
     _next_look: float | None = None
-    """When `check` has to look at the deadline or take a turn."""
+    """When `check` has to check the deadline or take a turn next."""
     _entered: _Entered | None = None
 
     def __init__(
@@ -155,8 +156,8 @@ class Governor:
         turns: Turns | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """A request that waits for its turn uses up its deadline too, as it counts from now."""
-        # Every point query makes one, so what is not given stays with the class.
+        """Counts the timeout from now, so waiting for a turn is included."""
+        # Every point query makes one, so defaults stay class attributes.
         self.memory_bytes = memory_bytes
         if pool is not None:
             self._pool = pool
@@ -173,7 +174,7 @@ class Governor:
                 self._next_look = now + LONG_S
 
     def cancel(self, reason: str = "the caller cancelled it") -> None:
-        """Stop the query at its next block of work; ``reason`` becomes part of the error."""
+        """Stop the query at its next check; ``reason`` becomes part of the error."""
         self._cancelled = reason
 
     def check(self) -> None:
@@ -184,7 +185,7 @@ class Governor:
             self._look()
 
     def _look(self) -> None:
-        """Raise `QueryTimeout` after the deadline; else it is time for the next turn."""
+        """Raise `QueryTimeout` after the deadline; otherwise take the next turn."""
         self._require_time()
         if self._turns is None:
             return
@@ -214,9 +215,9 @@ class Governor:
             self._turns.give_back()
 
     def reserve(self, nbytes: int) -> None:
-        """`check`, and raise `QueryMemoryExceeded` if so many more bytes do not fit.
+        """`check`, and raise `QueryMemoryExceeded` if this many more bytes do not fit.
 
-        Call it before allocating. It counts nothing: what stays is added by `hold`.
+        Call it before allocating. It counts nothing: memory that stays is counted by `hold`.
         """
         self.check()
         wanted = self.held + nbytes
@@ -233,7 +234,7 @@ class Governor:
         self.held = max(0, self.held - nbytes)  # some are dropped only after the run has ended
 
     def hold_instead(self, before: int, nbytes: int) -> int:
-        """Count ``nbytes`` in place of ``before``; returns them, for the next call."""
+        """Count ``nbytes`` in place of ``before``; returns ``nbytes``, for the next call."""
         self.held -= before
         self.hold(nbytes)
         return nbytes
@@ -244,7 +245,7 @@ class Governor:
 
     @contextmanager
     def locked(self, lock: threading.Lock | threading.RLock) -> Iterator[None]:
-        """Hold a lock; another query may have it while it reads a table, so wait within limits."""
+        """Hold a lock; waits for it within the limits, since its holder may be reading a table."""
         if not lock.acquire(blocking=False):
             self.check()
             while not lock.acquire(timeout=_LOCK_WAIT_S):
@@ -274,10 +275,10 @@ class Governor:
         if self._entered is None:
             if self._has_turn:
                 self._end_turn()
-            self.held = 0  # what is left is the result, which now belongs to the caller
+            self.held = 0  # the rest is the result, which now belongs to the caller
 
     def close(self) -> None:
-        """Return what was taken from the pool."""
+        """Return the memory taken from the pool."""
         allowed, self._allowed = self._allowed, 0
         if self._pool is not None and allowed:
             self._pool.give_back(allowed)
@@ -318,7 +319,7 @@ def query_bytes() -> int:
 
 
 def bytes_from_environment(variable: str) -> int:
-    """A number of bytes that a variable sets, or by default a share of the memory."""
+    """The number of bytes that a variable sets, or by default a share of the memory."""
     text = os.environ.get(variable, "").strip()
     if text.isdigit() and int(text) > 0:
         return int(text)

@@ -23,7 +23,7 @@ _LAST_SHIFT = 32
 class StringHash:
     """A fast keyed hash of strings: many at once with numpy, or one in plain Python.
 
-    Hashing an Arrow column reads its bytes eight at a time; the Python form serves a single id
+    Hashing an Arrow column reads its bytes eight at a time; the Python form hashes a single id
     without the fixed cost of a dozen numpy calls. The key is random per process, so that ids cannot
     be chosen to collide. Hashes never leave the process.
     """
@@ -76,7 +76,7 @@ class StringHash:
 def _bytes_of(
     texts: pa.Array,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Where each string begins, how long it is, and the bytes of all of them."""
+    """The start and length of each string, and the bytes of all of them."""
     wide = pa.types.is_large_string(texts.type)
     _, offsets_buffer, data_buffer = texts.buffers()
     if offsets_buffer is None or len(texts) == 0:
@@ -114,7 +114,7 @@ def _gathered_words(
 
 
 def first_words(texts: pa.Array) -> npt.NDArray[np.uint64]:
-    """The first eight bytes of each text as a number: it orders as the texts, as far as they go."""
+    """The first eight bytes of each text as a number, which sorts as these bytes do."""
     starts, lengths, data = _bytes_of(texts)
     padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
     words = _gathered_words(padded, starts, lengths).byteswap()

@@ -1,7 +1,7 @@
-"""Identifiers as values: ULIDs, commit ids, table keys, names of branches and
-tags, revisions, actor ids, idempotency keys; and the messages of commits.
+"""Identifiers as values, and the messages of commits.
 
-Everything here only reads and checks texts; new ids are minted in `effects`.
+ULIDs, commit ids, table keys, names of branches and tags, revisions, actor ids, idempotency keys.
+Everything here only parses and checks texts; new ids are minted in `effects`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 from omnigraph.errors import AlreadyExists, InputError
 
 INTERNAL_SCHEMA_VERSION = 4
-"""The layout of a graph's own tables: the newest one this version reads, and the one it writes."""
+"""The layout version of a graph's own tables: the newest that this release reads, and the one it
+writes."""
 
 
 EntityKind = Literal["node", "edge"]
@@ -50,9 +51,9 @@ def normalize_commit_id(text: str) -> str:
 
 
 class TableKey(str):
-    """The alias of a table, `node:Name` or `edge:Name`: a text that knows its two parts.
+    """The alias of a table, `node:Name` or `edge:Name`: a text with properties for its two parts.
 
-    Manifest rows, sidecars and JSON hold the plain text. Keys order as texts: edges before nodes.
+    Manifest rows, sidecars and JSON contain the plain text. Keys sort as texts: edges before nodes.
 
     >>> TableKey.node("Person"), TableKey("edge:Knows").kind
     ('node:Person', 'edge')
@@ -77,7 +78,7 @@ class TableKey(str):
 
     @classmethod
     def parse(cls, text: str) -> TableKey:
-        """The key that a user wrote; raises `InputError` if it is none."""
+        """The key that a user wrote; raises `InputError` if it is not one."""
         key = cls(text)
         if text.startswith(("node:", "edge:")) and key.type_name:
             return key
@@ -100,7 +101,7 @@ REFERENCE_SEPARATOR = ":"
 
 
 def reference_prefix(type_id: int) -> str:
-    """What references to nodes of a type begin with, as in `model.references`."""
+    """The prefix of references to nodes of a type; see `model.references`."""
     return f"{type_id}{REFERENCE_SEPARATOR}"
 
 
@@ -108,18 +109,18 @@ def reference_prefix(type_id: int) -> str:
 
 MAIN_BRANCH = "main"
 SCHEMA_APPLY_LOCK = "__schema_apply_lock__"
-"""The registry entry a running schema apply holds; never a branch a user sees."""
+"""The registry entry that a running schema apply holds; never a branch that users see."""
 
 BRANCH_NAME_CHARACTERS_MAX = 200
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def check_branch_name(name: str, *, what: Literal["branch", "tag"] = "branch") -> None:
-    """Refuse a malformed name of a branch or tag; whether it exists is another question.
+    """Raise `InputError` for a malformed name of a branch or tag; does not look whether it exists.
 
     A name is `/`-separated segments of ASCII letters, digits, `.`, `_` and `-`. The segments `.`
-    and `..` are refused too: names become parts of URLs and object paths, where they mean
-    something else.
+    and `..` are refused too: names become parts of URLs and object paths, where they mean something
+    else.
     """
     if len(name) > BRANCH_NAME_CHARACTERS_MAX:
         problem = f"has {len(name)} characters, at most {BRANCH_NAME_CHARACTERS_MAX} are allowed"
@@ -138,7 +139,7 @@ def check_branch_name(name: str, *, what: Literal["branch", "tag"] = "branch") -
 
 
 def is_branch_name(text: str) -> bool:
-    """Whether a branch could be called so."""
+    """Whether a text is a valid branch name."""
     try:
         check_branch_name(text)
     except InputError:
@@ -147,7 +148,7 @@ def is_branch_name(text: str) -> bool:
 
 
 def check_new_branch_name(name: str) -> None:
-    """Refuse a name no branch may be created under: malformed, `main`, or reserved."""
+    """Refuse a name under which no branch may be created: malformed, `main`, or reserved."""
     check_branch_name(name)
     if name == MAIN_BRANCH:
         raise AlreadyExists(
@@ -166,7 +167,7 @@ def check_new_branch_name(name: str) -> None:
 HEAD = "HEAD"
 """In a revision: the head of the branch that a verb reads or writes."""
 PREFIX_CHARACTERS_MIN = 4
-"""Of a commit id, when only its beginning is given."""
+"""Minimum length of an abbreviated commit id."""
 
 _PREFIX = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{3,24}")
 _LIKE_AN_ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]*")
@@ -180,9 +181,9 @@ _STEPS_DIGITS_MAX = 9
 class Revision(NamedTuple):
     """The parts of a text that names a commit.
 
-    ``name`` is a branch, a tag, or the id of a commit or its beginning. ``until`` asks for the
-    newest commit of the branch ``name`` that is not later (microseconds since 1970), ``steps`` for
-    the first-parent ancestor that is so many commits before.
+    ``name`` is a branch, a tag, or the id of a commit or its beginning. ``until`` (microseconds
+    since 1970) selects the newest commit of the branch ``name`` that is not later, ``steps`` the
+    first-parent ancestor that many commits before.
     """
 
     name: str
@@ -193,7 +194,7 @@ class Revision(NamedTuple):
     def parse(cls, text: str) -> Revision:
         """The parts of `name`, `name~2`, `branch@time` or `branch@time~2`.
 
-        What has none of these forms is a name, which no commit has.
+        A text of any other form becomes a name that no commit has.
 
         >>> Revision.parse("main~2"), Revision.parse("main@1970-01-01T00:00:01Z~")
         (Revision(name='main', until=None, steps=2), Revision(name='main', until=1999999, steps=1))
@@ -215,10 +216,10 @@ class Revision(NamedTuple):
 
 
 def moment_until(text: str) -> int | None:
-    """The last microsecond of a time as it was written; None if the text is no time.
+    """The last microsecond of a time as written; None if the text is no time.
 
-    A time to the second means all of that second, so that the times `commit list` shows find their
-    commits. Without a zone it is UTC.
+    A time to the second includes all of that second, so that the times `commit list` shows find
+    their commits. Without a zone it is UTC.
 
     >>> moment_until("1970-01-01T00:00:01Z"), moment_until("1970-01-01 01:00+01:00")
     (1999999, 59999999)
@@ -252,7 +253,8 @@ def on_branch(revision: str, branch: str) -> str:
 
 
 def check_new_tag_name(name: str) -> None:
-    """Refuse a name no tag may have: malformed, of a branch that always exists, or like an id."""
+    """Refuse a name that no tag may have: malformed, of a branch that always exists, or like an
+    id."""
     check_branch_name(name, what="tag")
     problem = None
     if name in (MAIN_BRANCH, SCHEMA_APPLY_LOCK, HEAD):
@@ -270,14 +272,14 @@ def check_new_tag_name(name: str) -> None:
 # --- actors ---------------------------------------------------------------------------------------
 
 RESERVED_PREFIX = "omnigraph:"
-"""Actor ids that begin so are signed by the product itself, for example in recovery."""
+"""Actor ids with this prefix are used by the product itself, for example in recovery."""
 
 
 def check_declared_actor(actor: str, *, where: str = "an actor id") -> None:
-    """Refuse an id that no caller may declare: a blank one, or one the product signs with.
+    """Refuse an actor id that no caller may use: a blank or a reserved one.
 
-    ``where`` says in the message where it was given. An id is otherwise any text, and is compared
-    as it is.
+    ``where`` names the origin of the id in the message. An id is otherwise any text, compared
+    exactly.
     """
     if not actor.strip():
         raise InputError(f"{where} is blank", hint="give the id of who acts, or leave it out")
@@ -292,13 +294,13 @@ def check_declared_actor(actor: str, *, where: str = "an actor id") -> None:
 # --- what a caller writes beside a commit ---------------------------------------------------------
 
 KEY_CHARACTERS_MAX = 200
-"""Of an idempotency key."""
+"""Maximum length of an idempotency key."""
 
 
 def checked_key(key: object, name: str = "operation_id") -> str | None:
-    """An idempotency key as commits keep it; None for none.
+    """A valid idempotency key; None for none.
 
-    Raises `InputError` calling it ``name`` if it is no text, blank or too long.
+    Raises `InputError`, calling it ``name``, if it is not a text, blank or too long.
     """
     if key is None:
         return None
@@ -323,9 +325,9 @@ MESSAGE_CHARACTERS_MAX = 2_000
 
 
 def checked_message(text: str | None) -> str | None:
-    """A message as a commit keeps it, without the space around it; None for none.
+    """A commit message without surrounding white space; None for none.
 
-    Raises `InputError` for one that is empty, too long, or no plain text.
+    Raises `InputError` if it is empty, too long, or not plain text.
     """
     if text is None:
         return None

@@ -1,10 +1,10 @@
-"""One definition per answer: JSON, JSON schema and reading, all from the fields of a class.
+"""One definition per answer: JSON, JSON schema and parsing, all from the fields of a class.
 
 A receipt or an answer is a frozen dataclass that inherits `JsonObject`. Its fields are the members
-of the JSON object, in their order; `Json` in an annotation says where the two differ, and
-`computed` names properties that are members as well. The server encodes answers with `to_dict`, the
-client reads them with `from_dict`, the command line prints them with `--json`, and OpenAPI
-describes them with `json_schema`: none of them lists a member again.
+of the JSON object, in their order; `Json` in an annotation describes any difference, and `computed`
+names properties that are members as well. The server encodes answers with `to_dict`, the client
+parses them with `from_dict`, the command line prints them with `--json`, and OpenAPI describes them
+with `json_schema`: none of them lists a member again.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ ALWAYS = object()
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """How a field stands in the JSON object, where it is not a member with its own name."""
+    """How a field appears in the JSON object, if not as a member of the same name."""
 
     name: str | None = None
-    """The member, if it is called otherwise."""
+    """The name of the member, if it differs."""
     within: str | None = None
-    """The object around it, if it is a member of an inner object."""
+    """The inner object that contains the member."""
     unless: object = ALWAYS
     """The value (None, False or an empty tuple) for which the member is left out."""
     is_hidden: bool = False
-    """Whether it is no member at all."""
+    """Whether it is not a member at all."""
     is_flat: bool = False
-    """Whether the members of its value stand here, and not in an object of their own."""
+    """Whether the members of its value are inlined instead of being an inner object."""
     is_plain: bool = False
     """Whether its value consists of JSON values already, so that nothing is copied."""
 
@@ -88,14 +88,14 @@ class JsonObject:
         return out
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: its members, with times to be read by people."""
+        """The members as a table for notebooks, with readable times."""
         return html_facts(type(self).__name__, self.to_dict())
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The value that a JSON object stands for; members that are not known are ignored.
+        """The value for a JSON object; unknown members are ignored.
 
-        Raises `KeyError` for a member that is missing and `TypeError` for one of another type.
+        Raises `KeyError` for a missing member and `TypeError` for one of another type.
         """
         form = _form(cls)
         given: dict[str, Any] = dict.fromkeys(form.hidden)
@@ -128,24 +128,24 @@ class _Member:
     is_flat: bool
     is_field: bool
     default: object
-    """What a missing member stands for; `MISSING` if it must be there."""
+    """The value of a missing member; `MISSING` if the member is required."""
     type: Any
     encode: Encode | None
-    """None where the value is JSON already."""
+    """None if the value is JSON already."""
     decode: Encode
 
 
 _FLAT = "*"
-"""Where the members of a flat value go."""
+"""The key under which the members of a flat value are collected."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What is known of the JSON form of a class, read from its fields once."""
+    """The JSON form of a class, derived from its fields once."""
 
     members: tuple[_Member, ...]
     hidden: tuple[str, ...]
-    """Fields that are no members and have no default: reading sets them to None."""
+    """Fields that are not members and have no default: parsing sets them to None."""
     steps: tuple[tuple[str, str, object, Encode | None, str | None], ...]
     """Attribute, key, value to leave out, encoder and inner object of each member."""
 
@@ -229,7 +229,7 @@ _SCALARS: Mapping[type, tuple[tuple[type, ...], str]] = {
 
 
 def _codec(type_: Any) -> tuple[Encode | None, Encode]:
-    """How a value of a type becomes JSON, and a value again."""
+    """The encoder and the decoder of a type."""
     if type_ is Any:
         return None, _same
     if isinstance(type_, type) and issubclass(type_, JsonObject):
@@ -246,7 +246,7 @@ def _codec(type_: Any) -> tuple[Encode | None, Encode]:
     if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
         return dict, dict
     if origin in (Union, types.UnionType):
-        # Of several classes the first reads them all: it knows the others.
+        # Of several classes the first decodes them all: its `from_dict` chooses.
         encode, decode = _codec(next(each for each in arguments if each is not type(None)))
         return (
             None if encode is None else lambda value: None if value is None else encode(value),
@@ -284,13 +284,13 @@ def _checked(kinds: tuple[type, ...]) -> Encode:
 
 
 def json_schema(cls: type[JsonObject], definitions: dict[str, Schema], prefix: str) -> Schema:
-    """A reference to the JSON schema of an answer, which is put into ``definitions`` by its name.
+    """A reference to the JSON schema of an answer, which is added to ``definitions`` by its name.
 
-    ``prefix`` is where definitions stand in the document. Descriptions are the docstrings of the
+    ``prefix`` is the path of definitions in the document. Descriptions are the docstrings of the
     class and of its fields. A reader must ignore members that are not listed.
     """
     if cls.__name__ not in definitions:
-        definitions[cls.__name__] = {}  # a class may hold itself
+        definitions[cls.__name__] = {}  # a class may contain itself
         schema: Schema = {"type": "object", "properties": {}}
         if cls.__doc__ is not None:
             schema["description"] = inspect.cleandoc(cls.__doc__)
@@ -358,7 +358,7 @@ def _type_schema(type_: Any, definitions: dict[str, Schema], prefix: str) -> Sch
 
 
 def _without_null(type_: Any) -> tuple[Any, bool]:
-    """A type without None, and whether it had it."""
+    """A type without None, and whether it included None."""
     kinds = [each for each in get_args(type_) if each is not type(None)]
     if get_origin(type_) not in (Union, types.UnionType) or len(kinds) == len(get_args(type_)):
         return type_, False

@@ -12,7 +12,7 @@ from omnigraph.errors import InputError
 Options = TypeVar("Options")
 
 ColumnMap = Mapping[str, str | None]
-"""Columns, or expressions over them, to properties; None leaves out the column."""
+"""Columns, or expressions over them, to properties; None skips the column."""
 MapArgument = Mapping[str, str | ColumnMap | None] | Sequence[str]
 """A mapping for the only table of a load; mappings by type or file; or texts such as
 `Person:Full Name=name`."""
@@ -30,31 +30,32 @@ class SparkOptions:
     session: Any = None
     """A `SparkSession` to use; without it the active one, or one that is started and stopped."""
     master: str | None = None
-    """Where a session that is started runs, as `local[4]` or `spark://host:7077`."""
+    """The master of a session that is started, such as `local[4]` or `spark://host:7077`."""
     conf: Mapping[str, str] | None = None
-    """Settings of a session that is started, as `spark.executor.memory`."""
+    """Settings of a session that is started, such as `spark.executor.memory`."""
 
     @property
     def is_named(self) -> bool:
-        """Whether the caller said where Spark runs."""
+        """Whether the caller named a session or a master."""
         return self.session is not None or self.master is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorOptions:
-    """What counts as an error of the input, what it means, and how errors are reported."""
+    """What counts as an error of the input, how errors are handled, and how they are reported."""
 
     max_errors: int | None = None
-    """How many problems the error, or the receipt, shows, 100 by default; all are counted."""
+    """How many problems the error or the receipt lists, 100 by default; all are counted."""
     errors_out: str | PathLike[str] | None = None
-    """A file that gets every problem as JSON lines, those of skipped records with the record."""
+    """A file for all problems as JSON lines; those of skipped records include the record."""
     ignore_unknown: bool = False
-    """Leave out columns that are no properties, instead of refusing the input."""
+    """Skip columns that are not properties, instead of refusing the input."""
     on_error: OnError = "fail"
-    """What a bad record means: `fail` refuses the whole input, `skip` loads it without its bad
+    """How a bad record is handled: `fail` refuses the whole input, `skip` loads it without its bad
     records, and without edges whose nodes are among them. The receipt counts them by type."""
     max_error_share: float | None = None
-    """The share of the records that may be skipped, from 0 to 1; more of them refuse the input."""
+    """The share of the records that may be skipped, from 0 to 1; if there are more, the input is
+    refused."""
 
     def __post_init__(self) -> None:
         """Raise `InputError` for invalid values."""
@@ -80,28 +81,28 @@ class ErrorOptions:
 
 @dataclass(frozen=True, slots=True)
 class LoadOrigin:
-    """Where an input comes from, as far as the caller knows it."""
+    """The origin of an input, as far as the caller knows it."""
 
     metadata: Mapping[str, Any] | None = None
-    """A JSON object that is kept with the commit; `CommitInfo.metadata` returns it."""
+    """A JSON object that is stored with the commit; `CommitInfo.metadata` returns it."""
     input_digest: str | None = None
-    """Equal for equal inputs. With it, frames may have an ``operation_id`` too: they cannot be read
-    twice to tell two inputs under one key apart."""
+    """Equal for equal inputs. With it, frames may have an ``operation_id`` too: frames cannot be
+    read twice to detect different inputs under one key."""
 
 
 @dataclass(frozen=True, slots=True)
 class CsvOptions:
-    """How CSV files are written; each option for all files, or by type or file."""
+    """The format of CSV files; each option for all files, or by type or file."""
 
     delimiter: str | Mapping[str, str] | Sequence[str] | None = None
     """The character between cells; without it a comma, and a tab in `.tsv` files."""
     list_separator: str | Mapping[str, str] | Sequence[str] | None = None
-    """What stands between the items of a list; without it, a list is a JSON array."""
+    """The separator between the items of a list; without it, a list is a JSON array."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappingArguments:
-    """The arguments of a load that say how columns are read."""
+    """The arguments of a load that map columns to properties."""
 
     map: MapArgument | None = None
     where: WhereArgument | None = None
@@ -109,7 +110,7 @@ class MappingArguments:
 
     @property
     def is_given(self) -> bool:
-        """Whether there are any."""
+        """Whether any is given."""
         return self != MappingArguments()
 
 
@@ -118,13 +119,13 @@ class LoadObserver:
     """Functions that are called while a load runs."""
 
     on_engine: Callable[[Any], None] | None = None
-    """Called once, before anything is read, with `engine` and `reason` of the choice."""
+    """Called once, before anything is read, with `engine` and the `reason` it was chosen."""
     on_stage: Callable[[Any], None] | None = None
-    """Called with the `stage`, its `tasks` and `rows` as a load by Spark or by threads proceeds."""
+    """Called with the `stage`, its `tasks` and `rows` during a load by Spark or by threads."""
 
 
 def checked_options(given: Options | None, kind: type[Options], argument: str) -> Options:
-    """``given``, or the defaults; raises `InputError` for a value that is no such object."""
+    """``given``, or the defaults; raises `InputError` if it is not a ``kind``."""
     if given is None:
         return kind()
     if not isinstance(given, kind):

@@ -1,4 +1,4 @@
-"""Merge conflicts and the plan of a merge, as people and programs read them."""
+"""Merge conflicts and merge plans in the form that callers read."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from omnigraph.model.receipts import MergeOutcome
 from omnigraph.model.text_table import TextTable, html_line, html_table
 
 ConflictPolicy: TypeAlias = Literal["fail", "source", "target"]
-"""What a conflict about an entity leads to: nothing is merged, or one side wins."""
+"""How a conflict about an entity is resolved: not at all (nothing is merged), or for one side."""
 
 MergeGranularity: TypeAlias = Literal["entity", "property"]
-"""What both sides must not have changed: one entity, or one property of it."""
+"""The unit in which both sides conflict: an entity, or a property of it."""
 
 
 class ConflictKind(StrEnum):
-    """The kind of a conflict, spelled as on the wire."""
+    """The kind of a conflict, with the names used in JSON."""
 
     DIVERGENT_INSERT = "divergent_insert"
     """One id was inserted differently on both sides."""
@@ -40,24 +40,24 @@ class ConflictKind(StrEnum):
     DELETE_VS_UPDATE = "delete_vs_update"
     """One side deleted an entity, the other updated it."""
     ORPHAN_EDGE = "orphan_edge"
-    """An edge of one side needs a node the other deleted."""
+    """An edge of one side needs a node that the other deleted."""
     UNIQUE_VIOLATION = "unique_violation"
-    """The merged result breaks a unique group."""
+    """The merged result violates a unique constraint."""
     CARDINALITY_VIOLATION = "cardinality_violation"
-    """The merged result breaks an edge bound."""
+    """The merged result violates the cardinality of an edge type."""
     VALUE_CONSTRAINT_VIOLATION = "value_constraint_violation"
-    """The merged result breaks enum, range or check."""
+    """The merged result violates an enum, range or check constraint."""
 
 
 ROW_CONFLICTS = frozenset(
     {ConflictKind.DIVERGENT_INSERT, ConflictKind.DIVERGENT_UPDATE, ConflictKind.DELETE_VS_UPDATE}
 )
-"""Both sides changed one entity and disagree; the others are about the merged graph."""
+"""Both sides changed one entity differently; the other kinds are about the merged graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeConflict(JsonObject):
-    """One conflict: why source and target could not be joined."""
+    """One conflict: why source and target could not be merged."""
 
     entity_kind: EntityKind
     type_name: str
@@ -74,14 +74,14 @@ class MergeConflict(JsonObject):
 
     @property
     def text(self) -> str:
-        """The message, with the entity in front where the message does not name it."""
+        """The message, preceded by the entity if the message does not name it."""
         if self.entity_id is None or f"'{self.entity_id}'" in self.message:
             return self.message
         return f"{self.type_name} '{self.entity_id}': {self.message}"
 
     @property
     def sort_key(self) -> tuple[str, str]:
-        """Row conflicts are reported by type key and id."""
+        """Sorts row conflicts by type key and id."""
         return self.table_key, self.entity_id or ""
 
     @classmethod
@@ -93,23 +93,23 @@ class MergeConflict(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class RowConflict(MergeConflict):
-    """A conflict about one entity, and what each side makes of it.
+    """A conflict about one entity, with its image on each side.
 
-    An entity that a side does not have has no image there. Of very many conflicts, only the first
-    have images at all.
+    A side without the entity has no image. If there are very many conflicts, only the first have
+    images at all.
     """
 
     base: Annotated[Image | None, OPTIONAL] = None
     source: Annotated[Image | None, OPTIONAL] = None
     target: Annotated[Image | None, OPTIONAL] = None
     properties: Annotated[tuple[str, ...], Json(unless=())] = ()
-    """The properties, and the ends of an edge as `from` and `to`, that the sides disagree about."""
+    """The properties, and the ends of an edge as `from` and `to`, in which the sides differ."""
 
 
 HIDDEN_CONFLICT = (
     "something that you do not see prevents this merge; ask an actor who sees all of both branches"
 )
-"""All that is said of conflicts in types, properties or rows hidden from the reader of a plan."""
+"""The only message for conflicts in types, properties or rows hidden from the reader of a plan."""
 
 CONFLICTS_PRINTED = 20
 CHANGES_PRINTED = 20
@@ -118,7 +118,7 @@ HEADERS = ("type", "how", "inserted", "updated", "deleted", "conflicts", "resolv
 
 @dataclass(frozen=True, slots=True)
 class PlannedType(JsonObject):
-    """What a merge does to one type of the target."""
+    """What a merge changes in one type of the target."""
 
     kind: EntityKind
     type_name: str
@@ -129,7 +129,7 @@ class PlannedType(JsonObject):
     deleted: int
     conflicts: int
     resolved: int
-    """Conflicts that a rule has settled."""
+    """Conflicts that were resolved by a rule."""
 
     @property
     def cells(self) -> tuple[str | int, ...]:
@@ -145,18 +145,18 @@ class PlannedChange(JsonObject):
 
     kind: EntityKind
     type_id: str
-    """Opaque: kept by a rename, changed when a type is dropped and made again."""
+    """Opaque: kept by a rename, changed when a type is dropped and created again."""
     type_name: str
     id: str
     op: ChangeOp
     endpoints: Annotated[Endpoints | None, OPTIONAL] = None
-    """Where the edge ends, or ended if it is deleted."""
+    """The endpoints of the edge, the last ones if it is deleted."""
     properties: Annotated[tuple[str, ...], Json(unless=())] = ()
-    """Of an update: what gets another value, the ends of an edge as `from` and `to`."""
+    """For an update: the properties that change, and the ends of an edge as `from` and `to`."""
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """A sign for the operation, the entity, and what changes of it."""
+        """A sign for the operation, the entity, and the changed properties."""
         shown = EntityChange(
             self.kind, self.type_id, self.type_name, self.id, self.op, self.endpoints
         )
@@ -165,7 +165,7 @@ class PlannedChange(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class MergePlan(JsonObject):
-    """What a merge would do: how much of each type, some of the entities, and every conflict."""
+    """The effect of a merge: totals per type, some of the entities, and every conflict."""
 
     source: str
     target: str
@@ -174,17 +174,17 @@ class MergePlan(JsonObject):
     source_commit_id: str
     target_commit_id: str
     types: tuple[PlannedType, ...]
-    """Of the types that the merge changes or that have conflicts."""
+    """The types that the merge changes or that have conflicts."""
     conflicts: Annotated[tuple[MergeConflict | RowConflict, ...], Json("merge_conflicts")]
     schema_steps: Annotated[tuple[Mapping[str, Any], ...], Json(unless=())] = ()
-    """What the schema of the target has more than that of the source; what is merged gets it."""
+    """The steps from the schema of the source to that of the target; merged entities get them."""
     changes: tuple[PlannedChange, ...] = ()
     """The entities it would change, or some of them: nodes before edges, then by type and id.
-    Entities that are in conflict are not among them."""
+    Entities in conflict are not included."""
     next_page_token: Annotated[str | None, OPTIONAL] = None
-    """Leads to the rest of the changes; left out of the last page."""
+    """Continues with the rest of the changes; left out of the last page."""
     is_blocked_by_hidden: Annotated[bool, Json("blocked_by_hidden", unless=False)] = False
-    """Whether a conflict about what the caller does not see prevents the merge, too."""
+    """Whether a conflict about data hidden from the caller also prevents the merge."""
 
     @property
     def is_blocked(self) -> bool:
@@ -192,7 +192,7 @@ class MergePlan(JsonObject):
         return bool(self.conflicts) or self.is_blocked_by_hidden
 
     def require_no_conflicts(self, hint: str | None = None) -> None:
-        """Raise `MergeConflicts` if there are any, with ``hint``."""
+        """Raise `MergeConflicts` with ``hint`` if there are any."""
         if self.is_blocked_by_hidden and not self.conflicts:
             error = MergeConflicts(
                 f"{self.source} cannot be merged into {self.target}: {HIDDEN_CONFLICT}", []
@@ -212,7 +212,7 @@ class MergePlan(JsonObject):
 
     @property
     def affected(self) -> dict[str, int]:
-        """How many nodes and edges it changes, as commits keep it."""
+        """The numbers of changed nodes and edges, as stored with commits."""
         return {
             f"affected_{kind}s": sum(
                 each.inserted + each.updated + each.deleted
@@ -224,7 +224,7 @@ class MergePlan(JsonObject):
 
     @property
     def title(self) -> str:
-        """What is merged, and how."""
+        """The title: what is merged into what."""
         return f"{self.source} into {self.target}: {self.outcome.replace('_', ' ')}"
 
     def __repr__(self) -> str:
@@ -232,7 +232,7 @@ class MergePlan(JsonObject):
 
     @property
     def schema_note(self) -> str | None:
-        """That the source has an older schema, and by which steps what is merged gets the newer."""
+        """A note if the source has an older schema, with the steps to the newer one."""
         if not self.schema_steps:
             return None
         kinds = Counter(str(step.get("kind")).replace("_", " ") for step in self.schema_steps)
@@ -287,7 +287,7 @@ class MergePlan(JsonObject):
         return "".join(parts)
 
     def more_changes(self, shown: int) -> str | None:
-        """That there are more changes than ``shown``; None if there are not."""
+        """A note if there are more changes than ``shown``, otherwise None."""
         total = sum(each.inserted + each.updated + each.deleted for each in self.types)
         listed = min(shown, len(self.changes))
         if self.next_page_token is None and listed == len(self.changes):

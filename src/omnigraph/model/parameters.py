@@ -1,12 +1,12 @@
-"""Query parameters: the values a caller passes, read against the declared types.
+"""Query parameters: values given by a caller, checked against the declared types.
 
 Differences from properties: integers may also be decimal strings, so that clients without 64-bit
 numbers can send them; dates are texts only; nothing is null unless declared so, not even inside a
 list.
 
-Callers in Python may also pass `date`, `datetime`, `bytes`, `Decimal` and `UUID`, scalars and
-arrays of numpy and Arrow, and series of pandas and Polars. `plain_value` converts them, here and in
-the client, without importing the library that they come from.
+Python callers may also pass `date`, `datetime`, `bytes`, `Decimal` and `UUID`, scalars and arrays
+of numpy and Arrow, and series of pandas and Polars. `plain_value` converts them, here and in the
+client, without importing the library that they come from.
 """
 
 from __future__ import annotations
@@ -43,11 +43,10 @@ _DECIMAL = re.compile(r"-?[0-9]+")
 def bind_parameters(
     declared: Mapping[str, ParameterType], document: object = None
 ) -> dict[str, Value | None]:
-    """Every declared parameter with its value; ``document`` is one JSON object keyed by name.
+    """The value of every declared parameter; ``document`` is one JSON object keyed by name.
 
-    Undeclared keys are ignored, unless their value is an object. A parameter that is absent is
-    null if its type allows it. A list of records becomes a list of dictionaries that have every
-    field.
+    Undeclared keys are ignored, unless their value is an object. A missing parameter is null if its
+    type allows it. A list of records becomes a list of dictionaries that have every field.
     """
     if document is None:
         document = {}
@@ -79,14 +78,14 @@ def _wanted(
     declared: Mapping[str, ParameterType],
     document: Mapping[str, object],
 ) -> str:
-    """How to pass a parameter; a name that was given and means nothing may be it, misspelt."""
+    """How to pass a missing parameter; suggests an undeclared name that may be misspelt."""
     unused = ", ".join(f"`{given}`" for given in document if given not in declared)
     spare = f"; {unused} is no parameter of this query" if unused else ""
     return f'pass a value for ${name}: {type} among the parameters, {{"{name}": …}}{spare}'
 
 
 def parameter_value(given: object, type: ParameterType, name: str) -> Value | None:
-    """The value of parameter ``name``, declared as ``type``, that ``given`` stands for.
+    """The value of parameter ``name`` of type ``type`` for the input ``given``.
 
     >>> parameter_value("9007199254740993", ValueType(Scalar.I64), "n")
     9007199254740993
@@ -123,7 +122,7 @@ def _records(value: object, type: RecordsType, name: str) -> list[dict[str, Valu
 
 
 def _record(value: object, fields: Mapping[str, ValueType], where: str) -> dict[str, Value | None]:
-    """One record; a member that is no field is an error, since it may be one that is misspelt."""
+    """One record; an unknown member is an error, since it may be a misspelt field."""
     if not isinstance(value, Mapping):
         raise ParameterError(where, f"parameter '{where}' expects a record, got {shown(value)}")
     for member in value:
@@ -170,7 +169,7 @@ def _array(value: object, type: ValueType, subject: str) -> list[ScalarValue]:
 
 
 def _f32_values(values: list[Any] | tuple[Any, ...]) -> list[ScalarValue] | None:
-    """Vectors are long: floats that single precision can hold, rounded at once; None if not."""
+    """A long list of floats within single precision, rounded in one call; otherwise None."""
     if not all(type(item) is float for item in values):
         return None
     rounded = array("f", values).tolist()
@@ -195,7 +194,7 @@ def _scalar(value: object, scalar: Scalar, subject: str) -> ScalarValue:
         if scalar is Scalar.DATE and isinstance(value, dt.datetime):
             return named(subject, to_utc_ms, value).date()
         if scalar is Scalar.DATETIME and type(value) is dt.date:
-            # Its text means this as well, and a client sends texts.
+            # Same meaning as its text, which is what a client sends.
             return dt.datetime.combine(value, dt.time(), dt.UTC)
         return moment_value(value, scalar, subject)
     return scalar_value(value, scalar, subject)
@@ -207,7 +206,7 @@ def _decimal(text: str, scalar: Scalar, subject: str) -> int:
     try:
         return int(text)
     except ValueError:
-        # Python refuses to read thousands of digits, which no integer type could hold anyway.
+        # Python refuses to parse thousands of digits, which no integer type has anyway.
         raise ValueConversionError(
             f"{subject} value of {len(text)} digits exceeds {ARROW_NAMES[scalar]} range"
         ) from None
@@ -219,14 +218,14 @@ _PLAIN: frozenset[type] = frozenset(
     {str, bool, int, float, bytes, NoneType, dt.date, dt.datetime, dict}
 )
 _MISSING = ("NaTType", "NAType")
-"""The classes of what pandas has for a missing value."""
+"""The classes of missing values of pandas."""
 
 
 def plain_value(value: object) -> object:
-    """``value`` in Python's own types; a value of no known library is returned as it is.
+    """``value`` in Python's own types; values of unknown libraries are returned as they are.
 
-    Arrays and series become lists, and what pandas and numpy have for a missing value None. A NaN
-    stays one: it may be a value that went wrong.
+    Arrays and series become lists, and missing values of pandas and numpy None. NaN stays NaN: it
+    may be the result of a failed computation.
 
     >>> plain_value((Decimal("7"), {"a"}))
     [7, ['a']]
@@ -245,7 +244,7 @@ def plain_value(value: object) -> object:
         case int():
             return int(value)
         case dt.datetime():
-            # Also of pandas, whose NaT is one.
+            # Also for pandas, whose NaT is a datetime.
             if kind.__name__ in _MISSING:
                 return None
             return dt.datetime.combine(value.date(), value.timetz())
@@ -273,11 +272,11 @@ def _plain_items(values: Iterable[object]) -> list[object]:
 
 
 def _unpacked(value: Any) -> object:
-    """A scalar, array or series of a library as what it holds; anything else as it is."""
+    """The contents of a scalar, array or series of a library; other values as they are."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray):
         if value.dtype.kind == "M" and not value.dtype.str.endswith("[D]"):
-            # Python has microseconds: of others, numpy gives out mere numbers.
+            # Python has microseconds: numpy returns other units as plain integers.
             value = value.astype("datetime64[us]")
         return value.tolist()
     # Arrow's scalars and arrays, arrays of others such as pandas, and series of Polars.
@@ -293,7 +292,7 @@ def _is_nan(value: object) -> bool:
 
 
 def _origin(given: object) -> str:
-    """The Python type of a value, for a message; empty if JSON has it."""
+    """The Python type of a value, for a message; empty if it is a JSON type."""
     kind = type(given)
     if kind.__module__ == "builtins":
         return "" if kind in _PLAIN or kind in (list, tuple) else f" ({kind.__qualname__})"

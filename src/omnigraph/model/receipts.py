@@ -1,7 +1,7 @@
-"""Receipts: what a writer returns once its work is durable and visible.
+"""Receipts: the return values of writers, once their work is durable and visible.
 
-A receipt is made from the commit that was published, never by reading the branch again, so it
-stays true when another commit follows at once.
+A receipt is made from the published commit, never by reading the branch again, so it stays correct
+if another commit follows immediately.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from omnigraph.model.json_object import HIDDEN, OPTIONAL, Json, JsonObject
 
 LoadMode = Literal["append", "merge", "overwrite"]
 AbsentMeaning = Literal["keep", "null"]
-"""What a merge load makes of a property that a record lacks: it keeps the stored value, or stores
-the default or null, as if the record were new."""
+"""What a merge load does with a property that a record lacks: `keep` the stored value, or store the
+default or `null`, as for a new record."""
 MergeOutcome = Literal["already_up_to_date", "fast_forward", "merged"]
 CommitKind = Literal[
     "genesis", "mutation", "load", "merge", "schema", "maintenance", "repair", "recovery"
 ]
-"""What a commit was made by; `maintenance` promises unchanged content."""
+"""The verb that made a commit; `maintenance` leaves the content unchanged."""
 
 Withheld = Annotated[bool, Json(unless=False)]
-"""Set by a server where the caller may not read the branch; elsewhere it is left out."""
+"""Set by a server if the caller may not read the branch; otherwise left out."""
 
 
 def check_load_mode(mode: str) -> None:
-    """Raise `InputError` for anything but a `LoadMode`: a misspelt one must not mean another."""
+    """Raise `InputError` for an unknown mode."""
     if mode not in get_args(LoadMode):
         raise InputError(
             f"there is no mode '{mode}'",
@@ -39,9 +39,9 @@ def check_load_mode(mode: str) -> None:
 
 
 def check_absent(absent: str, mode: str) -> None:
-    """Raise `InputError` for anything but an `AbsentMeaning`, or one that the mode does not take.
+    """Raise `InputError` for an unknown value, or one that the mode does not allow.
 
-    Only a merge meets stored values.
+    Only a merge has stored values to keep.
     """
     if absent not in get_args(AbsentMeaning):
         raise InputError(
@@ -62,16 +62,16 @@ class MergedRequest(JsonObject):
     id: str
     title: str
     approvers: tuple[str, ...]
-    """Actors who approved what was merged."""
+    """Actors who approved the merged content."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo(JsonObject):
-    """One graph commit, as users see it."""
+    """One graph commit."""
 
     graph_commit_id: str
     graph_branch: str | None
-    """The branch it landed on; null is main."""
+    """The branch on which it was committed; null is main."""
     graph_manifest_version: int
     parent_commit_id: str | None
     merged_parent_commit_id: str | None
@@ -79,13 +79,13 @@ class CommitInfo(JsonObject):
     created_at: int
     """Microseconds since 1970."""
     kind: Annotated[CommitKind | None, OPTIONAL] = None
-    """What it was made by; None for a commit that came from an older server."""
+    """The verb that made it; None for a commit from an older server."""
     message: Annotated[str | None, OPTIONAL] = None
-    """Why it was written, as its author gave it; left out if none was given."""
+    """The message of its author; left out if there is none."""
     metadata: Annotated[Mapping[str, Any] | None, OPTIONAL] = field(default=None, hash=False)
-    """What the program that wrote it kept with it, as pipelines do; left out if there is none."""
+    """JSON stored by the program that wrote it, such as a pipeline; left out if there is none."""
     affected_nodes: Annotated[int | None, OPTIONAL] = None
-    """Nodes that it inserted, updated or deleted; None where its writer did not record it."""
+    """Nodes that it inserted, updated or deleted; None if its writer did not record it."""
     affected_edges: Annotated[int | None, OPTIONAL] = None
     change_request: Annotated[MergedRequest | None, OPTIONAL] = None
     """The change request that it merged; left out if it merged none."""
@@ -93,7 +93,7 @@ class CommitInfo(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class MutationReceipt(JsonObject):
-    """What a mutation did; ``commit`` is null when it changed nothing."""
+    """The result of a mutation; ``commit`` is null if nothing changed."""
 
     branch: str
     query_name: str
@@ -107,7 +107,7 @@ class MutationReceipt(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class LoadedType(JsonObject):
-    """What a load did to one type."""
+    """The result of a load for one type."""
 
     name: str
     records_read: int
@@ -117,18 +117,18 @@ class LoadedType(JsonObject):
     kept: int = 0
     """Entities, updated or unchanged, that kept a stored value because their record lacks it."""
     skipped: int = 0
-    """Records among ``records_read`` that were left out because they, or their nodes, are bad."""
+    """Records among ``records_read`` that were skipped because they or their nodes are invalid."""
 
     computed: ClassVar[Mapping[str, Json]] = {"entities_loaded": Json()}
 
     @property
     def entities_loaded(self) -> int:
-        """Distinct entities of this type that the load accounts for."""
+        """Distinct entities of this type that were loaded."""
         return self.inserted + self.updated + self.unchanged
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The counts; older servers give only the number of entities."""
+        """The counts; older servers send only the number of entities."""
         loaded = document["entities_loaded"]
         counts = {"records_read": loaded, "inserted": loaded, "updated": 0, "unchanged": 0}
         return super(LoadedType, cls).from_dict({**counts, **document})
@@ -136,7 +136,7 @@ class LoadedType(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class LoadStage(JsonObject):
-    """One stage of a load: how many rows passed and how long it took."""
+    """One stage of a load: the number of rows and the duration."""
 
     name: str
     rows: int
@@ -145,11 +145,11 @@ class LoadStage(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class LoadReceipt(JsonObject):
-    """What a load did, per type and in total; ``commit`` is null when nothing changed."""
+    """The result of a load, per type and in total; ``commit`` is null if nothing changed."""
 
     branch: str
     base_branch: str | None
-    """The branch that ``branch`` was to be created from, if the caller named one."""
+    """The branch from which ``branch`` was to be created, if the caller named one."""
     branch_created: bool
     mode: LoadMode
     nodes: tuple[LoadedType, ...]
@@ -160,32 +160,32 @@ class LoadReceipt(JsonObject):
     engine: Literal["local", "spark"] = "local"
     stages: tuple[LoadStage, ...] = ()
     dry_run: Annotated[bool, Json(unless=False)] = False
-    """Whether it only says what would be written; left out if it was written."""
+    """Whether it only reports what would be written; left out if it was written."""
     withheld: Withheld = False
     """Whether counts are zero and the commit is null because the caller may not read the branch."""
     skipped: int = 0
-    """Records that were left out, those of no known type included."""
+    """Skipped records, including those of no known type."""
     problems: Annotated[tuple[Mapping[str, Any], ...], Json(unless=())] = ()
-    """Why records were skipped: the first ones, each as a line of the error file."""
+    """Why records were skipped: the first problems, in the form of the error file."""
 
     computed: ClassVar[Mapping[str, Json]] = {
         name: Json() for name in ("total_entities", "inserted", "updated", "unchanged", "kept")
     }
 
     def __post_init__(self) -> None:
-        """List types by name."""
+        """Sort types by name."""
         for kind in ("nodes", "edges"):
             by_name = sorted(getattr(self, kind), key=lambda type: type.name)
             object.__setattr__(self, kind, tuple(by_name))
 
     @property
     def types(self) -> tuple[LoadedType, ...]:
-        """Nodes and edges."""
+        """The results for all types, nodes first."""
         return self.nodes + self.edges
 
     @property
     def total_entities(self) -> int:
-        """Distinct entities that the load accounts for."""
+        """Distinct entities that were loaded."""
         return sum(type.entities_loaded for type in self.types)
 
     @property
@@ -200,7 +200,7 @@ class LoadReceipt(JsonObject):
 
     @property
     def unchanged(self) -> int:
-        """Entities that were there as they are."""
+        """Entities that existed with the same values."""
         return sum(type.unchanged for type in self.types)
 
     @property
@@ -211,16 +211,16 @@ class LoadReceipt(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class MergeReceipt(JsonObject):
-    """How a merge ended, and what became of its source branch if that was to be deleted."""
+    """The result of a merge, and of the deletion of its source branch if that was requested."""
 
     source: str
     target: str
     outcome: MergeOutcome
     actor_id: str | None
     commit: CommitInfo | None = None
-    """The merge commit; null when the target was up to date."""
+    """The merge commit; null if the target was up to date."""
     branch_deleted: Annotated[bool | None, OPTIONAL] = None
-    """Left out when deletion was not asked for."""
+    """Left out if deletion was not requested."""
     branch_delete_error: Annotated[str | None, OPTIONAL] = None
     """Why the source was not deleted."""
     source_commit_id: Annotated[str | None, HIDDEN] = None
@@ -231,24 +231,24 @@ class MergeReceipt(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ReplayReceipt(JsonObject):
-    """What reverting a commit, or applying it to another branch, did."""
+    """The result of reverting a commit or applying it to another branch."""
 
     verb: Literal["revert", "cherry-pick"]
     of_commit_id: str
     branch: str
-    """The branch it was done on."""
+    """The branch on which it was done."""
     inserted: int
     updated: int
     deleted: int
     actor_id: str | None
     commit: CommitInfo | None
-    """Null when there was nothing to do."""
+    """Null if there was nothing to do."""
     withheld: Withheld = False
     """Whether counts are zero and the commit is null because the caller may not read the branch."""
 
 
 class SchemaSteps(JsonObject):
-    """What is said about the steps of a change of schema."""
+    """The steps of a schema change."""
 
     __slots__ = ()
 
@@ -264,7 +264,7 @@ class SchemaSteps(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class SchemaPlan(SchemaSteps):
-    """The steps from the accepted schema of a graph to another; unsupported ones are among them."""
+    """The steps from the accepted schema of a graph to another, including unsupported ones."""
 
     uri: str
     supported: bool
@@ -273,7 +273,7 @@ class SchemaPlan(SchemaSteps):
 
 @dataclass(frozen=True, slots=True)
 class SchemaApplyReceipt(SchemaSteps):
-    """How a schema apply ended; without steps nothing was applied or published."""
+    """The result of a schema apply; without steps nothing was applied or published."""
 
     uri: str
     supported: bool
@@ -284,7 +284,8 @@ class SchemaApplyReceipt(SchemaSteps):
 
 @dataclass(frozen=True, slots=True)
 class SchemaRebaseReceipt(SchemaSteps):
-    """How a branch was brought to the schema of main; if it had that, nothing was published."""
+    """The result of bringing a branch to the schema of main; without steps nothing was
+    published."""
 
     uri: str
     branch: str
@@ -292,26 +293,26 @@ class SchemaRebaseReceipt(SchemaSteps):
     dry_run: bool
     graph_manifest_version: int
     steps: tuple[Mapping[str, Any], ...]
-    """What main has changed since."""
+    """The schema changes of main since the branch's schema."""
     dropped: tuple[str, ...]
-    """Types and properties that the branch has written to and that are dropped by this."""
+    """Types and properties that are dropped although the branch has written to them."""
     commit: Annotated[CommitInfo | None, OPTIONAL] = None
 
 
 @dataclass(frozen=True, slots=True)
 class BranchCreated(JsonObject):
-    """A branch exists now."""
+    """The result of creating a branch."""
 
     uri: str
     source: Annotated[str, Json("from")]
-    """The branch it starts at."""
+    """The branch from which it starts."""
     name: str
     actor_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class BranchDeleted(JsonObject):
-    """A branch is gone."""
+    """The result of deleting a branch."""
 
     uri: str
     name: str
@@ -320,7 +321,7 @@ class BranchDeleted(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class TagInfo(JsonObject):
-    """A name for one commit, which cleanup keeps readable."""
+    """A name for one commit; cleanup keeps tagged commits readable."""
 
     name: str
     graph_commit_id: str
@@ -329,7 +330,7 @@ class TagInfo(JsonObject):
     created_at: int
     """Microseconds since 1970."""
     actor_id: str | None
-    """Who made the tag."""
+    """The actor who made the tag."""
 
 
 # --- exports --------------------------------------------------------------------------------------
@@ -353,10 +354,10 @@ class ExportedType(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ExportReceipt(JsonObject):
-    """What an export wrote, and of which commit; `_export.json` holds the same."""
+    """What an export wrote, and from which commit; `_export.json` has the same content."""
 
     omnigraph_export: int
-    """The version of this description."""
+    """The format version of this description."""
     format: ExportFormat
     is_complete: Annotated[bool, Json("complete")]
     types: tuple[ExportedType, ...] = ()
@@ -370,7 +371,7 @@ class ExportReceipt(JsonObject):
 
     @property
     def bytes(self) -> int:
-        """What the files take."""
+        """The size of the files."""
         return sum(each.bytes for each in self.types)
 
     def __str__(self) -> str:
@@ -378,7 +379,7 @@ class ExportReceipt(JsonObject):
 
 
 def checked_export_format(given: str) -> ExportFormat:
-    """The format of a directory; raises `InputError` for any other word."""
+    """An export format; raises `InputError` for an unknown one."""
     for known in EXPORT_FORMATS:
         if given == known:
             return known

@@ -1,12 +1,12 @@
 """References to nodes, at the ends of edges that may end at nodes of several types.
 
-Ids are unique with their type only. An edge type whose end is an interface stores, in `src` or
-`dst`, the number of the node's type and its id: `12:p1`. Numbers of types outlive their names, so a
-rename changes no edge. The prefix settles everything that compares ends: keys, counts, indexes,
-changes and merges see two nodes of one id as two texts.
+Ids are unique per type only. An edge type with an interface at an end stores, in `src` or `dst`,
+the number of the node's type and its id: `12:p1`. These numbers do not depend on type names, so a
+rename changes no edge. With the prefix, everything that compares ends (keys, counts, indexes,
+changes and merges) distinguishes two nodes with the same id.
 
-A record may give the id alone. Until its type is looked up, the prefix is empty: `:p1`. If nodes
-of several types have that id, the prefix names them all: `12,15:p1`. Neither is ever stored.
+A record may give the id alone. Until its type is looked up, the prefix is empty: `:p1`. If nodes of
+several types have that id, the prefix lists all of them: `12,15:p1`. Neither is ever stored.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from omnigraph.model.arrow import DST, SRC
 from omnigraph.model.ids import REFERENCE_SEPARATOR
 
 END_TYPES = {SRC: "src_type", DST: "dst_type"}
-"""The columns that name the type at each end, in tables and objects that show such edges."""
+"""The columns with the type at each end, in tables and objects that show such edges."""
 RECORD_END_TYPES = {SRC: "from_type", DST: "to_type"}
-"""What records call them."""
+"""The same in records."""
 
 _PREFIX = r"^[0-9,]*:"
 _PARTS = r"^(?P<type>[0-9,]*):(?P<id>(?s:.*))$"
@@ -33,11 +33,11 @@ Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 
 UNRESOLVED = REFERENCE_SEPARATOR
-"""The prefix of an id whose type is still to be looked up."""
+"""The prefix of an id whose type has not been looked up."""
 
 
 def qualified(ids: Column, prefix: str) -> Column:
-    """Ids as references with one prefix; with an empty one they stay ids."""
+    """Ids as references with one prefix; with an empty prefix they stay ids."""
     if not prefix:
         return ids
     return pc.binary_join_element_wise(prefix, ids, "")
@@ -54,7 +54,7 @@ def with_prefix(references: Column, prefix: str) -> Column:
 
 
 def are_settled(references: Column) -> Column:
-    """Which references are to one node: of one type, not of none or of several."""
+    """Which references name exactly one type."""
     return pc.match_substring_regex(references, pattern=r"^[0-9]+:")
 
 
@@ -64,7 +64,7 @@ def id_in(reference: str) -> str:
 
 
 def type_names_in(references: Column, names: Mapping[int, str]) -> Column:
-    """The names of the types that references are of, given by their numbers."""
+    """The names of the types of references, from their numbers."""
     prefixes = pc.struct_field(pc.extract_regex(references, pattern=_PARTS), "type")
     numbers = pa.array([str(number) for number in names], pa.string())
     shown = pa.array(list(names.values()), pa.string())
@@ -72,10 +72,10 @@ def type_names_in(references: Column, names: Mapping[int, str]) -> Column:
 
 
 def resolved(references: Column, existing: Mapping[int, Callable[[pa.Array], Column]]) -> Column:
-    """References whose types were not given, with the types of the nodes that have these ids.
+    """References without a type, with the types of the nodes that have these ids.
 
-    ``existing`` says, by the number of a type, which of some ids its nodes have. An id that no node
-    has keeps the empty prefix, and one of several types gets all their numbers.
+    ``existing`` has for each type number a function that tells which ids exist. An id without a
+    node keeps the empty prefix, and one of several types gets all their numbers.
     """
     is_open = with_prefix(references, UNRESOLVED)
     if not pc.any(is_open).as_py():
@@ -104,30 +104,30 @@ def _flat(column: Column) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class ShownEnds:
-    """How the ends of an edge type are shown: ids, and at an interface the names of types."""
+    """How the ends of an edge type are shown: as ids, and for an interface with type names."""
 
     prefixes: Mapping[str, Mapping[str, str]]
-    """As `EdgeType.end_types`."""
+    """As in `EdgeType.end_types`."""
 
     @classmethod
     def of(cls, type: object) -> ShownEnds:
-        """Those of a type; a node type has none."""
+        """The shown ends of a type; a node type has none."""
         return cls(getattr(type, "end_types", {}))
 
     @property
     def columns(self) -> list[str]:
-        """The columns of types."""
+        """The columns with type names."""
         return [END_TYPES[end] for end in (SRC, DST) if end in self.prefixes]
 
     def stored(self, column: str) -> str:
-        """The column to read for one that is shown."""
+        """The stored column from which a shown one is computed."""
         for end in self.prefixes:
             if column == END_TYPES[end]:
                 return end
         return column
 
     def column(self, name: str, rows: pa.Table | pa.RecordBatch) -> Column:
-        """A column as it is shown, out of stored ones."""
+        """A shown column, computed from stored ones."""
         end = self.stored(name)
         if end not in self.prefixes:
             return rows[name]
@@ -140,14 +140,14 @@ class ShownEnds:
         return type_names_in(rows[end], numbers)
 
     def references(self, end: str, ids: pa.Array) -> pa.Array:
-        """What a stored end may be for each of some ids that are shown."""
+        """The stored references that each shown id may stand for."""
         if end not in self.prefixes:
             return ids
         several = [_flat(qualified(ids, prefix)) for prefix in self.prefixes[end].values()]
         return pa.concat_arrays([pa.array([], pa.string()), *several])
 
     def schema(self, stored: pa.Schema) -> pa.Schema:
-        """The columns of stored rows as they are shown."""
+        """The schema of the shown columns."""
         fields: list[pa.Field] = []
         for field in stored:
             fields.append(field)
@@ -156,7 +156,7 @@ class ShownEnds:
         return pa.schema(fields)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """Rows with ids at their ends, and behind each the names of types where there are any."""
+        """Rows with ids at their ends, each followed by the type names if there are any."""
         for end in (SRC, DST):
             if end not in self.prefixes or end not in rows.column_names:
                 continue

@@ -1,4 +1,4 @@
-"""What a read query gives: rows in Arrow, and where they came from."""
+"""The result of a read query: rows in Arrow, with the commit they were read from."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedStep(JsonObject):
-    """One step of a plan as it ran."""
+    """One step of a plan, with its execution."""
 
     step: str
     strategy: str
     rows: int
-    """Rows that came out of it."""
+    """Number of rows that it produced."""
     seconds: float
     expected_rows: Annotated[int | None, OPTIONAL] = None
-    """What the engine expected it to be when it chose the order, where it estimates."""
+    """The engine's estimate when it chose the order, if it makes one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class ExplainedRun(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Explanation(JsonObject):
-    """The typed plan of a query and, if it ran, how."""
+    """The typed plan of a query and, if it ran, its execution."""
 
     plan: tuple[str, ...]
-    """One line a step, indented by nesting."""
+    """One line per step, indented by nesting."""
     run: Annotated[ExplainedRun | None, Json(is_flat=True, unless=None)] = None
 
     def __repr__(self) -> str:
@@ -115,7 +115,7 @@ class TableSummary(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSummary(JsonObject):
-    """What a branch holds at its head."""
+    """The types of a branch at its head, with their sizes."""
 
     graph_branch: str
     graph_commit_id: str
@@ -127,19 +127,19 @@ class SnapshotSummary(JsonObject):
 # --- rows -----------------------------------------------------------------------------------------
 
 ROWS_SHOWN_MAX = 20
-"""Rows that a result shows of itself; asking for them gives all."""
+"""Rows shown when a result is printed; other methods return all."""
 ROWS_DRAWN_MAX = 200
 """Rows whose entities a notebook draws."""
 _CELL_WIDTH_MAX = 40
 _ROWS_AT_ONCE = 1024
 _CELLS_AT_ONCE = 1 << 15
 _NO_ROWS = b'"rows":[]'
-"""Where the rows stand in the JSON form; inside of a string the quotes would be escaped."""
+"""Where the rows are in the JSON form; inside of a string the quotes would be escaped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTarget(JsonObject):
-    """What a query was asked of: the head of a branch, or the snapshot of one commit."""
+    """What a query read: the head of a branch, or the snapshot of one commit."""
 
     branch: str | None
     snapshot: str | None = None
@@ -161,13 +161,13 @@ class ReadAnswer(JsonObject):
     """In the order of the query; left out if there are none."""
     rows: Annotated[list[dict[str, Any]], PLAIN]
     graph_commit_id: Annotated[str | None, OPTIONAL] = None
-    """The head of the very version read."""
+    """The commit that was read."""
     explain: Annotated[Explanation | None, OPTIONAL] = None
-    """The plan and how it ran, if the query was asked to explain itself."""
+    """The plan and its execution, if the query was run with `explain`."""
 
 
 class LazyRows(Protocol):
-    """Rows that are computed when they are asked for."""
+    """Rows that are computed on demand."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -186,8 +186,8 @@ class LazyRows(Protocol):
 class Result:
     """The rows of a read query.
 
-    It is a sequence of rows: `len` counts them and iterating gives one dict each, with Python's own
-    values. `to_arrow` gives all of them without a copy. In a notebook it shows itself as a table.
+    A sequence of rows: `len` counts them and iterating yields one dict per row, with Python's own
+    values. `to_arrow` returns all of them without a copy. In a notebook it is shown as a table.
     """
 
     def __init__(
@@ -204,9 +204,9 @@ class Result:
         self.query_name = query_name
         self.target = target
         self.graph_commit_id = graph_commit_id
-        """The head of the very snapshot that was read."""
+        """The commit that was read."""
         self.explain = explain
-        """The plan and how it ran, if the query was asked to explain itself."""
+        """The plan and its execution, if the query was run with `explain`."""
 
     # --- rows -------------------------------------------------------------------------------------
 
@@ -222,12 +222,12 @@ class Result:
 
     @property
     def row_count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self._columns.row_count
 
     @property
     def known_row_count(self) -> int | None:
-        """How many rows there are; None as long as they are not computed."""
+        """The number of rows; None until they are computed."""
         rows = self._rows
         return rows.row_count if isinstance(rows, ResultColumns) else None
 
@@ -255,14 +255,15 @@ class Result:
 
     @property
     def _rows_at_once(self) -> int:
-        """Rows of a block of work: fewer if they have very many columns."""
+        """Rows of a block of work: fewer if there are very many columns."""
         return max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(self._columns.names))))
 
     def to_arrow(self, *, flatten: bool = False) -> pa.Table:
-        """The rows as they are.
+        """The rows as an Arrow table.
 
         With ``flatten``, an object such as `$x.*` becomes a column for each of its members, called
-        `x.id`, `x.name` and so on. Raises `InputError` if two columns would have one name then.
+        `x.id`, `x.name` and so on. Raises `InputError` if two columns would then have the same
+        name.
         """
         return _flattened(self._table) if flatten else self._table
 
@@ -279,8 +280,8 @@ class Result:
     def to_pandas(self, *, flatten: bool = False) -> pd.DataFrame:
         """The rows as a pandas frame; raises `InputError` if pandas is not installed.
 
-        Integers and booleans become pandas' nullable types, so that what a column is does not
-        depend on whether it holds a null, and large integers stay exact. ``flatten`` as in
+        Integers and booleans become pandas' nullable types, so that the type of a column does not
+        depend on whether it contains a null, and large integers stay exact. ``flatten`` as in
         `to_arrow`.
         """
         return pandas_frame(self.to_arrow(flatten=flatten))
@@ -304,7 +305,7 @@ class Result:
     # --- JSON -------------------------------------------------------------------------------------
 
     def to_dict(self, *, safe_integers: bool = False) -> dict[str, Any]:
-        """The JSON form that all faces share.
+        """The JSON form, the same in all interfaces.
 
         With ``safe_integers``, 64-bit integers that JavaScript would round become strings.
         """
@@ -347,7 +348,7 @@ class Result:
     # --- to look at -------------------------------------------------------------------------------
 
     def numeric_columns(self) -> list[bool]:
-        """Which columns hold numbers; tables align them to the right."""
+        """Which columns contain numbers; tables align them to the right."""
         types = [column.type for column in self._columns.arrays]
         return [pat.is_integer(type) or pat.is_floating(type) for type in types]
 
@@ -372,7 +373,7 @@ class Result:
         return html_line(self._caption()) + table + rest + (self._picture() or "")
 
     def _picture(self) -> str | None:
-        """The entities and paths of the first rows as a graph; None if there are none."""
+        """The entities and paths of the first rows as an SVG graph; None if there are none."""
         rows = self.to_arrow().slice(0, ROWS_DRAWN_MAX)
         drawn = [
             field.name
@@ -418,7 +419,7 @@ def polars_frame(table: pa.Table) -> Any:
     except ImportError:
         raise _not_installed("to_polars", "polars") from None
     for at, column in enumerate(table.columns):
-        # Polars 2.1 fails on vectors that begin inside their buffer and may be null.
+        # Polars 2.1 fails on nullable vectors that start inside their buffer.
         if pat.is_fixed_size_list(column.type) and any(chunk.offset for chunk in column.chunks):
             table = table.set_column(at, table.field(at), column.take(pa.array(range(len(column)))))
     return pl.from_arrow(table)
@@ -472,7 +473,8 @@ def _holds_moments(type: pa.DataType) -> bool:
 
 
 def _in_utc(value: Any) -> Any:
-    """The same value with `datetime.UTC` for a zone; Arrow picks one by what is installed."""
+    """The same value with `datetime.UTC` as its zone; Arrow's choice depends on what is
+    installed."""
     match value:
         case dt.datetime():
             return value.replace(tzinfo=dt.UTC)
@@ -487,10 +489,10 @@ def _in_utc(value: Any) -> Any:
 
 # A small picture of the nodes and edges in rows: one SVG, without script and without network.
 #
-# Strokes and letters have the colour of the page around them, so it can be read on light and dark.
+# Strokes and letters have the colour of the page's text, so it is readable on light and dark.
 
 NODES_MAX = 40
-"""More than these cannot be told apart; what comes later is left out and counted."""
+"""Maximum number of nodes drawn; the others are counted."""
 LABEL_CHARACTERS = 18
 _SIZE, _MARGIN, _RADIUS = 420, 70, 7
 PATH_SUFFIX = ".nodes"
@@ -522,7 +524,7 @@ def graph_picture(rows: Iterable[Mapping[str, Any]]) -> str | None:
 
 
 def _label(node: Mapping[str, Any]) -> str:
-    """What a node is called: its first text that is not the id, else the id."""
+    """The label of a node: its first text that is not the id, otherwise the id."""
     texts = (value for key, value in node.items() if key != "id" and isinstance(value, str))
     return next(texts, str(node["id"]))
 
@@ -549,7 +551,7 @@ def _drawn(labels: Mapping[str, str], edges: list[tuple[str, str]]) -> str:
 
 
 def _place(at: int, count: int) -> tuple[float, float]:
-    """On a circle, the first at the top."""
+    """A position on a circle, the first at the top."""
     angle = 2 * math.pi * at / count - math.pi / 2
     reach = _SIZE / 2 - _MARGIN
     return _SIZE / 2 + reach * math.cos(angle), _SIZE / 2 + reach * math.sin(angle)

@@ -1,8 +1,8 @@
 """Result rows as JSON: the one encoding that queries, the server and the command line share.
 
-Columns are prepared whole, in numpy and Arrow, and only then turned into rows: walking Arrow cell
-by cell costs several times as much. A list column, a struct (`$x.*`) and anything nested are the
-same preparation applied to their children.
+Columns are converted whole, in numpy and Arrow, and only then turned into rows: going through Arrow
+cell by cell costs several times as much. List columns, structs (`$x.*`) and nested values apply the
+same conversion to their children.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from omnigraph.errors import InternalError
 class ResultColumns:
     """Arrow columns of one length, with their names.
 
-    A small answer is often wanted as Python rows and nothing else. Arrow checks a table when it is
-    made, and lets other threads run meanwhile: for one row that takes longer than the query.
+    For small results that are only needed as Python rows: building an Arrow table checks it and
+    releases the GIL, which for one row takes longer than the query.
     """
 
     names: Sequence[str]
@@ -37,7 +37,7 @@ class ResultColumns:
         return cls(table.schema.names, table.columns, table.num_rows)
 
     def slice(self, start: int, rows: int) -> ResultColumns:
-        """At most so many rows from one on."""
+        """At most ``rows`` rows from ``start`` on."""
         arrays = [array.slice(start, rows) for array in self.arrays]
         return ResultColumns(self.names, arrays, max(0, min(rows, self.row_count - start)))
 
@@ -47,11 +47,11 @@ class ResultColumns:
 
 
 SAFE_INTEGER_MAX = 2**53 - 1
-"""The largest integer a JavaScript number holds exactly."""
+"""The largest integer that a JavaScript number represents exactly."""
 
 SHORT = 64
-"""Up to so many values Python alone is quicker. Every call into Arrow lets other threads run, and
-a server that answers many small questions would spend its time handing over to itself."""
+"""Up to this many values plain Python is faster. Every call into Arrow releases the GIL, and a
+server with many small queries would spend its time on switching threads."""
 
 
 def rows_to_python(
@@ -103,7 +103,7 @@ def _plain(column: pa.Array, filler: object) -> list[Any]:
         return list(column.to_pylist())
     if not column.null_count:
         return list(column.to_numpy(zero_copy_only=False).tolist())
-    # Filled first: numpy has no null, and would turn integers into floats to get one.
+    # Nulls are filled first: numpy has none, and would turn integers into floats.
     values: list[Any] = column.fill_null(filler).to_numpy(zero_copy_only=False).tolist()
     for position in _positions(column.is_null()):
         values[position] = None
@@ -137,7 +137,7 @@ _NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def _floats(column: pa.Array, non_finite: dict[str, str] | None) -> list[Any]:
-    """Floats widened exactly; other than finite ones by name, or as null without names."""
+    """Floats widened exactly; non-finite ones by name, or null without names."""
     values = _plain(column, 0.0)
     for position in _non_finite(column, values):
         values[position] = non_finite[str(values[position])] if non_finite else None
@@ -145,7 +145,7 @@ def _floats(column: pa.Array, non_finite: dict[str, str] | None) -> list[Any]:
 
 
 def _non_finite(column: pa.Array, values: list[Any]) -> list[int]:
-    """Where there is a number that is not finite."""
+    """The positions of non-finite numbers."""
     if len(column) <= SHORT:
         return [at for at, v in enumerate(values) if v is not None and not math.isfinite(v)]
     finite = pc.is_finite(column)
@@ -161,7 +161,7 @@ def _datetime_texts(column: pa.Array) -> pa.StringArray:
 
 def _vectors(column: pa.FixedSizeListArray) -> list[Any]:
     width = column.type.list_size
-    # `values` ignores the slice a column may be; `flatten` would drop null rows.
+    # `values` ignores the slice of a column; `flatten` would drop null rows.
     start = column.offset * width
     numbers = _floats(column.values.slice(start, len(column) * width), None)
     vectors: list[Any] = [numbers[i : i + width] for i in range(0, len(numbers), width)]
@@ -179,7 +179,7 @@ def _lists(column: pa.Array, safe_integers: bool) -> list[Any]:
 
 def _structs(column: pa.StructArray, safe_integers: bool) -> list[Any]:
     names = [field.name for field in column.type]
-    # Unlike `values` of lists, `field` does follow the slice a column may be.
+    # Unlike `values` of lists, `field` follows the slice of a column.
     children = [_column(column.field(i), safe_integers) for i in range(len(names))]
     return _without_null_rows(_rows(names, children, len(column)), column)
 
@@ -187,7 +187,7 @@ def _structs(column: pa.StructArray, safe_integers: bool) -> list[Any]:
 def _rows(names: Sequence[str], columns: list[list[Any]], length: int) -> list[Any]:
     if not columns:
         return [{} for _ in range(length)]
-    # The inner lengths are equal by construction, and checking them costs a fifth of the time.
+    # The lengths are equal by construction, and checking them costs a fifth of the time.
     return [dict(zip(names, row, strict=False)) for row in zip(*columns, strict=True)]
 
 

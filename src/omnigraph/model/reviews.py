@@ -1,4 +1,4 @@
-"""Change requests as every face shows them: summaries, whole requests, and events."""
+"""Change requests in the form of all interfaces: summaries, whole requests, and events."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from omnigraph.model.text_table import html_line, html_table
 
 ReviewState: TypeAlias = Literal["open", "merged", "closed"]
 ReviewVerdict: TypeAlias = Literal["approve", "request_changes"]
-"""What a reviewer may do."""
+"""The verdict that a reviewer gives."""
 ReviewOutcome: TypeAlias = Literal["approved", "changes_requested"]
-"""What is kept of it."""
+"""The verdict as it is stored."""
 CheckState: TypeAlias = Literal["pending", "passed", "failed"]
 Mergeable: TypeAlias = Literal["clean", "conflicts", "behind", "blocked"]
 ReviewEventKind: TypeAlias = Literal[
@@ -30,27 +30,28 @@ ReviewEventKind: TypeAlias = Literal[
     "reopened",
     "bypassed",
 ]
-"""What happened. `bypassed` is about no request: an actor wrote beside them, as a rule allows."""
+"""The kind of an event. `bypassed` belongs to no request: an actor wrote to the branch directly, as
+a rule allows."""
 
 ID_PREFIX = "cr-"
 ID_CHARACTERS_MAX = 64
 SHORT_CHARACTERS = 17
-"""Of an id where it is shown shortened: the prefix, its time and four random characters."""
+"""Length of a shortened id: the prefix, its time and four random characters."""
 
 TITLE_CHARACTERS_MAX = 200
 TEXT_CHARACTERS_MAX = 20_000
 CHECK_NAME_CHARACTERS_MAX = 100
 NAME_CHARACTERS_MAX = 500
-"""Of the type, the property and the comment that something is said about."""
+"""Maximum length of names and ids in a comment, and of column names in rows of a check."""
 CHECK_ROWS_MAX = 100
-"""Rows of a failed check that are kept, as far as `CHECK_ROWS_BYTES_MAX` goes."""
+"""Rows of a failed check that are stored, within `CHECK_ROWS_BYTES_MAX`."""
 CHECK_ROWS_BYTES_MAX = 256 * 1024
 CHECK_VALUE_CHARACTERS_MAX = 1_000
 """Longer texts in these rows are cut."""
 
 
 def no_review(id: str) -> NotFound:
-    """The error for a change request that is not there, or that the caller may not see."""
+    """The error for a change request that does not exist or is hidden from the caller."""
     return NotFound(
         f"there is no change request {id.strip()[:ID_CHARACTERS_MAX]}",
         hint="`omnigraph review list` shows the change requests",
@@ -58,7 +59,7 @@ def no_review(id: str) -> NotFound:
 
 
 def checked_text(text: object, what: str, limit: int = TEXT_CHARACTERS_MAX) -> str:
-    """A text as an event keeps it, without the space around it; raises `InputError`."""
+    """A valid text of an event, without surrounding white space; raises `InputError`."""
     if not isinstance(text, str):
         raise InputError(f"the {what} is a text, not {type(text).__name__}")
     trimmed = text.strip()
@@ -87,7 +88,7 @@ def checked_title(text: object) -> str:
 
 
 def kept_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The first rows of a failed check: few, and no larger than an event may be."""
+    """The first rows of a failed check, within the limits of an event."""
     kept: list[dict[str, Any]] = []
     size = 0
     for row in islice(rows, CHECK_ROWS_MAX):
@@ -128,18 +129,18 @@ class ReviewComment(JsonObject):
     """Microseconds since 1970."""
     text: str
     resolved: bool
-    """Whether its thread is resolved; answers have the state of the comment they answer."""
+    """Whether its thread is resolved; replies have the state of the comment they reply to."""
     reply_to: Annotated[str | None, OPTIONAL] = None
-    """The comment that begins its thread."""
+    """The first comment of its thread."""
     type_name: Annotated[str | None, OPTIONAL] = None
     entity_id: Annotated[str | None, OPTIONAL] = None
     property_name: Annotated[str | None, OPTIONAL] = None
     graph_commit_id: Annotated[str | None, OPTIONAL] = None
-    """The commit that the entity or property was looked at in."""
+    """The commit in which the entity or property was viewed."""
 
     @property
     def place(self) -> str | None:
-        """What it is about, as one text; None for the request itself."""
+        """The place it is about, as one text; None for the request itself."""
         if self.type_name is None:
             return None
         entity = "" if self.entity_id is None else f":{self.entity_id}"
@@ -154,7 +155,7 @@ class GivenReview(JsonObject):
     actor_id: str | None
     verdict: ReviewOutcome
     graph_commit_id: str
-    """The head of the source that it was given for."""
+    """The head of the source for which it was given."""
     created_at: int
     stale: bool
     """Whether the content of the source has changed since."""
@@ -168,7 +169,7 @@ class ReviewCheck(JsonObject):
     name: str
     state: CheckState
     graph_commit_id: str
-    """The head of the source that it ran on."""
+    """The head of the source on which it ran."""
     created_at: int
     stale: bool
     """Whether the content of the source has changed since."""
@@ -242,7 +243,7 @@ class ReviewPage(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Review(JsonObject):
-    """A change request: the wish to merge a source branch into a target branch."""
+    """A change request: a proposal to merge a source branch into a target branch."""
 
     id: str
     title: str
@@ -254,25 +255,25 @@ class Review(JsonObject):
     opened_at: int
     """Microseconds since 1970."""
     source_commit_id: str
-    """The head of the source; once it is gone or merged, the last one that is known."""
+    """The head of the source; after it is deleted or merged, the last known one."""
     target_commit_id: str | None
-    """The head of the target; null if the branch is gone."""
+    """The head of the target; null if the branch is deleted."""
     reviews: tuple[GivenReview, ...]
     comments: tuple[ReviewComment, ...]
     checks: tuple[ReviewCheck, ...]
     base_commit_id: Annotated[str | None, OPTIONAL] = None
-    """Where the two went apart; left out unless the request is open."""
+    """The merge base; left out unless the request is open."""
     mergeable: Annotated[Mergeable | None, OPTIONAL] = None
     """Left out unless the request is open."""
     reasons: tuple[BlockReason, ...] = ()
-    """Everything that keeps it from being merged."""
+    """All reasons why it cannot be merged."""
     merge_commit_id: Annotated[str | None, OPTIONAL] = None
     """The commit that merged it."""
     closed_because: Annotated[str | None, OPTIONAL] = None
 
     @property
     def approvers(self) -> tuple[str | None, ...]:
-        """Actors whose latest review approves the present content; never the author."""
+        """Actors whose latest review approves the present content, without the author."""
         return tuple(
             each.actor_id
             for each in self.reviews
@@ -309,13 +310,14 @@ class Review(JsonObject):
 
 
 def short_id(id: str) -> str:
-    """The beginning of an id, enough to tell it from others as a rule."""
+    """The beginning of an id, which is usually unique."""
     return id[:SHORT_CHARACTERS]
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewEvent(JsonObject):
-    """One event of a request. Events are only ever added; the state of a request follows."""
+    """One event of a request. Events are append-only; the state of a request is computed from
+    them."""
 
     event_id: str
     """A ULID: events are ordered by it."""
@@ -326,12 +328,13 @@ class ReviewEvent(JsonObject):
     """Microseconds since 1970."""
     body: Annotated[Mapping[str, Any], PLAIN] = field(hash=False)
     operation_id: Annotated[str | None, OPTIONAL] = None
-    """The caller's name for it: of several events of one actor with one name, the first counts."""
+    """The caller's idempotency key: of several events of one actor with one key, the first
+    counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewEvents(JsonObject):
-    """Some events, in their order."""
+    """Some events, in order."""
 
     events: tuple[ReviewEvent, ...]
     next_page_token: Annotated[str | None, OPTIONAL] = None
@@ -340,7 +343,7 @@ class ReviewEvents(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ReviewMerged(JsonObject):
-    """What merging a request did."""
+    """The result of merging a request."""
 
     id: str
     title: str

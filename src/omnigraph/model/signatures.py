@@ -1,4 +1,4 @@
-"""What queries take and what types hold: for catalogues of stored queries, forms and tools."""
+"""The parameters of queries and the properties of types, for catalogues, forms and tools."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FieldKind = Literal[
     "list",
     "object",
 ]
-"""`bigint`, `date`, `datetime` and `blob` travel as JSON strings; an `object` is a part of results,
-or a record in a list that a query takes."""
+"""`bigint`, `date`, `datetime` and `blob` are JSON strings; an `object` is a part of results, or a
+record in a list parameter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class FieldDescriptor(JsonObject):
     vector_dim: Annotated[int | None, OPTIONAL] = None
     nullable: bool
     fields: Annotated[tuple[FieldDescriptor, ...], Json(unless=())] = ()
-    """Of the records in a list that a query takes."""
+    """The fields of the records in a list parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class QuerySignature(JsonObject):
 
     @property
     def tool_name(self) -> str:
-        """What it is called where it is offered as a tool."""
+        """The name under which it is offered as a tool."""
         return self.name
 
     @property
@@ -107,7 +107,7 @@ def _parameter_schema(parameter: FieldDescriptor) -> dict[str, Any]:
         found = dict(_SCHEMAS[parameter.kind])
     if parameter.kind == "vector" and parameter.vector_dim:
         length = parameter.vector_dim
-        # A text is embedded where it is used.
+        # A text is embedded by the query.
         found = {"anyOf": [{**found, "minItems": length, "maxItems": length}, {"type": "string"}]}
     if parameter.nullable:
         found = {"anyOf": [found, {"type": "null"}]}
@@ -128,11 +128,11 @@ class PropertyDescription(JsonObject):
     item_kind: Annotated[FieldKind | None, OPTIONAL] = None
     nullable: bool
     values: Annotated[tuple[str, ...], Json(unless=())] = ()
-    """Of an enum."""
+    """The values of an enum."""
     rules: Annotated[tuple[str, ...], Json(unless=())] = ()
-    """What the schema says about it alone, such as `@key` or `@default(1)`."""
+    """Its constraints and annotations, such as `@key` or `@default(1)`."""
     indexes: Annotated[tuple[IndexKind, ...], Json(unless=())] = ()
-    """Indexes that the schema asks for; the statistics have the rows that they cover."""
+    """Indexes that the schema declares; the statistics have the rows that they cover."""
     description: Annotated[str | None, OPTIONAL] = None
 
 
@@ -143,12 +143,12 @@ class TypeDescription(JsonObject):
     kind: Literal["node", "edge", "interface"]
     name: str
     source: Annotated[str | None, OPTIONAL] = None
-    """The node type or interface that an edge starts at."""
+    """The node type or interface at which an edge starts."""
     target: Annotated[str | None, OPTIONAL] = None
     implements: Annotated[tuple[str, ...], Json(unless=())] = ()
     key: Annotated[tuple[str, ...], Json(unless=())] = ()
     rules: Annotated[tuple[str, ...], Json(unless=())] = ()
-    """What the schema says about several properties at once, or about the type."""
+    """Constraints over several properties, and annotations of the type."""
     properties: tuple[PropertyDescription, ...]
     entity_count: Annotated[int | None, OPTIONAL] = None
     """Left out for an interface."""
@@ -157,7 +157,7 @@ class TypeDescription(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class SchemaDescription(JsonObject):
-    """The types of a branch, or those that a commit is read with, with their counts there."""
+    """The types of a branch, or of a commit, with their counts there."""
 
     branch: str
     graph_commit_id: str

@@ -1,4 +1,4 @@
-"""The rows of one type as Arrow, read when they are asked for, here and behind a server."""
+"""The rows of one type in Arrow, read on demand, embedded or remote."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 BATCH_ROWS = 65_536
 """Rows of a batch, at most."""
 VECTOR_BYTES = 16 << 20
-"""What the vectors of a batch may have together."""
+"""Maximum bytes of the vectors of a batch."""
 
 Where = str | Mapping[str, Any]
-"""A condition in the words of `where` in `.gq`, or values by property, all of which must hold."""
+"""A condition in the syntax of `where` in `.gq`, or required values by property."""
 
 
 def batch_rows(schema: pa.Schema) -> int:
-    """How many rows a batch may have: fewer if they have vectors."""
+    """The maximum number of rows of a batch: fewer if they have vectors."""
     lists = [column.type for column in schema if pa.types.is_fixed_size_list(column.type)]
     numbers: int = sum(each.list_size for each in lists)
     return max(1, min(BATCH_ROWS, VECTOR_BYTES // max(1, 4 * numbers)))
@@ -35,7 +35,7 @@ def batch_rows(schema: pa.Schema) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo(JsonObject):
-    """What a table shows, and of which commit."""
+    """The description of a table, and the commit it is read from."""
 
     entity_kind: EntityKind
     type_name: str
@@ -44,7 +44,7 @@ class TableInfo(JsonObject):
 
 
 class TableView:
-    """What is known of a table before its rows are read."""
+    """The description of a table, known before its rows are read."""
 
     def __init__(self, about: TableInfo, schema: pa.Schema) -> None:
         self.about = about
@@ -58,7 +58,7 @@ class TableView:
 
     @property
     def graph_commit_id(self) -> str:
-        """The commit whose rows it shows, also after others have written."""
+        """The commit whose rows it shows, independent of later writes."""
         return self.about.graph_commit_id
 
     def __repr__(self) -> str:
@@ -70,9 +70,9 @@ class TableView:
 class Table(TableView):
     """The rows of one type at one commit.
 
-    Nothing is held: rows are read when they are asked for, each time anew, in batches of bounded
-    size. Iterating gives Arrow record batches. Whatever takes Arrow's C interface takes the table
-    itself: `pyarrow.table(t)`, `polars.DataFrame(t)`, and `duckdb.sql("select … from t")`.
+    Nothing is cached: each method reads the rows again, in batches of bounded size. Iterating
+    yields Arrow record batches. Libraries with Arrow's C interface accept the table itself:
+    `pyarrow.table(t)`, `polars.DataFrame(t)`, and `duckdb.sql("select … from t")`.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ ARROW_METADATA = b"omnigraph"
 
 
 def ipc_blocks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """An Arrow stream, a block for each batch; the schema comes with the first."""
+    """An Arrow stream in blocks, one per batch; the first block contains the schema."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
@@ -128,13 +128,13 @@ def ipc_blocks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator
 
 
 def table_blocks(table: Table, *, rows: bool = True) -> Iterator[bytes]:
-    """A table as an Arrow stream that says what it is; without ``rows`` only its columns."""
+    """A table as an Arrow stream with its description; without ``rows`` only its columns."""
     schema = table.schema.with_metadata({ARROW_METADATA: orjson.dumps(table.about.to_dict())})
     return ipc_blocks(schema, table if rows else ())
 
 
 def described_table(schema: pa.Schema) -> tuple[TableInfo, pa.Schema]:
-    """What the schema of such a stream says, and the columns alone; raises `KeyError`."""
+    """The description in the schema of such a stream, and the plain schema; raises `KeyError`."""
     metadata: Mapping[bytes, bytes] = schema.metadata or {}
     return TableInfo.from_dict(orjson.loads(metadata[ARROW_METADATA])), schema.remove_metadata()
 

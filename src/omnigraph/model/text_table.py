@@ -1,4 +1,4 @@
-"""Tables of texts: in columns of a terminal, and as escaped HTML for notebooks."""
+"""Tables of texts: aligned columns for terminals, and escaped HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ELLIPSIS = "…"
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _CONTROLS |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
-# These break a line or turn the reading direction around, which no cell may do to its neighbours.
+# These break a line or reverse the reading direction, which would affect neighbouring cells.
 _CONTROLS |= {
     code: f"\\u{code:04x}"
     for code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -34,7 +34,7 @@ def one_line(text: str) -> str:
 
 
 def display_width(text: str) -> int:
-    """The columns a text takes on a terminal: wide characters two, combining ones none."""
+    """The width of a text on a terminal: wide characters count two, combining ones none."""
     return len(text) if text.isascii() else sum(map(_character_width, text))
 
 
@@ -46,10 +46,10 @@ def _character_width(character: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """How cells are laid out in columns."""
+    """The layout of cells in columns."""
 
     width_max: int = 80
-    """Of one column; a longer cell is cut or wrapped."""
+    """Maximum width of a column; a longer cell is cut or wrapped."""
     layout: CellLayout = "truncate"
 
     def lines(
@@ -85,7 +85,7 @@ class TextTable:
 
 
 def _head(text: str, width: int) -> str:
-    """As much of a text as fits into some columns."""
+    """The longest beginning of a text that fits a width."""
     used = 0
     for at, character in enumerate(text):
         used += _character_width(character)
@@ -102,23 +102,23 @@ def _padded(text: str, width: int, *, right: bool) -> str:
 # --- HTML -----------------------------------------------------------------------------------------
 
 CELL_MAX = 200
-"""Characters of a cell; a longer one is cut."""
+"""Maximum number of characters of a cell; a longer one is cut."""
 ROWS_MAX = 100
-"""Rows that a table in a notebook lists of a member."""
+"""Maximum number of rows that a notebook lists of a member."""
 TINTS = {
     "green": "rgba(46, 160, 67, 0.2)",
     "yellow": "rgba(210, 153, 34, 0.25)",
     "red": "rgba(248, 81, 73, 0.2)",
 }
-"""Backgrounds of rows, which shine through: text keeps the colour of the page, light or dark."""
+"""Translucent backgrounds of rows: text keeps the colour of the page, light or dark."""
 _MOMENTS_MIN = 10**14
-"""Microseconds since 1970, in the year 1973; no count is as large."""
+"""Larger integers are shown as times (microseconds; this is in 1973): no count is as large."""
 
 
 def html_table(
     headers: Sequence[str], rows: Sequence[Sequence[str | int]], colours: Sequence[str | None] = ()
 ) -> str:
-    """Rows under their headers; numbers to the right, and a row in its colour if it has one.
+    """A table; numbers are aligned to the right, and rows coloured if they have a colour.
 
     >>> html_table(["type"], [["a<b"]])
     '<table><thead><tr><th>type</th></tr></thead><tbody><tr><td>a&lt;b</td></tr></tbody></table>'
@@ -164,7 +164,7 @@ def _leaves(facts: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
 
 
 def _fact(name: str, value: Any) -> str | int:
-    """A value as a cell; times to be read by people."""
+    """A value as a cell; times in readable form."""
     if isinstance(value, bool) or value is None:
         return "" if value is None else str(value).lower()
     if isinstance(value, int):

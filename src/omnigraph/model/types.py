@@ -14,7 +14,7 @@ VECTOR_DIMENSION_MAX = 2**31 - 1
 
 
 class Scalar(StrEnum):
-    """The scalar types of both languages, spelled as in their source texts."""
+    """The scalar types of both languages, with their names in source texts."""
 
     STRING = "String"
     BOOL = "Bool"
@@ -54,7 +54,7 @@ INTEGER_BOUNDS: dict[Scalar, tuple[int, int]] = {
 """Smallest and largest value of each integer type, inclusive."""
 
 SCALAR_NAMES: tuple[str, ...] = tuple(s.value for s in Scalar if s is not Scalar.VECTOR)
-"""The scalar words of the grammars; a vector is written with its dimension."""
+"""The scalar names of the grammars; a vector is written with its dimension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class RecordsType:
 
 
 ParameterType: TypeAlias = ValueType | RecordsType
-"""What a query may declare a parameter as."""
+"""The types that a query may declare for a parameter."""
 
 
 # --- column names that no table may use, because the table format computes them itself ------------
@@ -154,7 +154,7 @@ LAST_UPDATED_AT = "_row_last_updated_at_version"
 VIRTUAL_COLUMNS = frozenset(
     {ROW_ID, ROW_ADDRESS, "_rowoffset", "_row_created_at_version", LAST_UPDATED_AT}
 )
-"""Exactly these; other names with the same beginnings are ordinary."""
+"""Exactly these names; others with the same beginnings are allowed."""
 
 
 # --- indexes --------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class IndexSpec(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class PendingIndex(JsonObject):
-    """An index that is asked for and cannot be built yet. That is no failure."""
+    """A declared index that cannot be built yet. This is not a failure."""
 
     property: str
     reason: str

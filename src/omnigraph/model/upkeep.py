@@ -21,7 +21,7 @@ def _summary(*members: str) -> dict[str, Json]:
 # --- findings -------------------------------------------------------------------------------------
 
 Severity = Literal["problem", "advice"]
-"""A problem keeps something from working. Advice is about what could be faster or smaller."""
+"""A problem prevents something from working. Advice is about what could be faster or smaller."""
 
 FindingCode = Literal[
     "damaged",
@@ -41,15 +41,15 @@ FindingCode = Literal[
 
 @dataclass(frozen=True, slots=True)
 class UpkeepFinding(JsonObject):
-    """One thing to attend to, and the command that mends it."""
+    """One problem or advice, and the command that resolves it."""
 
     code: FindingCode
     severity: Severity
     subject: str
-    """What it is about: a type, a branch, an operation, the graph."""
+    """The type, branch or operation it is about, or the graph."""
     message: str
     command: str
-    """What to run against it."""
+    """The command to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class BlockedBranch(JsonObject):
     """A branch that refuses writes until an interrupted operation is recovered."""
 
     branch: str | None
-    """None if the branch is unknown: then all of them are blocked."""
+    """None if the branch is unknown: then all branches are blocked."""
     operation_id: str
     reason: str
     since_us: int
@@ -65,7 +65,7 @@ class BlockedBranch(JsonObject):
 
 
 def command_on(uri: str, verb: str, *flags: str, branch: str = "main") -> str:
-    """A command on a graph as it can be pasted into a shell.
+    """A command for a graph, quoted for a shell.
 
     >>> command_on("team data.omni", "cleanup", "--keep", "10", branch="review")
     "omnigraph cleanup --store 'team data.omni' --branch review --keep 10"
@@ -76,7 +76,7 @@ def command_on(uri: str, verb: str, *flags: str, branch: str = "main") -> str:
 
 @dataclass(frozen=True, slots=True)
 class OfType(JsonObject):
-    """A part of a receipt that is about one type."""
+    """A part of a receipt about one type."""
 
     type_key: str
 
@@ -91,7 +91,7 @@ class OfType(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class IndexedTable(OfType):
-    """What building indexes did to one type."""
+    """The result of building indexes on one type."""
 
     built: tuple[IndexSpec, ...]
     pending: Annotated[tuple[PendingIndex, ...], Json("pending_indexes")]
@@ -101,13 +101,13 @@ class IndexedTable(OfType):
 
 @dataclass(frozen=True, slots=True)
 class IndexReceipt(JsonObject):
-    """What building the missing indexes of a branch did, type by type and in total."""
+    """The result of building the missing indexes of a branch, per type and in total."""
 
     branch: str
     tables: Annotated[tuple[IndexedTable, ...], Json("datasets")]
-    """Every type of the branch, also those without work."""
+    """Every type of the branch, including those without work."""
     graph_commit_id: Annotated[str | None, SUMMARY]
-    """Null when nothing was missing, or nothing could be built."""
+    """Null if nothing was missing, or nothing could be built."""
     seconds: Annotated[float, SUMMARY]
 
     computed: ClassVar[Mapping[str, Json]] = {
@@ -133,11 +133,11 @@ SkipReason = Literal["drift_needs_repair"]
 
 @dataclass(frozen=True, slots=True)
 class OptimizedTable(OfType):
-    """What became of one table."""
+    """The result for one table."""
 
     published_dataset_version: int
     lance_head_version: int
-    """Another than the published one only where the table was skipped for it."""
+    """Differs from the published version only if the table was skipped because of drift."""
     fragments_removed: int = 0
     fragments_added: int = 0
     committed: bool = False
@@ -145,17 +145,18 @@ class OptimizedTable(OfType):
     skipped: SkipReason | None = None
     pending: Annotated[tuple[PendingIndex, ...], Json("pending_indexes")] = ()
     adjacency_saved: bool = False
-    """Whether the sorted edges of a large table were saved for the first questions of processes."""
+    """Whether the sorted edges of a large table were saved, for the first queries of new
+    processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizeReceipt(JsonObject):
-    """What a run did."""
+    """The result of a run."""
 
     tables: Annotated[tuple[OptimizedTable, ...], Json("datasets")]
     """Every type of main, the manifest of the graph, and the events of change requests, if any."""
     graph_commit_id: Annotated[str | None, SUMMARY]
-    """Null when no table had anything to do."""
+    """Null if no table had anything to do."""
     seconds: Annotated[float, SUMMARY]
 
     computed: ClassVar[Mapping[str, Json]] = _summary(
@@ -190,47 +191,48 @@ class OptimizeReceipt(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class AutoOptimizeStatus(JsonObject):
-    """What upkeep in the background of a handle has done."""
+    """The activity of background upkeep of a handle."""
 
     every: int
     """Commits of the handle between two runs."""
     runs: int = 0
-    """Runs that came to their end."""
+    """Completed runs."""
     commits: int = 0
-    """Those of them that had something to do."""
+    """Completed runs that had something to do."""
     postponed: int = 0
-    """Runs that were given up because others wrote."""
+    """Runs that were given up because of concurrent writes."""
     failures: int = 0
     last_error: str | None = None
-    """What went wrong most recently; no write was affected."""
+    """The most recent error; writes are not affected."""
 
 
 # --- repair ---------------------------------------------------------------------------------------
 
 Classification = Literal["no_drift", "verified_maintenance", "suspicious", "unverifiable"]
-"""What the versions after the published one are: none, known to change no row, or not known to."""
+"""The kind of versions after the published one: none, known to change no row, or not known to."""
 
 RepairAction = Literal["no_op", "preview", "healed", "refused", "forced"]
 
 
 @dataclass(frozen=True, slots=True)
 class RepairedTable(OfType):
-    """What became of one type."""
+    """The result for one type."""
 
     branch: str
     published_dataset_version: int
-    """The one that was published when the run began."""
+    """The version that was published when the run began."""
     lance_head_version: int
     classification: Classification
     action: RepairAction
     operations: tuple[str, ...] = ()
-    """What made each version after the published one, oldest first; `unreadable` if unknown."""
+    """The operation of each version after the published one, oldest first; `unreadable` if
+    unknown."""
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RepairReceipt(JsonObject):
-    """What a run found and did."""
+    """The result of a run."""
 
     branch: str
     confirm: bool
@@ -238,7 +240,7 @@ class RepairReceipt(JsonObject):
     graph_manifest_version: int
     tables: Annotated[tuple[RepairedTable, ...], Json("datasets")]
     graph_commit_id: Annotated[str | None, SUMMARY]
-    """Null when nothing was published."""
+    """Null if nothing was published."""
     seconds: Annotated[float, SUMMARY]
 
     computed: ClassVar[Mapping[str, Json]] = _summary(
@@ -247,7 +249,7 @@ class RepairReceipt(JsonObject):
 
     @property
     def dry_run(self) -> bool:
-        """Whether it only says what would be done."""
+        """Whether it only reports what would be done."""
         return not self.confirm
 
     @property
@@ -257,22 +259,22 @@ class RepairReceipt(JsonObject):
 
     @property
     def healed(self) -> int:
-        """Tables whose newer versions were published: they are known to change no row."""
+        """Tables whose newer versions were published because they are known to change no row."""
         return self._count("healed")
 
     @property
     def forced(self) -> int:
-        """Tables whose newer versions were published because the caller vouched for them."""
+        """Tables whose newer versions were published because the caller forced it."""
         return self._count("forced")
 
     @property
     def refused(self) -> int:
-        """Tables that were left as they are."""
+        """Tables that were left unchanged."""
         return self._count("refused")
 
     @property
     def has_refusals(self) -> bool:
-        """Whether a table was left as it is, though it needs repair."""
+        """Whether a table that needs repair was left unchanged."""
         return self.refused > 0
 
     def _count(self, action: RepairAction) -> int:
@@ -283,17 +285,17 @@ class RepairReceipt(JsonObject):
 
 KEEP_RECOMMENDED = 10
 KEEP_FEW = 3
-"""Fewer leave little room for a restore by hand."""
+"""Fewer versions leave little choice for a manual restore."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupPolicy(JsonObject):
-    """Which versions of a table are old. With both conditions, only what meets both."""
+    """Which versions of a table are old. If both conditions are given, both have to be met."""
 
     keep: Annotated[int | None, Json("keep_versions")] = None
-    """How many of the newest versions stay; the newest one always does."""
+    """Number of the newest versions to keep; the newest one is always kept."""
     older_than_secs: int | None = None
-    """How old a version is at least that may go."""
+    """Minimum age of a version to be removed."""
 
     def __post_init__(self) -> None:
         """Refuse a policy without a condition, or with a negative one."""
@@ -307,7 +309,7 @@ class CleanupPolicy(JsonObject):
             raise InputError("cleanup cannot keep less than nothing")
 
     def allows(self, place: int, age_secs: float) -> bool:
-        """Whether a version may go that has ``place`` newer ones."""
+        """Whether a version with ``place`` newer ones may be removed."""
         if place == 0 or (self.keep is not None and place < self.keep):
             return False
         return self.older_than_secs is None or age_secs > self.older_than_secs
@@ -323,13 +325,13 @@ class CleanupPolicy(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class CleanedTable(OfType):
-    """What became of one table, on all branches together."""
+    """The result for one table, for all branches together."""
 
     bytes_removed: int = 0
     old_versions_removed: int = 0
     orphan_refs_removed: tuple[str, ...] = ()
     error: str | None = None
-    """Why not everything was done that was due; what was done is counted all the same."""
+    """Why some of the work was not done; completed work is counted nevertheless."""
 
     @property
     def is_idle(self) -> bool:
@@ -339,12 +341,12 @@ class CleanedTable(OfType):
 
 @dataclass(frozen=True, slots=True)
 class CleanupReceipt(JsonObject):
-    """What a run did, or would do."""
+    """The result of a run, or of a dry run."""
 
     policy: Annotated[CleanupPolicy, Json(is_flat=True)]
     dry_run: Annotated[bool, SUMMARY]
     tables: Annotated[tuple[CleanedTable, ...], Json("datasets")]
-    """Every type, the manifest of the graph, and datasets that only an older version used."""
+    """Every type, the manifest of the graph, and datasets that only older versions use."""
     seconds: Annotated[float, SUMMARY]
 
     computed: ClassVar[Mapping[str, Json]] = _summary(
@@ -363,22 +365,22 @@ class CleanupReceipt(JsonObject):
 
     @property
     def old_versions_removed(self) -> int:
-        """Versions that are gone."""
+        """Versions that were removed."""
         return sum(table.old_versions_removed for table in self.tables)
 
     @property
     def orphan_refs_removed(self) -> int:
-        """Refs of deleted branches that are gone."""
+        """Refs of deleted branches that were removed."""
         return sum(len(table.orphan_refs_removed) for table in self.tables)
 
     @property
     def errors(self) -> int:
-        """Tables where something is left to do."""
+        """Tables with an error."""
         return sum(table.error is not None for table in self.tables)
 
     @property
     def has_errors(self) -> bool:
-        """Whether something is left to do; another run continues where this one stopped."""
+        """Whether any table has an error; another run continues where this one stopped."""
         return self.errors > 0
 
 
@@ -392,11 +394,11 @@ class IndexStats(JsonObject):
     spec: Annotated[IndexSpec, Json(is_flat=True)]
     rows_covered: int
     rows_uncovered: int
-    """Found by scanning; all rows, if a declared index was never built."""
+    """Rows found by scanning; all rows, if a declared index was never built."""
 
     @property
     def is_missing(self) -> bool:
-        """Whether the index is declared, and covers nothing."""
+        """Whether the index is declared, but covers no rows."""
         return self.rows_covered == 0 and self.rows_uncovered > 0
 
 
@@ -407,13 +409,13 @@ class TableStats(OfType):
     rows: int
     fragments: int
     small_fragments: int
-    """Those that optimizing could rewrite; large ones are as they should be."""
+    """Fragments that optimizing could merge."""
     deleted_rows: int
-    """Rows that are gone, and still lie in the files."""
+    """Deleted rows that are still in the files."""
     bytes: int
     """Size of the data files of the published version; older versions may take more."""
     versions: int
-    """Versions that are still there."""
+    """Number of versions that still exist."""
     published_dataset_version: int
     lance_head_version: int
     indexes: tuple[IndexStats, ...]
@@ -421,17 +423,17 @@ class TableStats(OfType):
 
 @dataclass(frozen=True, slots=True)
 class PendingOperation(JsonObject):
-    """An operation that is on its way, or was interrupted."""
+    """An operation that is running or was interrupted."""
 
     operation_id: str
     writer_kind: str | None
-    """Null when what it left behind cannot be read."""
+    """Null if its sidecar cannot be read."""
     branch: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder(JsonObject):
-    """A writer that owns a branch, or the whole graph."""
+    """A writer that holds the lease of a branch, or of the whole graph."""
 
     scope: str
     owner_id: str
@@ -442,19 +444,19 @@ class LeaseHolder(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class GraphStats(JsonObject):
-    """A graph in numbers."""
+    """Statistics of a graph."""
 
     branch: str
     graph_commit_id: str
     internal_schema_version: int
     branches: tuple[str, ...]
     commits: int
-    """Commits that the head of the branch reaches."""
+    """Commits reachable from the head of the branch."""
     manifest_versions: int
     tables: Annotated[tuple[TableStats, ...], Json("datasets")]
     pending: Annotated[tuple[PendingOperation, ...], Json("pending_operations")]
     leases: tuple[LeaseHolder, ...]
-    """Those that are held right now."""
+    """The leases that are held now."""
     findings: tuple[UpkeepFinding, ...] = ()
 
 
@@ -463,16 +465,16 @@ class GraphStats(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck(JsonObject):
-    """One thing that was tried."""
+    """One check."""
 
     name: str
     is_fine: Annotated[bool, Json("ok")]
-    """Whether it worked; what could be better does not count."""
+    """Whether it succeeded; advice does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis(JsonObject):
-    """The result of an examination."""
+    """The result of `doctor`."""
 
     uri: str
     checks: tuple[DoctorCheck, ...]
@@ -482,7 +484,7 @@ class Diagnosis(JsonObject):
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing is wrong; there may be advice all the same."""
+        """Whether there are no problems; there may be advice."""
         return all(finding.severity == "advice" for finding in self.findings)
 
 
@@ -493,34 +495,34 @@ ScrubKind = Literal["damaged", "missing", "foreign"]
 
 @dataclass(frozen=True, slots=True)
 class ScrubFinding(JsonObject):
-    """One file that is not what was written, not there, or not of the graph."""
+    """A file that is damaged, missing, or not part of the graph."""
 
     kind: ScrubKind
     file: str
-    """Its name below the root."""
+    """Its path below the root."""
     table: str
-    """The type it belongs to, `__manifest`, or `graph` for anything else."""
+    """Its type, `__manifest`, or `graph` for anything else."""
     problem: str
     graph_commit_id: str | None = None
-    """The commit that brought it, if that is known."""
+    """The commit that wrote it, if known."""
     branches: tuple[str, ...] = ()
-    """Branches whose head shows it; none if only their history does."""
+    """Branches whose head uses it; empty if only their history does."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubReport(JsonObject):
-    """What reading every file of a graph against its digest showed."""
+    """The result of comparing every file of a graph with its digest."""
 
     uri: str
     files_checked: Annotated[int, SUMMARY]
     bytes_read: Annotated[int, SUMMARY]
     files_resumed: Annotated[int, SUMMARY]
-    """Files that an interrupted run had checked already."""
+    """Files that an interrupted run had already checked."""
     files_undigested: Annotated[int, SUMMARY]
-    """Files of the graph without a digest, which `--adopt` gives them."""
+    """Files of the graph without a digest; `--adopt` adds them."""
     files_adopted: Annotated[int, SUMMARY]
     files_unreferenced: Annotated[int, SUMMARY]
-    """Files that no version lists, which `cleanup` removes after a week."""
+    """Files that no version lists; `cleanup` removes them after a week."""
     seconds: Annotated[float, SUMMARY]
     findings: tuple[ScrubFinding, ...] = ()
 

@@ -62,7 +62,7 @@ DAYS_MAX = dt.date.max.toordinal() - _EPOCH_ORDINAL
 MS_MIN = DAYS_MIN * 86_400_000
 MS_MAX = (DAYS_MAX + 1) * 86_400_000 - 1
 
-# The shape alone; which days a month has is left to `datetime`, which would accept other shapes.
+# Checks the format only; `datetime` checks the days of a month, but accepts other formats.
 _MOMENT = re.compile(
     r"\d{4}-\d\d-\d\d"
     r"(?:[Tt ](?:[01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(?:\.\d+)?"
@@ -96,7 +96,7 @@ _LEAP_SECOND = dt.timedelta(seconds=1)
 
 
 def _parse_moment(text: str) -> tuple[dt.datetime, dt.timedelta]:
-    """The instant with its leap second, if any, taken out and returned apart."""
+    """The instant without its leap second, and the leap second, if any."""
     match = _MOMENT.fullmatch(text)
     if match is None:
         raise ValueError
@@ -133,7 +133,7 @@ def epoch_ms(moment: dt.datetime) -> int:
 
 
 def to_utc_ms(moment: dt.datetime) -> dt.datetime:
-    """``moment`` in the form values are kept in: UTC, floored to ms; without a zone it is UTC."""
+    """``moment`` in the form of stored values: UTC, floored to ms; without a zone it is UTC."""
     try:
         return _to_utc_ms(moment)
     except OverflowError:
@@ -190,7 +190,7 @@ BLOB_URI_BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BlobUri:
-    """A blob that stays where it is: the URI of an external object."""
+    """A blob stored elsewhere: the URI of an external object."""
 
     uri: str
 
@@ -211,11 +211,11 @@ ARROW_NAMES: dict[Scalar, str] = {
     Scalar.DATE: "Date32",
     Scalar.DATETIME: "Timestamp(ms, UTC)",
 }
-"""What messages call the column of a scalar."""
+"""The names of column types in messages."""
 
 
 class WrongType(Exception):
-    """A value is not of a JSON type its target accepts; what follows depends on the caller."""
+    """A value is not of a JSON type its target accepts; the caller decides what follows."""
 
 
 ScalarReader = Callable[[object, Scalar, str], ScalarValue]
@@ -228,11 +228,11 @@ Raises `WrongType`, or `ValueConversionError` if the type is right and the value
 
 
 def property_value(value: object, type: ValueType, name: str, *, strict: bool) -> Value | None:
-    """The value of property ``name`` that a decoded JSON ``value`` stands for.
+    """The value of property ``name`` for a decoded JSON ``value``.
 
     A value of the wrong JSON type is an error if ``strict`` and null otherwise, as far as the
-    property is nullable. Every other misfit is an error in both modes: a number out of range, a
-    bad date, a vector of the wrong length.
+    property is nullable. Any other invalid value is an error in both modes: a number out of range,
+    an invalid date, a vector of the wrong length.
 
     >>> property_value("2031-04-09", ValueType(Scalar.DATE), "born", strict=True)
     datetime.date(2031, 4, 9)
@@ -241,7 +241,7 @@ def property_value(value: object, type: ValueType, name: str, *, strict: bool) -
 
 
 def assigned_value(value: object, type: ValueType, name: str) -> Value | None:
-    """``value``, a literal or a bound parameter, as property ``name`` will hold it.
+    """``value``, a literal or a bound parameter, converted for property ``name``.
 
     Nothing is coerced: a fraction never becomes an integer, text never becomes a date, and an
     integer becomes a float only if the float is exactly that integer. A float is rounded to the
@@ -288,7 +288,7 @@ def _require_nullable(type: ValueType, name: str) -> None:
 
 
 def null_message(type: ValueType, name: str) -> str:
-    """What is reported where a property of ``type``, which is not nullable, has no value."""
+    """The message for a missing value of a property of ``type``, which is not nullable."""
     # Vectors and blobs of a wrong type are refused as such; other values may have become null.
     what = "null values" if type.is_vector or type.is_blob else "null or invalid values"
     return f"non-nullable property '{name}' has {what}"
@@ -348,7 +348,7 @@ def _blob(value: object, name: str) -> bytes | BlobUri:
 
 
 def scalar_value(value: object, scalar: Scalar, subject: str) -> ScalarValue:
-    """The scalar a JSON value stands for: the rules shared by properties and parameters."""
+    """The scalar for a JSON value, by the rules that properties and parameters share."""
     match scalar:
         case Scalar.STRING:
             return _text(value, subject)
@@ -391,17 +391,17 @@ def _assigned_scalar(value: object, scalar: Scalar, subject: str) -> ScalarValue
 
 
 def moment_value(value: object, scalar: Scalar, subject: str) -> dt.date | dt.datetime:
-    """A Date or DateTime given as a Python object; the two do not mix."""
+    """A Date or DateTime given as a Python object; one is not accepted for the other."""
     if scalar is Scalar.DATETIME and isinstance(value, dt.datetime):
         return named(subject, to_utc_ms, value)
-    # A datetime is a date to Python, but not to the languages.
+    # In Python a datetime is a date, in the languages it is not.
     if scalar is Scalar.DATE and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value
     raise WrongType
 
 
 def read_blob(value: object, subject: str) -> bytes | BlobUri:
-    """The bytes of `base64:` data, or the URI any other text is."""
+    """The bytes of `base64:` data, or a `BlobUri` for any other text."""
     text = _text(value, subject)
     if text.startswith(BLOB_PREFIX):
         try:
@@ -419,7 +419,7 @@ def read_blob(value: object, subject: str) -> bytes | BlobUri:
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Whether ``value`` is a JSON integer; to Python, unlike to JSON, a `bool` is an `int`."""
+    """Whether ``value`` is a JSON integer; in Python, unlike JSON, a `bool` is an `int`."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -453,7 +453,7 @@ _Out = TypeVar("_Out")
 
 
 def named(subject: str, convert: Callable[[_In], _Out], value: _In) -> _Out:
-    """``convert(value)``, with ``subject`` put in front of what it complains about."""
+    """``convert(value)``, with ``subject`` prepended to the messages of its errors."""
     try:
         return convert(value)
     except ValueConversionError as error:
@@ -464,7 +464,7 @@ SHOWN_CHARACTERS_MAX = 80
 
 
 def shown(value: object) -> str:
-    """``value`` as an error message shows it: its JSON kind and a bounded excerpt."""
+    """``value`` as shown in an error message: its JSON kind and a bounded excerpt."""
     match value:
         case None:
             return "null"
@@ -487,9 +487,8 @@ def shown(value: object) -> str:
 
 # --- canonical spellings --------------------------------------------------------------------------
 #
-# The one text of a key value, and the entity id made of such texts. Two equal values have one
-# spelling, whatever they were written as, and two spellings of one type are equal only if the
-# values are. Ids, uniqueness and endpoint references rest on that.
+# The text form of a key value, and the entity id made of such texts. Within a type, values are
+# equal exactly if their spellings are. Ids, uniqueness and endpoint references depend on that.
 
 
 def spell(value: object, type: ValueType) -> str:
@@ -518,7 +517,7 @@ def spell(value: object, type: ValueType) -> str:
 
 
 def entity_id(members: Sequence[str]) -> str:
-    """The id of a keyed node: its only spelling, or a compact JSON array of several.
+    """The id of a keyed node: its single spelling, or a compact JSON array of several.
 
     ``members`` are spellings in ascending order of property id.
 
@@ -533,7 +532,7 @@ def entity_id(members: Sequence[str]) -> str:
 
 
 def non_finite_message(value: float) -> str:
-    """What is said about NaN or an infinity in a key."""
+    """The message for NaN or an infinity in a key."""
     return f"a non-finite float cannot be part of a key: {value}"
 
 

@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 
 
 class _TryAgain(Exception):
-    """A transient failure: its reason, without any secret, and how long the provider wants to be
-    left alone, if it says so."""
+    """A transient failure: its reason, without any secret, and how long the provider asks to wait,
+    if it does."""
 
     def __init__(self, reason: str, seconds: float = 0.0) -> None:
         super().__init__(reason)
@@ -47,16 +47,16 @@ class _TryAgain(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a provider was asked for, and what it says it counted."""
+    """The requests to a provider, and the tokens that it reported."""
 
     requests: int = 0
-    """Repeated ones included."""
+    """Including repeated requests."""
     retries: int = 0
     tokens: int | None = None
-    """None if the provider does not say."""
+    """None if the provider does not report them."""
 
     def plus(self, other: Usage) -> Usage:
-        """Both together."""
+        """The sum of both."""
         known = [each.tokens for each in (self, other) if each.tokens is not None]
         return Usage(
             self.requests + other.requests,
@@ -75,7 +75,7 @@ def _uncounted(_: Usage) -> None:
 class EmbeddingClient:
     """Embeds texts with one configuration. Safe to share between threads.
 
-    Requests keep to ``pace`` if there is one. ``monotonic`` and ``sleep`` are the clock, in
+    Requests are limited by ``pace`` if there is one. ``monotonic`` and ``sleep`` are the clock, in
     seconds; tests replace them.
     """
 
@@ -99,7 +99,7 @@ class EmbeddingClient:
     def embed(self, text: str, dimension: int, role: Role = "query") -> list[float]:
         """The vector of a text: of this dimension, finite, and of length one.
 
-        Raises `EmbeddingError` when the provider refuses, sends something unusable, or does not
+        Raises `EmbeddingError` if the provider refuses, sends something unusable, or does not
         answer in time.
         """
         (vector,) = self.embed_all([text], dimension, role)
@@ -114,7 +114,7 @@ class EmbeddingClient:
     ) -> list[list[float]]:
         """The vectors of some texts, in their order, by one request; raises as `embed` does.
 
-        ``count`` is called with each request when it is sent, and with the tokens of its answer.
+        ``count`` is called for each request when it is sent, and with the tokens of its answer.
         """
         if self.config.provider == "mock":
             return [mock_vector(text, dimension) for text in texts]
@@ -135,7 +135,7 @@ class EmbeddingClient:
             waited = 0.0 if self._pace is None else self._pace.reserve(texts)
             if waited:
                 self._sleep(waited)
-                # The time limit is for the provider, not for the requests ahead of this one.
+                # The time limit is for the provider, not for waiting for earlier requests.
                 ends = None if ends is None else ends + waited
             count(Usage(requests=1, retries=int(attempt > 1)))
             try:
@@ -216,7 +216,7 @@ class EmbeddingClient:
             return response.status_code, bytes(body), wait
 
     def _connection(self) -> httpx.Client:
-        """The connections to the provider, opened with the first request and kept."""
+        """The connections to the provider, opened with the first request and reused."""
         with self._opening:
             if self._http is None:
                 import httpx
@@ -244,7 +244,7 @@ Role: TypeAlias = Literal["query", "document"]
 _GEMINI_TASKS: dict[Role, str] = {"query": "RETRIEVAL_QUERY", "document": "RETRIEVAL_DOCUMENT"}
 
 _MESSAGE_MAX = 300
-"""Most characters of a provider's message that an error repeats."""
+"""Maximum number of characters of a provider's message that an error repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class EmbeddingRequest:
 def request_for(
     config: EmbeddingConfig, texts: Sequence[str], dimension: int, role: Role
 ) -> EmbeddingRequest:
-    """The request for some texts; OpenAI's format, which many providers use, or Gemini's."""
+    """The request for some texts, in OpenAI's format, which many providers use, or Gemini's."""
     assert config.api_key is not None, "the mock is never asked over a network"
     if config.provider == "gemini":
         asked = [
@@ -285,7 +285,7 @@ def request_for(
 
 
 def decoded(config: EmbeddingConfig, reply: bytes) -> Any:
-    """The document of a reply; raises `EmbeddingError` if it is none."""
+    """The document of a reply; raises `EmbeddingError` if it is not JSON."""
     try:
         return json.loads(reply)
     except (ValueError, RecursionError):
@@ -293,7 +293,7 @@ def decoded(config: EmbeddingConfig, reply: bytes) -> Any:
 
 
 def components_of(config: EmbeddingConfig, document: Any, count: int) -> list[list[float]]:
-    """The vectors in a reply to so many texts, as they were sent, in the order of the texts.
+    """The vectors in a reply to ``count`` texts, as sent, in the order of the texts.
 
     Raises `EmbeddingError` for any other reply.
     """
@@ -312,14 +312,14 @@ def components_of(config: EmbeddingConfig, document: Any, count: int) -> list[li
 
 
 def tokens_of(document: Any) -> int | None:
-    """The number of tokens that a provider counted, if it says so."""
+    """The number of tokens that a provider reports, if any."""
     usage = document.get("usage") if isinstance(document, dict) else None
     tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
     return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else None
 
 
 def undecodable(config: EmbeddingConfig) -> EmbeddingError:
-    """The error for a reply that is not what the provider should send."""
+    """The error for a reply that is not in the expected format."""
     return EmbeddingError(
         f"the embedding provider `{config.provider}` sent a reply that cannot be decoded",
         hint="check that the base URL and the provider name belong together",
@@ -354,10 +354,10 @@ NORM_MIN = 1.19e-7
 
 
 def unit_vector(components: Sequence[float], dimension: int) -> list[float]:
-    """The components over their L2 norm, in single precision as vectors are stored.
+    """The components divided by their L2 norm, in single precision as vectors are stored.
 
-    Raises `EmbeddingError` for another length than ``dimension``, for components that are not
-    finite, and for a vector without a direction.
+    Raises `EmbeddingError` for another length than ``dimension``, for non-finite components, and
+    for a vector without a direction.
     """
     if len(components) != dimension:
         raise EmbeddingError(
@@ -381,7 +381,7 @@ _FNV_PRIME = 1099511628211
 
 
 def mock_vector(text: str, dimension: int) -> list[float]:
-    """A unit vector that depends on the text and the dimension alone.
+    """A unit vector that depends only on the text and the dimension.
 
     Rounds to single precision at every step, so that every platform gives the same bits.
 
@@ -435,9 +435,9 @@ class QueryEmbedder:
     def embed(
         self, text: str, *, dimension: int, property_name: str, recorded_model: str | None = None
     ) -> list[float]:
-        """The vector of a text to search ``property_name`` with, such as `Memo.vec`.
+        """The vector of a text with which to search ``property_name``, such as `Memo.vec`.
 
-        Raises `InputError`, before anything is sent, when the schema records another model for the
+        Raises `InputError`, before anything is sent, if the schema records another model for the
         property than the one that would embed the text: their vectors cannot be compared.
         """
         client = self._resolved()

@@ -1,7 +1,7 @@
-"""Which provider embeds, with which model, where, with which key, and how much at a time.
+"""The configuration of embedding: provider, model, address, key, and limits.
 
 There is one configuration for queries and for stored text. A host passes it in; otherwise it comes
-from the environment, with defaults for what is not set.
+from the environment, with defaults for unset values.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Defaults:
     base_url: str | None
     model: str
     key_variables: tuple[str, ...]
-    """Environment variables searched for a key, in this order; none if no key is needed."""
+    """Environment variables searched for a key, in this order; empty if no key is needed."""
 
 
 _DEFAULTS: dict[ProviderName, _Defaults] = {
@@ -58,12 +58,12 @@ _DEFAULTS: dict[ProviderName, _Defaults] = {
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """One complete configuration; make it with `of`, which fills in the defaults."""
+    """One complete configuration; create it with `of`, which fills in the defaults."""
 
     provider: ProviderName
     model: str
     base_url: str | None
-    """Without a slash at its end; None for the mock."""
+    """Without a trailing slash; None for the mock."""
     api_key: str | None = field(repr=False)
 
     @classmethod
@@ -167,7 +167,7 @@ ATTEMPTS_VARIABLE = "OMNIGRAPH_EMBED_RETRY_ATTEMPTS"
 BACKOFF_VARIABLE = "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS"
 
 _NUMBER_MAX = 2**31
-"""Larger numbers count as mistakes; 24 days in milliseconds."""
+"""Larger numbers are taken for mistakes; this is 24 days in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +175,13 @@ class RetryLimits:
     """Timeouts and retries of one call."""
 
     timeout_ms: int = 30_000
-    """For one request."""
+    """The timeout of one request."""
     deadline_ms: int = 60_000
-    """For the whole call with its retries; 0 is none."""
+    """The time limit of the whole call with its retries; 0 is none."""
     attempts: int = 4
-    """Requests in all."""
+    """Maximum number of requests."""
     backoff_ms: int = 200
-    """Before the second request; it doubles from there."""
+    """The wait before the second request; it doubles from there."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RetryLimits:
@@ -217,12 +217,12 @@ TEXT_RATE_VARIABLE = "OMNIGRAPH_EMBED_TEXTS_PER_SECOND"
 
 @dataclass(frozen=True, slots=True)
 class BulkLimits:
-    """How much is asked of a provider when stored texts are embedded, by all processes together."""
+    """Limits for requests when stored texts are embedded, for all processes together."""
 
     batch_texts: int = 32
     """Texts of one request; some self-hosted providers take no more than 32."""
     concurrency: int = 8
-    """Requests at a time."""
+    """Concurrent requests."""
     requests_per_second: float | None = None
     """None is no limit."""
     texts_per_second: float | None = None
@@ -236,7 +236,7 @@ class BulkLimits:
 
     @property
     def has_rate(self) -> bool:
-        """Whether requests have to wait for one another."""
+        """Whether the rate of requests is limited."""
         return (self.requests_per_second, self.texts_per_second) != (None, None)
 
     @classmethod
@@ -263,17 +263,17 @@ def _rate(environment: Mapping[str, str], name: str) -> float | None:
 
 
 class Pace(Protocol):
-    """When the next request may be sent, as `RateLimiter` says it here or in another process."""
+    """Decides when the next request may be sent; `RateLimiter`, or one in another process."""
 
     def reserve(self, texts: int) -> float:
-        """Seconds to wait before a request with so many texts is sent."""
+        """Reserve a place for a request with this many texts; returns the seconds to wait."""
 
     def hold(self, seconds: float) -> None:
-        """Let no request be sent for so long: the provider asked for it."""
+        """Delay all requests, because the provider asked for it."""
 
 
 class RateLimiter:
-    """Requests and texts per second, as `BulkLimits` has them. Safe to share between threads."""
+    """Limits requests and texts per second, as in `BulkLimits`. Safe to share between threads."""
 
     def __init__(
         self, limits: BulkLimits, *, monotonic: Callable[[], float] = time.monotonic
@@ -282,11 +282,11 @@ class RateLimiter:
         self._text_seconds = 1 / limits.texts_per_second if limits.texts_per_second else 0
         self._monotonic = monotonic
         self._free_at = 0.0
-        """When the next request may be sent."""
+        """The earliest time of the next request."""
         self._lock = threading.Lock()
 
     def reserve(self, texts: int) -> float:
-        """Seconds to wait before a request with so many texts is sent; its place is taken."""
+        """Reserve a place for a request with this many texts; returns the seconds to wait."""
         with self._lock:
             now = self._monotonic()
             at = max(now, self._free_at)
@@ -294,6 +294,6 @@ class RateLimiter:
             return at - now
 
     def hold(self, seconds: float) -> None:
-        """Let no request be sent for so long, except those that have a place already."""
+        """Delay all requests except those with a reserved place."""
         with self._lock:
             self._free_at = max(self._free_at, self._monotonic() + seconds)

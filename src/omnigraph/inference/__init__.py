@@ -1,7 +1,7 @@
-"""Schemas from data: the types, keys and edges that files and frames hold.
+"""Infers schemas from data: the types, keys and edges in files and frames.
 
-`infer_schema` looks at every value and proposes a schema with the arguments of a load that fits it.
-It knows the formats and conversions of `loading`, and no graph.
+`infer_schema` examines every value and proposes a schema with the arguments of a load that fits it.
+It uses the formats and conversions of `loading`, and does not access graphs.
 """
 
 from __future__ import annotations

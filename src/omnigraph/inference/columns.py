@@ -1,7 +1,7 @@
-"""What one column holds: the narrowest type for all of its values, and which of them repeat.
+"""Examines one column: the narrowest type for all of its values, and whether values repeat.
 
-A column is seen in chunks and every value is looked at, so that a type holds for the whole input.
-Whether values fit a type is decided by the conversion that a load uses.
+A column is read in chunks and every value is examined, so that a type fits the whole input. Whether
+values fit a type is decided by the conversion that a load uses.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from omnigraph.model.types import Scalar, ValueType
 
 ENUM_VALUES_MAX = 16
 ENUM_REPETITION_MIN = 4
-"""How often each value of an enum occurs at least, on average."""
+"""Minimum number of occurrences per value of an enum, on average."""
 VECTOR_LENGTH_MIN = 8
-"""Shorter lists of numbers are coordinates or colours rather than embeddings."""
+"""Shorter lists of numbers are taken for coordinates or colours, not embeddings."""
 
 _SAMPLE = 1_000
 _DATE_LENGTH = len("2026-01-05")
 _EXACT_DIGITS = 16
 _EXACT_MAX = 2**53
-"""Integers up to here are exact as floats."""
+"""Integers up to this are exact as floats."""
 _F32_MAX = float(np.finfo(np.float32).max)
 _ENUM_VALUE = re.compile(r"[A-Za-z0-9_-]+")
 _DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d([T ]|$)")
 _MOMENTS = {Scalar.DATE: r"^\d{4}-\d\d-\d\d$", Scalar.DATETIME: r"^\d{4}-\d\d-\d\d"}
-"""A date is no longer text, whose time would be lost; a number does not say what it counts."""
+"""The form of texts that are dates or times: a date must not have a time, which it would lose."""
 _INTEGER_LIKE = re.compile(r"-?\d+", re.ASCII)
 _NUMBER_LIKE = re.compile(r"-?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _CODE_LIKE = r"^(\+|-?0[0-9])|^-?[0-9]{16,}$"
@@ -64,18 +64,18 @@ Values: TypeAlias = "pa.Array | Sequence[object]"
 
 
 class DoesNotFit(Exception):
-    """No property type holds all values of a column; the reason completes "it has …"."""
+    """No property type fits all values of a column; the reason completes "it has …"."""
 
 
 @dataclass(slots=True, eq=False)
 class InferredColumn:
-    """What is known about a column after the chunks so far."""
+    """The findings about a column in the chunks so far."""
 
     name: str
     key: int | str
     """Its position; its name, if columns of its table have no positions."""
     place: int
-    """How many columns of its table were seen before."""
+    """The number of columns of its table before it, in order of first occurrence."""
     is_text: bool
     """Whether its values are cells of a text file."""
     type: ValueType | None = None
@@ -83,25 +83,25 @@ class InferredColumn:
     filled: int = 0
     """Values that are not null."""
     empty: int = 0
-    """Texts of no characters: null in every type but String."""
+    """Empty texts, which are null for every type but String."""
     left_out: str | None = None
-    """Why no property can hold it; completes "it has …"."""
+    """Why no property can have it; completes "it has …"."""
     odd_value: str | None = None
-    """The first value that made texts of what looked like numbers, dates or truth values."""
+    """The first value because of which apparent numbers, dates or booleans became texts."""
     sample: list[str] = field(default_factory=list)
     """Texts of some of the first values."""
     _low: int = 0
     _high: int = 0
     _values: set[str] | None = field(default_factory=set)
-    """All values of a column of texts, as long as they are few."""
+    """All distinct values of a column of texts, while there are few."""
     _hashes: list[Hashes] | None = field(default_factory=list)
-    """Of all values, as long as no repetition was seen."""
+    """The hashes of all values, until a repetition is found."""
     _length: int | None = None
-    """The length of all lists."""
+    """The length of all lists, if they have the same."""
     _are_even: bool = True
 
     def add(self, values: Values) -> None:
-        """Look at one more chunk."""
+        """Examine one more chunk."""
         if self.left_out is not None:
             return
         try:
@@ -157,7 +157,7 @@ class InferredColumn:
             return False
         if scalar.is_integer:
             if not _all(pc.equal(parsed.cast(pa.string()), cells)):
-                return False  # leading zeros: codes, which a number would not keep
+                return False  # leading zeros: codes, which a number would lose
             self._note_bounds(parsed)
             return True
         return scalar is Scalar.BOOL or not _is_code(cells)
@@ -174,7 +174,7 @@ class InferredColumn:
         return True
 
     def _widen(self, cells: pa.StringArray) -> None:
-        """Take the next wider type for cells that the type does not hold."""
+        """Switch to the next wider type for cells that do not fit the type."""
         assert self.type is not None
         wider: Scalar | None = None
         match self.type.scalar:
@@ -197,7 +197,7 @@ class InferredColumn:
                 break
         self.type = _STRING
         if self.filled > len(cells) + self.empty:
-            self._values = None  # those of earlier chunks were not collected
+            self._values = None  # values of earlier chunks were not collected
         if had_integers and self._hashes:
             numbers = np.concatenate(self._hashes)
             if self._low >= 0:
@@ -233,7 +233,7 @@ class InferredColumn:
         raise DoesNotFit(_description(column))
 
     def _joined(self, one: ValueType, other: ValueType) -> ValueType:
-        """The type that holds the values of both; JSON files may change theirs on the way."""
+        """The common type of two; JSON files may change the type of a member."""
         if one == other:
             return one
         if one.is_list != other.is_list or one.is_vector or other.is_vector:
@@ -271,7 +271,7 @@ class InferredColumn:
 
     def _count_values(self, texts: pa.StringArray) -> None:
         if self.type != _STRING:
-            # Should the column turn out to hold texts, the values so far are not known.
+            # If the column turns out to contain texts, earlier values are unknown.
             self._values = None
         if self._values is None:
             return
@@ -304,16 +304,16 @@ class InferredColumn:
 
     @property
     def has_integers(self) -> bool:
-        """Whether its values so far are whole numbers."""
+        """Whether its values so far are integers."""
         return self.type is not None and self.type.scalar.is_integer and not self.type.is_list
 
     def nulls(self, rows: int) -> int:
-        """How many of the rows have no value here."""
+        """How many of the rows have no value in this column."""
         is_text = self.type is None or self.type == _STRING
         return rows - self.filled + (0 if is_text else self.empty)
 
     def final_type(self, rows: int) -> ValueType:
-        """The type of a property for it."""
+        """The property type for the column."""
         type = self.type or _STRING
         if type.is_list and self._is_vector(type):
             assert self._length is not None
@@ -324,7 +324,7 @@ class InferredColumn:
         return type.scalar.is_float and self._are_even and (self._length or 0) >= VECTOR_LENGTH_MIN
 
     def enum_values(self) -> tuple[str, ...] | None:
-        """The values of an enum that could hold it; None if they are too many or too rare."""
+        """The values of an enum for the column; None if they are too many or repeat too little."""
         values = self._values
         if self.type != _STRING or values is None or len(values) < 2:
             return None
@@ -346,7 +346,7 @@ _ANY_LIST = ValueType(Scalar.STRING, nullable=True, is_list=True)
 
 
 def hashes_of(texts: pa.StringArray, *, are_numbers: bool) -> Hashes:
-    """A number for each text: equal texts have equal ones, within this process."""
+    """A hash for each text, equal for equal texts within this process."""
     if are_numbers:
         numbers: Hashes
         try:
@@ -358,9 +358,9 @@ def hashes_of(texts: pa.StringArray, *, are_numbers: bool) -> Hashes:
 
 
 def sorted_hashes(hashes: Hashes) -> Hashes | None:
-    """In ascending order; None if one is there twice."""
+    """The hashes in ascending order; None if there is a duplicate."""
     if (hashes[1:] > hashes[:-1]).all():
-        return hashes  # rows are often in the order of their keys
+        return hashes  # rows are often sorted by their keys
     hashes = np.sort(hashes)
     return None if (hashes[1:] == hashes[:-1]).any() else hashes
 
@@ -376,7 +376,7 @@ def key_texts(values: Values, type: ValueType, *, is_text: bool) -> pa.StringArr
 
 
 def _first_guess(cell: str) -> ValueType:
-    """The type that a cell looks like."""
+    """The type that a cell suggests."""
     if cell.lower() in ("true", "false"):
         return ValueType(Scalar.BOOL, nullable=True)
     if _INTEGER_LIKE.fullmatch(cell):
@@ -405,7 +405,7 @@ def _are_moments(cells: pa.StringArray, type: ValueType) -> bool:
 
 
 def _is_code(cells: pa.StringArray) -> bool:
-    """Whether some numbers would lose something as floats: leading zeros, a sign, digits."""
+    """Whether some numbers would change as floats: leading zeros, a plus sign, too many digits."""
     may_be = pc.max(pc.binary_length(cells)).as_py() >= _EXACT_DIGITS or any(
         _any(pc.starts_with(cells, start)) for start in ("0", "-0", "+")
     )
@@ -413,7 +413,7 @@ def _is_code(cells: pa.StringArray) -> bool:
 
 
 def _is_cut(column: pa.Array, type: ValueType) -> bool:
-    """Whether texts have more than a date."""
+    """Whether a date would cut texts that include a time."""
     items = column.flatten() if type.is_list else column
     if type.scalar not in _MOMENTS or not accepts(_STRING, items.type):
         return False
@@ -429,7 +429,7 @@ def _converted(column: pa.Array, type: ValueType) -> pa.Array:
 
 
 def _candidates(column: pa.Array) -> list[ValueType]:
-    """The types a column of an Arrow type may have, the narrowest first."""
+    """The types that a column of an Arrow type may have, the narrowest first."""
     given = declared_type(pa.field("", column.type))
     kinds = pa.types
     if kinds.is_dictionary(given):

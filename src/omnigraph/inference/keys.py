@@ -1,7 +1,7 @@
-"""Which column identifies a row, and which columns name rows of another table.
+"""Finds the column that identifies a row, and columns that refer to rows of another table.
 
 A reference is proved by the values: all of them are keys of the other table. Small integers are
-keys of many tables, so that for numbers, and for very few texts, the names have to agree as well.
+keys of many tables, so for numbers, and for very few texts, the names have to agree as well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TARGET_WORDS = frozenset(
     }
 )
 PAIRED_ROWS_MAX = 20_000_000
-"""Rows of which pairs of ends are compared; eight bytes each are held for it."""
+"""Up to this many rows, pairs of ends are compared; takes eight bytes per row."""
 
 THIRD_SCALARS = (*KEY_SCALARS, Scalar.DATETIME)
 
@@ -48,25 +48,25 @@ _KEY_NAMES = (
 )
 _TITLES = ("name", "title")
 _KEY_NAME, _FIRST_TEXT, _TITLE, _FIRST_NUMBER, _OTHER_KEY_NAME, _NO_KEY = range(6)
-"""Signs of a key, the strongest first."""
+"""Indications of a key, the strongest first."""
 _TEXTS_MIN = 3
-"""Distinct texts that prove a reference without the help of names."""
+"""Minimum number of distinct texts that prove a reference without regard to names."""
 _MISSES_MAX = 0.1
-"""The greatest share of values without a key for which the column is still mentioned."""
+"""Maximum share of values without a key for which a column is still reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCandidate:
-    """A column without nulls and repetitions."""
+    """A column without nulls and duplicates."""
 
     table: InferredTable
     column: InferredColumn
     hashes: Hashes = field(repr=False)
-    """Of all values, sorted."""
+    """The sorted hashes of all values."""
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """How likely it is the key by its name and its place: the lower, the likelier."""
+        """How likely it is the key, by name and position: lower is likelier."""
         place = self.column.place
         words = [word.lower() for word in words_of(self.column.name)]
         owner = "".join(words_of(self.table.type_name)).lower()
@@ -78,17 +78,17 @@ class KeyCandidate:
             return _FIRST_NUMBER if self.column.has_integers else _FIRST_TEXT, 0, place
         if own in _TITLES:
             return _TITLE, 0, place
-        # `person_id` in a table of orders.
+        # Such as `person_id` in a table of orders.
         return _OTHER_KEY_NAME if last in _KEY_NAMES else _NO_KEY, 0, place
 
     @property
     def has_key_name(self) -> bool:
-        """Whether its name says that it is a key."""
+        """Whether it has a typical name of a key."""
         return self.rank[0] == _KEY_NAME
 
     @property
     def is_likely(self) -> bool:
-        """Whether it may be the key although no other table refers to it."""
+        """Whether it may be the key even if no other table refers to it."""
         return self.rank[0] < _NO_KEY
 
     def holds(self, texts: pa.StringArray) -> npt.NDArray[np.bool_]:
@@ -101,15 +101,15 @@ class KeyCandidate:
 
 @dataclass(slots=True)
 class Reference:
-    """A column whose values are those of a key, or nearly."""
+    """A column whose values are those of a key, or nearly all."""
 
     column: InferredColumn
     key: KeyCandidate
     values: int = 0
     misses: int = 0
-    """Values that are no keys."""
+    """Number of values that are not keys."""
     missing: str | None = None
-    """The first value that is no key."""
+    """The first value that is not a key."""
 
     @property
     def is_complete(self) -> bool:
@@ -118,11 +118,11 @@ class Reference:
 
     @property
     def is_near(self) -> bool:
-        """Whether so few values are no keys that these may be mistakes."""
+        """Whether so few values are not keys that these may be mistakes."""
         return 0 < self.misses <= _MISSES_MAX * self.values
 
     def compare(self, texts: pa.StringArray, counts: npt.NDArray[np.int64]) -> None:
-        """Look at the distinct values of one more chunk, and how often each occurs there."""
+        """Check the distinct values of one more chunk, with their numbers of occurrences."""
         is_key = self.key.holds(texts)
         self.values += int(counts.sum())
         self.misses += int(counts[~is_key].sum())
@@ -145,12 +145,12 @@ def key_candidates(table: InferredTable) -> list[KeyCandidate]:
 
 @dataclass(slots=True)
 class References:
-    """What the columns of one table refer to."""
+    """The references of the columns of one table."""
 
     table: InferredTable
     found: list[Reference]
     row_hashes: dict[int | str, list[Hashes]] = field(default_factory=dict)
-    """Of every row, by column, for up to `PAIRED_ROWS_MAX` rows."""
+    """The hashes of every row by column, up to `PAIRED_ROWS_MAX` rows."""
 
     @classmethod
     def of(cls, table: InferredTable, keys: Sequence[KeyCandidate]) -> References:
@@ -200,7 +200,7 @@ class References:
         return _combined(one, other)
 
     def third(self, first: InferredColumn, second: InferredColumn) -> InferredColumn | None:
-        """The first column with which no pair of values occurs twice; reads the table again."""
+        """The first column that makes pairs of values unique; reads the table again."""
         others = [
             column
             for column in self.table.columns.values()
@@ -231,7 +231,7 @@ def _combined(one: Hashes, other: Hashes) -> Hashes:
 
 
 def _may_be_third(column: InferredColumn, rows: int) -> bool:
-    """Whether a property of an edge may be a part of its key, by its type and without nulls."""
+    """Whether a property of an edge may be part of its key: no null, and a suitable type."""
     type = column.type
     if type is None or column.left_out is not None or not type.is_plain_scalar:
         return False
@@ -260,13 +260,13 @@ def _are_comparable(column: InferredColumn, key: InferredColumn) -> bool:
         return column.type.scalar.is_integer
     if key.type.scalar is not Scalar.STRING:
         return False
-    # A code of digits alone is a text in a text file.
+    # A code of digits only is a text in a text file.
     is_code = column.is_text and column.type.scalar.is_integer
     return column.type.scalar is Scalar.STRING or is_code
 
 
 def names_agree(name: str, key: KeyCandidate) -> bool:
-    """Whether a column's name says that it refers to the table, or that it is an end of an edge."""
+    """Whether the name of a column agrees with the table, or with an end of an edge."""
     words = {word.lower() for word in words_of(name)}
     about = set(_meaningful(key.column.name)) | set(_meaningful(key.table.type_name))
     plurals = {f"{word}s" for word in about}

@@ -1,4 +1,4 @@
-"""From what the columns hold to the types of a graph: nodes with keys, and edges between them."""
+"""Proposes the types of a graph from examined columns: nodes with keys, and edges between them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class InferredProperty:
 
 @dataclass(frozen=True, slots=True)
 class InferredEnd:
-    """One end of an edge type, and the column that names its nodes."""
+    """One end of an edge type, and the column that identifies its nodes."""
 
     column: str
     key: int | str
@@ -50,9 +50,9 @@ class InferredEnd:
     node: str
     """The type of the nodes."""
     key_property: str
-    """The property of these nodes whose values the column holds."""
+    """The property of these nodes whose values the column has."""
     empty: int = 0
-    """Rows in which it is empty: they give no edge."""
+    """Rows in which it is empty, which make no edge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +62,16 @@ class InferredType:
     kind: EntityKind
     name: str
     table: str
-    """The name of the input: that of the type, or of the node type whose rows have the edges."""
+    """The name of the input; for edges found in a table of nodes, that of the node type."""
     source: str
-    """The input as messages call it."""
+    """The name of the input in messages."""
     rows: int
     properties: tuple[InferredProperty, ...] = ()
     key: tuple[str, ...] = ()
-    """Of edges with `src` and `dst`; empty if rows are not identified by their values."""
+    """The key of an edge type, with `src` and `dst`; empty if values do not identify rows."""
     ends: tuple[InferredEnd, InferredEnd] | None = None
     left_out: tuple[tuple[str, str], ...] = ()
-    """Columns that no property can hold, and why."""
+    """Columns that no property can have, and why."""
     notes: tuple[str, ...] = ()
 
 
@@ -87,7 +87,7 @@ class _Candidate:
 
 
 def propose(tables: Sequence[InferredTable]) -> list[InferredType]:
-    """The types for some tables, nodes before edges; every value has been looked at."""
+    """The types for some tables, nodes before edges; the tables have been profiled."""
     for table in tables:
         table.profile()
     keys = {id(table): key_candidates(table) for table in tables}
@@ -103,8 +103,8 @@ def propose(tables: Sequence[InferredTable]) -> list[InferredType]:
     by_table = {id(each.table): each for each in candidates}
     for candidate in candidates:
         candidate.key = _chosen_key(candidate, candidates)
-    # A table with columns such as `origin` and `destination` is one of edges for certain; only
-    # then is it known which of the others have nodes to refer to.
+    # A table with columns such as `origin` and `destination` is certainly one of edges. These are
+    # decided first, so that for the others it is known which tables have nodes.
     for needs_words in (True, False):
         for candidate in candidates:
             if candidate.ends is None:
@@ -120,7 +120,7 @@ def propose(tables: Sequence[InferredTable]) -> list[InferredType]:
 
 
 def _chosen_key(candidate: _Candidate, others: Sequence[_Candidate]) -> KeyCandidate | None:
-    """The key that columns of other tables refer to most, or that is called like one."""
+    """The key to which most columns of other tables refer, or that is named like one."""
 
     def uses(key: KeyCandidate) -> int:
         return sum(
@@ -138,9 +138,9 @@ def _chosen_key(candidate: _Candidate, others: Sequence[_Candidate]) -> KeyCandi
 def usable_references(
     candidate: _Candidate, by_table: dict[int, _Candidate], *, may_be_empty: bool = False
 ) -> list[Reference]:
-    """One reference for each column that names a node in every row, in the order of the columns.
+    """One reference for each column that identifies a node in every row, in column order.
 
-    ``may_be_empty``: or in every row where it is not empty.
+    With ``may_be_empty``, in every row in which it is not empty.
     """
     chosen: dict[int | str, Reference] = {}
     for each in candidate.references.found:
@@ -159,7 +159,7 @@ def usable_references(
 def _ends(
     candidate: _Candidate, by_table: dict[int, _Candidate], *, needs_words: bool
 ) -> tuple[Reference, Reference] | None:
-    """The two columns that name the ends of edges; None for a table of nodes."""
+    """The two columns with the ends of edges; None for a table of nodes."""
     ends = usable_references(candidate, by_table)
     chosen = {each.column.key for each in ends}
     source = next((each for each in ends if _has_word(each, SOURCE_WORDS)), None)
@@ -184,11 +184,11 @@ def _closeness(reference: Reference) -> tuple[bool, int]:
 
 
 def _property_names(candidate: _Candidate, kind: EntityKind) -> dict[int | str, str]:
-    """A name for each column, in the order of the table; all are different."""
+    """A unique name for each column, in the order of the table."""
     taken = {*VIRTUAL_COLUMNS, ID, *(_END_NAMES if kind == "edge" else ())}
     columns = list(candidate.table.columns.values())
     names: dict[int | str, str] = {}
-    # Names that can stay as they are come first, so that others give way to them.
+    # Names that need no change come first, so that others are changed if they collide.
     reserved = frozenset(taken)
     for column in sorted(columns, key=lambda each: not _can_stay(each.name, reserved)):
         wanted = property_name(column.name, candidate.table.type_name)
@@ -229,7 +229,7 @@ class _Proposal:
         self._candidates = candidates
         self._by_table = {id(each.table): each for each in candidates}
         self._used: set[tuple[int, int | str]] = set()
-        """The columns that `edges_of_nodes` made edges of."""
+        """The columns that `edges_of_nodes` turned into edges."""
         self._names = {
             id(each.table): _property_names(each, "node" if each.ends is None else "edge")
             for each in candidates
@@ -270,7 +270,7 @@ class _Proposal:
         )
 
     def edges_of_nodes(self) -> Iterator[InferredType]:
-        """Edge types for columns of nodes that name other nodes."""
+        """Edge types for columns of nodes that refer to other nodes."""
         taken = {each.table.type_name.lower() for each in self._candidates}
         for candidate in self._candidates:
             key = candidate.key
@@ -305,7 +305,7 @@ class _Proposal:
         if any(
             candidate.key is not None and each.column is candidate.key.column for each in complete
         ):
-            # Rather a table of edges that lacks some ends: that is for its owner to decide.
+            # Rather a table of edges with some missing ends: the user has to decide.
             return complete
         return usable_references(candidate, self._by_table, may_be_empty=True)
 

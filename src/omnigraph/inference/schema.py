@@ -1,4 +1,4 @@
-"""A proposed schema as text, with the load that fits it and the graph made of both."""
+"""A proposed schema as text, with the arguments of a load that fits it."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 SCHEMA_FILE = "schema.pg"
 GRAPH = "graph.omni"
 _PLAIN_COLUMN = re.compile(r"[^\s#`\"()]([^`()]*[^\s`()])?")
-"""Names that a mapping takes for columns as they are."""
+"""Names that a mapping takes for columns without quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class InferredSchema:
-    """What `infer_schema` found: a schema, and the arguments of a load that fits it."""
+    """The result of `infer_schema`: a schema, and the arguments of a load that fits it."""
 
     types: tuple[InferredType, ...]
     text: str
-    """The schema; comments say why it is like that."""
+    """The schema; comments explain the choices."""
     load_arguments: Mapping[str, Any] = field(repr=False)
     """For `Graph.load`: `nodes`, `edges`, `frames`, `map`, `where` and `csv`, as needed."""
 
     @property
     def findings(self) -> list[str]:
-        """What to look at before the schema is used, one sentence each."""
+        """What to check before the schema is used, one sentence each."""
         return list(chain.from_iterable(map(_findings, self.types)))
 
     @property
     def init_command(self) -> str:
-        """The command that creates a graph, once the text is in `schema.pg`."""
+        """The command that creates a graph, after the text is saved as `schema.pg`."""
         return f"omnigraph init --schema {SCHEMA_FILE} {GRAPH}"
 
     @property
@@ -64,8 +64,8 @@ class InferredSchema:
     ) -> tuple[Graph, LoadReceipt]:
         """A new graph with the schema and all rows; ``load_options`` are those of `Graph.load`.
 
-        If anything fails, there is no graph. Raises `AlreadyInitialized` if there was one already,
-        and the errors of `init` and `load`.
+        If anything fails, no graph is left. Raises `AlreadyInitialized` if there is a graph at the
+        place, and the errors of `init` and `load`.
         """
 
         return create_graph(uri, self.text, {**self.load_arguments, **load_options}, actor=actor)
@@ -91,10 +91,10 @@ def infer_schema(
 
     ``sources`` are paths of CSV, JSON, Parquet, ORC, Avro, Arrow or Lance files, directories or
     patterns, one for each type; or paths and pandas, Polars or Arrow frames by the names of their
-    types. All rows are read. Columns of unique values become keys, columns that hold the keys of
-    other tables become the ends of edges. ``csv`` says how cells are separated, for all CSV files,
-    by type or by file; columns in which a cell has the separator of lists become lists of texts.
-    Raises `InputError` for what cannot be read.
+    types. All rows are read. Columns of unique values become keys, columns with keys of other
+    tables become the ends of edges. ``csv`` tells how cells are separated, for all CSV files, by
+    type or by file; columns in which a cell has the separator of lists become lists of texts.
+    Raises `InputError` if an input cannot be read.
 
     >>> inferred = infer_schema(["airports.csv", "flights.csv"])  # doctest: +SKIP
     >>> graph = og.init("air.omni", inferred.text)  # doctest: +SKIP
@@ -156,7 +156,7 @@ def _not_empty(type: InferredType, table: InferredTable) -> Iterator[tuple[str, 
 
 
 def _mapped(type: InferredType, table: InferredTable) -> Iterator[tuple[str, str | None]]:
-    """The columns that are not called as what they fill, and those that fill nothing."""
+    """The columns with another name than their property, and those without a property."""
     targets: dict[int | str, str] = {each.key: each.name for each in type.properties}
     if type.ends is not None:
         targets |= {type.ends[0].key: "from", type.ends[1].key: "to"}
@@ -168,7 +168,7 @@ def _mapped(type: InferredType, table: InferredTable) -> Iterator[tuple[str, str
 
 
 def _column_text(key: int | str, name: str, is_repeated: bool, type: InferredType) -> str:
-    """How a mapping names a column."""
+    """The name of a column in a mapping."""
     if not is_repeated and _PLAIN_COLUMN.fullmatch(name):
         return name
     if not is_repeated and name and "`" not in name:
@@ -200,7 +200,7 @@ def _command(arguments: Mapping[str, Any]) -> str:
 
 
 def _csv_texts(csv: CsvOptions) -> Iterator[tuple[str, str | Mapping[str, str]]]:
-    """The options that were given, as `_load_arguments` puts them."""
+    """The given options, in the form of `_load_arguments`."""
     for name in ("delimiter", "list_separator"):
         if (given := getattr(csv, name)) is not None:
             yield name, given
@@ -298,12 +298,11 @@ def _type_dict(type: InferredType) -> dict[str, Any]:
 
 # --- the graph of an inferred schema --------------------------------------------------------------
 
-# A new graph with all rows, or none.
+# Creates a new graph with all rows, or none.
 #
 # On local disk the graph is built beside its place, under a name that begins with a dot, and
 # renamed when it is complete. A process that is killed leaves only that folder. Object stores
-# cannot rename: there the graph is built in its place, and what was written is removed if anything
-# fails.
+# cannot rename: there the graph is built in its place, and removed again if anything fails.
 
 _HINT = "choose another place; `omnigraph load` adds to a graph that exists"
 

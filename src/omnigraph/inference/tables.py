@@ -62,7 +62,7 @@ class InferredTable:
 
     type_name: str
     shown: str
-    """What messages call it."""
+    """The name in messages."""
     source: str | None
     """A file, a directory or a pattern; None for a frame."""
     frame: pa.Table | None = None
@@ -73,7 +73,7 @@ class InferredTable:
     _lists: frozenset[int | str] | None = None
 
     def profile(self) -> None:
-        """Look at every value once; raises `InputError` for a table that cannot be read."""
+        """Examine every value once; raises `InputError` for a table that cannot be read."""
         self._find_lists()
         with ThreadPoolExecutor((os.cpu_count() or 1) + 1, "omnigraph-infer") as threads:
             for rows, cells in _read_ahead(self.chunks(), threads):
@@ -104,7 +104,7 @@ class InferredTable:
             yield from map(_batch, self.frame.to_batches(BATCH_ROWS) or [_empty(self.frame)])
             return
         assert self.source is not None
-        # Which files there are does not depend on the kind of their type.
+        # The list of files does not depend on the kind of their type.
         key = TableKey.node(self.type_name)
         for found in find_all([FileSource(self.source, key, mapping=self.mapping)]):
             try:
@@ -115,7 +115,7 @@ class InferredTable:
                 raise corrupt(found.shown, error) from error
 
     def _with_lists(self, cells: list[Cells]) -> list[Cells]:
-        """The cells of columns that hold lists, split into their items."""
+        """The cells of list columns, split into their items."""
         separator = self.mapping.list_separator
         if separator is None or self._lists is None:
             return cells
@@ -127,7 +127,7 @@ class InferredTable:
         ]
 
     def _find_lists(self) -> None:
-        """Look for columns of CSV files in which a cell has the separator of lists."""
+        """Find columns of CSV files in which a cell has the separator of lists."""
         separator = self.mapping.list_separator
         if separator is None:
             return
@@ -141,7 +141,7 @@ class InferredTable:
 
 
 def _read_ahead(chunks: Iterator[Chunk], threads: ThreadPoolExecutor) -> Iterator[Chunk]:
-    """The same chunks; while the caller works on one, the next is read."""
+    """The same chunks; the next one is read while the caller works on the current one."""
     pending = threads.submit(next, chunks, None)
     while (chunk := pending.result()) is not None:
         pending = threads.submit(next, chunks, None)
@@ -209,7 +209,7 @@ def _empty(table: pa.Table) -> pa.RecordBatch:
 
 
 def _folder_cells(found: FoundFile, rows: int, cells: Sequence[Cells]) -> Iterator[Cells]:
-    """Columns from partition folders; a file that has the column too has to say the same."""
+    """Columns from partition folders; raises if the file has the column too, with another value."""
     named = {each.name for each in cells}
     for name, value in found.folder_values:
         if name not in named:
@@ -224,7 +224,7 @@ def tables_of(
 ) -> list[InferredTable]:
     """The tables that a caller names; raises `InputError` if two would be the same type.
 
-    A text `Type=path` names the type of a path, as a mapping does; otherwise its name does.
+    A text `Type=path` names the type of a path, as in a mapping; otherwise the file name does.
     """
     if isinstance(sources, Mapping):
         tables = [_named(name, given) for name, given in sources.items()]

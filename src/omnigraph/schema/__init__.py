@@ -1,13 +1,13 @@
-"""The schema language `.pg`: admit, identify, compare. Knows neither Lance nor Spark.
+"""The schema language `.pg`: admission, identity, comparison. Imports neither Lance nor Spark.
 
-The path of a text that `syntax.schema_parser` has parsed, one module for each arrow::
+A text that `syntax.schema_parser` has parsed goes through these modules::
 
     admission   SchemaDocument → AdmittedSchema   every rule, interfaces expanded
-    shape       AdmittedSchema → SchemaShape      what it means, however it is written
+    shape       AdmittedSchema → SchemaShape      the meaning, independent of spelling
     identity    SchemaShape → SchemaIR            stable ids, kept across renames
-    compile     SchemaIR → Catalog                what the other rooms read
+    compile     SchemaIR → Catalog                the types, for the other packages
     migration   two SchemaIRs → MigrationPlan     the steps from one to the other
-    contract    source, SchemaIR ↔ three texts    what a root persists
+    contract    source, SchemaIR ↔ three texts    the texts that a root persists
 
 Entry points: `compile.compile_schema`, `compile.lint_schema`, `migration.plan_change` and
 `contract.open_contract`. They are not re-exported here: most of the product only needs `catalog`,

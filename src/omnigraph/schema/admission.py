@@ -1,8 +1,8 @@
-"""Admission: every rule a schema text must keep, applied to the parsed document.
+"""Admission: checks a parsed document against every rule of the schema language.
 
-The passes run in the order of `admit`; each looks at one subject. All of them run even when an
-earlier one found something, so that the problem reported first is the first one in the text, and a
-linter can show them all.
+The passes run in the order of `admit`; each checks one subject. All of them run even if an earlier
+one found a problem, so that the problem reported first is the first one in the text, and a linter
+can show all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from omnigraph.syntax.tokens import Source
 
 @dataclass(frozen=True, slots=True)
 class AdmittedSchema:
-    """A schema that keeps every rule: its text and its expanded types."""
+    """A schema without problems: its text and its expanded types."""
 
     source: Source
     types: EffectiveSchema
@@ -35,7 +35,7 @@ class AdmittedSchema:
 def admit(document: SchemaDocument) -> AdmittedSchema:
     """Check a document against every rule of the language.
 
-    Raises the first problem in source order: `CatalogError` when declarations do not fit together,
+    Raises the first problem in source order: `CatalogError` if declarations do not fit together,
     `SchemaParseError` for every other rule.
     """
     report, types = _examine(document)
@@ -44,7 +44,7 @@ def admit(document: SchemaDocument) -> AdmittedSchema:
 
 
 def find_problems(document: SchemaDocument) -> list[CompileError]:
-    """Every problem `admit` would find, in source order; empty when the schema is admissible."""
+    """All problems that `admit` would find, in source order; empty for an admissible schema."""
     return _examine(document)[0].errors()
 
 

@@ -34,7 +34,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Embed:
-    """Which String property a vector is computed from, and with which model."""
+    """The String property from which a vector is computed, and the model."""
 
     source: str
     model: str | None = None
@@ -51,7 +51,7 @@ class Property:
     embed: Embed | None = None
     description: str | None = None
     annotations: tuple[Annotation, ...] = ()
-    """Opaque annotations, kept as written."""
+    """Unknown annotations, kept as written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Cardinality:
-    """How many edges of a type one source node may have; `maximum` None is unbounded."""
+    """How many edges of a type one source node may have; without a ``maximum`` there is no
+    limit."""
 
     minimum: int = 0
     maximum: int | None = None
@@ -81,7 +82,7 @@ class Cardinality:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceType:
-    """A property contract; it has no table."""
+    """A set of properties that node types implement; it has no table."""
 
     name: str
     type_id: int
@@ -90,7 +91,7 @@ class InterfaceType:
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """An entity type with a table."""
+    """A node type, which has a table."""
 
     name: str
     type_id: int
@@ -98,7 +99,7 @@ class NodeType:
     properties: Mapping[str, Property]
     """All properties, interface ones included, in byte order of name."""
     key: tuple[str, ...] = ()
-    """Key members in ascending property id order: the order of a composite entity id."""
+    """The key properties, sorted by property id: the order in a composite entity id."""
     unique: tuple[tuple[str, ...], ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
     ranges: tuple[Range, ...] = ()
@@ -121,22 +122,22 @@ class NodeType:
 
 @dataclass(frozen=True, slots=True)
 class EdgeType:
-    """A directed relation between two node types, with a table."""
+    """A directed edge type, which has a table."""
 
     name: str
     type_id: int
     incarnation_id: int
     source: str
-    """The node type it starts at, or an interface: then at nodes of each type implementing it."""
+    """The node type of its sources, or an interface, whose node types are all allowed."""
     target: str
     properties: Mapping[str, Property]
     cardinality: Cardinality = Cardinality()
     end_types: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
-    """For `src` and `dst`, if that end is an interface: by the names of the node types that
-    implement it, what references to their nodes begin with (`model.references`)."""
+    """For `src` and `dst`, if that end is an interface: the names of the node types that implement
+    it, and the prefixes of references to their nodes (`model.references`)."""
     key_columns: tuple[str, ...] = ()
-    """Columns of `@key`: `src`, `dst`, then properties in ascending property id order; empty
-    without a key. At most one edge has the same values, whatever its id."""
+    """Columns of `@key`: `src`, `dst`, then properties sorted by property id; empty without a key.
+    At most one edge has the same values, whatever its id."""
     unique: tuple[tuple[str, ...], ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
     description: str | None = None
@@ -163,7 +164,8 @@ class Catalog:
     """Every type of one accepted schema, by name."""
 
     schema_hash: str
-    """`sha256:` hash of the accepted IR this catalog projects; the key of plan caches."""
+    """`sha256:` hash of the accepted IR from which this catalog was made; the key of plan
+    caches."""
     interfaces: Mapping[str, InterfaceType]
     nodes: Mapping[str, NodeType]
     edges: Mapping[str, EdgeType]
@@ -179,11 +181,12 @@ class Catalog:
         return [*self.nodes.values(), *self.edges.values()]
 
     def edge_named(self, word: str) -> EdgeType | None:
-        """The edge type of this name: exact first, then ignoring case."""
+        """The edge type of this name: exact match first, then ignoring case."""
         return self.edges.get(word) or self._edges_folded.get(word.lower())
 
     def node_types(self, name: str) -> tuple[NodeType, ...]:
-        """The node type of this name, or those that implement the interface of it, by name."""
+        """The node type of this name, or the node types that implement the interface of this
+        name."""
         if name in self.nodes:
             return (self.nodes[name],)
         return tuple(
@@ -200,14 +203,14 @@ class Catalog:
         )
 
     def end_prefix(self, edge: EdgeType, column: str, node: NodeType) -> str:
-        """What references to nodes of a type begin with at one end of an edge.
+        """The prefix of references to nodes of a type at one end of an edge.
 
-        Empty where the end is a node type: there the reference is the id.
+        Empty if the end is a node type: there the reference is the id.
         """
         return edge.end_types.get(column, {}).get(node.name, "")
 
     def end_columns(self, edge: EdgeType) -> tuple[str, ...]:
-        """The columns that show the ends of an edge: an interface with the type of the node."""
+        """The columns that show the ends of an edge; an interface adds the type of the node."""
         source = ("src", "src_type") if "src" in edge.end_types else ("src",)
         target = ("dst", "dst_type") if "dst" in edge.end_types else ("dst",)
         return (*source, *target)
@@ -222,7 +225,7 @@ class Catalog:
 
 
 def table_location(kind: EntityKind, type_id: int, incarnation_id: int) -> str:
-    """Where the table of a new type lies below the root: its identity decides, not its name."""
+    """Where the table of a new type is stored below the root, by its ids instead of its name."""
     directory = "nodes" if kind == "node" else "edges"
     return f"{directory}/{type_id:016x}-{incarnation_id:016x}"
 
@@ -231,7 +234,7 @@ def table_location(kind: EntityKind, type_id: int, incarnation_id: int) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """Compact JSON with sorted members; equal values have equal texts, and only they do.
+    """Compact JSON with sorted members; texts are equal exactly if the values are.
 
     >>> canonical_json({"b": 1.0, "a": "é"})
     '{"a":"é","b":1.0}'
@@ -247,7 +250,7 @@ def sha256_of(text: str) -> str:
 
 
 def annotation_json(annotation: Annotation) -> dict[str, Any]:
-    """An annotation as JSON: `name`, `value` and, when it has options, `kwargs`."""
+    """An annotation as JSON: `name`, `value` and, if it has options, `kwargs`."""
     form: dict[str, Any] = {"name": annotation.name, "value": annotation.value}
     if annotation.options:
         form["kwargs"] = dict(annotation.options)
@@ -255,7 +258,7 @@ def annotation_json(annotation: Annotation) -> dict[str, Any]:
 
 
 def annotation_key(annotation: Annotation) -> tuple[str, str]:
-    """What annotations are sorted and compared by: the name, then all of it.
+    """The key by which annotations are sorted and compared: the name, then the JSON form.
 
     The objects cannot be compared: in Python `True`, `1` and `1.0` are equal, in a schema they are
     three different values.
@@ -267,7 +270,7 @@ def annotation_key(annotation: Annotation) -> tuple[str, str]:
 
 
 def own_constraints(type: TableType) -> dict[str, list[str]]:
-    """The constraints over one property alone, by property."""
+    """The constraints over a single property, by property."""
     groups = [("unique", type.unique), ("index", type.indexes)]
     if isinstance(type, NodeType):
         groups.insert(0, ("key", (type.key,)))
@@ -280,7 +283,7 @@ def own_constraints(type: TableType) -> dict[str, list[str]]:
 
 
 def property_rules(prop: Property, constraints: Sequence[str]) -> list[str]:
-    """What a schema says about one property, as it is written there."""
+    """The annotations and constraints of one property, as written in a schema."""
     rules = [f"@{kind}" for kind in constraints]
     if prop.embed is not None:
         model = f", model={json.dumps(prop.embed.model)}" if prop.embed.model else ""
@@ -291,7 +294,7 @@ def property_rules(prop: Property, constraints: Sequence[str]) -> list[str]:
 
 
 def wide_rules(type: TableType) -> list[str]:
-    """Constraints over several properties, and those that do not fit beside one."""
+    """Constraints over several properties, and those that cannot be written at a property."""
     rules = [f"@{kind}({', '.join(columns)})" for kind, columns in _wide_groups(type)]
     if isinstance(type, NodeType):
         for limit in type.ranges:
@@ -325,10 +328,10 @@ def cardinality_rule(edge: EdgeType) -> str:
 
 
 def declared_indexes(type: TableType) -> tuple[IndexSpec, ...]:
-    """The indexes a type asks for: ids and endpoints first, then properties by name.
+    """The indexes that a type declares: ids and endpoints first, then properties by name.
 
-    Declarations over several properties, and those of edges, ask for none. Whether an index exists
-    never changes what a query returns.
+    Constraints over several properties, and those of edges, declare none. Indexes never change the
+    result of a query.
     """
     if isinstance(type, EdgeType):
         return tuple(IndexSpec(column, "btree") for column in ("id", "src", "dst"))
@@ -347,7 +350,7 @@ def _of_property(name: str, type: ValueType, *, is_key: bool) -> list[IndexSpec]
     if type.scalar is not Scalar.STRING or type.enum_values is not None:
         return [IndexSpec(name, "btree")]
     text = IndexSpec(name, "inverted")
-    # A key is mostly looked up by its whole value, for which an index of words is no help.
+    # A key is mostly looked up by its whole value, for which a word index is no help.
     return [IndexSpec(name, "btree"), text] if is_key else [text]
 
 

@@ -1,4 +1,4 @@
-"""Entry points of the room: compile a schema text to a catalog, or lint it.
+"""Entry points of this package: compile a schema text to a catalog, or lint it.
 
 A text is compiled against an accepted schema, or on its own for a new graph.
 """
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompiledSchema:
-    """A schema text that was admitted, with its identity and its catalog."""
+    """An admitted schema text, with its identity and its catalog."""
 
     source: str
-    """The text as it will be persisted."""
+    """The text that will be persisted."""
     ir: SchemaIR
     catalog: Catalog
     warnings: tuple[IdentityWarning, ...]
@@ -64,9 +64,9 @@ def compile_schema(
 ) -> CompiledSchema:
     """Compile a schema text, its bytes, or the file at a path.
 
-    With ``accepted``, declarations that are still there keep its ids. Without it the text describes
-    a new graph: every id is new, and belongs to ``domain``. A caller that has no graph at all, such
-    as a linter, leaves both out; what it gets cannot be persisted.
+    With ``accepted``, declarations that still exist keep their ids. Without it the text describes a
+    new graph: every id is new, and belongs to ``domain``. Without both, for example in a linter,
+    the result cannot be persisted.
 
     Raises `SchemaParseError`, `CatalogError` or `IdentityError`, with the position of the cause.
 
@@ -153,7 +153,7 @@ def _edge(ir: SchemaIR, shape: EdgeShape) -> EdgeType:
 
 
 def _prefixes(ir: SchemaIR, interface: str) -> Mapping[str, str]:
-    """By the names of the node types that implement an interface, what references begin with."""
+    """The node types that implement an interface, and the prefixes of references to their nodes."""
     return MappingProxyType(
         {
             node.name: reference_prefix(ir.ids.types["node", node.name])
@@ -213,11 +213,11 @@ class SchemaFinding:
 
     @property
     def line(self) -> int:
-        """The line it points at, from 1."""
+        """The line of its position, from 1."""
         return self.error.position.line if self.error.position is not None else 1
 
     def to_json(self) -> dict[str, Any]:
-        """`severity`, `code`, `message`, and `hint` and `position` when there are any."""
+        """`severity`, `code`, `message`, and `hint` and `position` if there are any."""
         form = {
             "severity": self.severity,
             "code": self.error.code,
@@ -227,9 +227,9 @@ class SchemaFinding:
 
 
 def lint_schema(origin: str | bytes | Path | Source) -> tuple[SchemaFinding, ...]:
-    """Everything that is wrong with a schema text, in source order; empty when it is admissible.
+    """All problems of a schema text, in source order; empty if it is admissible.
 
-    A text that does not follow the grammar has one finding, the place where parsing stopped.
+    A text with a syntax error has one finding, where parsing stopped.
 
     >>> [finding.line for finding in lint_schema("node A { a: Vector(0) }\\nedge E: A -> B")]
     [1, 2]

@@ -1,7 +1,7 @@
-"""The three objects in which a root keeps its accepted schema, and their verification.
+"""The three objects in which a root stores its accepted schema, and their verification.
 
-The source is what people read and edit, the IR is the authority for ids, and the state record holds
-the hashes of both. This module turns them into texts and back; it does no I/O.
+The source is the text that people edit, the IR is the authority for ids, and the state record has
+the hashes of both. This module encodes and decodes them; it does no I/O.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SchemaContract:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedSchema:
-    """A verified contract: its texts, and what they mean."""
+    """A verified contract: its texts, and the decoded IR."""
 
     contract: SchemaContract
     ir: SchemaIR
@@ -73,8 +73,8 @@ def build_contract(source: str, ir: SchemaIR) -> SchemaContract:
 def open_contract(source: str | None, ir: str | None, state: str | None) -> AcceptedSchema:
     """Verify the three texts of a root against each other; ``None`` stands for a missing object.
 
-    Raises `SchemaContractError` when one is missing or malformed, when they do not belong together,
-    and when the source was edited by hand. Verifying the same texts again is free.
+    Raises `SchemaContractError` if one is missing or malformed, if they do not belong together, and
+    if the source was edited by hand. Results are cached.
     """
     if source is None or ir is None or state is None:
         texts = {SOURCE_OBJECT: source, IR_OBJECT: ir, STATE_OBJECT: state}

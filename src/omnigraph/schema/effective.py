@@ -21,14 +21,14 @@ from omnigraph.syntax.tokens import Source, Span
 
 
 PROBLEMS_MAX = 100
-"""Most problems of one text that are reported; the first ones are the useful ones."""
+"""Maximum number of problems that are reported for one text."""
 
 HINTS_SEARCHED_MAX = 20
 """How many of the reported problems may search for their hint."""
 
 Hint = str | Callable[[], str | None] | None
-"""A hint, or a function that searches for one. Comparing names is slow, so it is only done for the
-first of the reported problems."""
+"""A hint, or a function that searches for one. Comparing names is slow, so only the first of the
+reported problems search."""
 
 
 class _Problem(NamedTuple):
@@ -71,7 +71,7 @@ class Report:
         ]
 
     def line_of(self, span: Span) -> int:
-        """The line a span starts on, for hints."""
+        """The line on which a span starts, for hints."""
         return self.source.position(span).line
 
     def _error(self, problem: _Problem, *, searches: bool) -> CompileError:
@@ -87,13 +87,13 @@ class Report:
 STRUCTURAL_COLUMNS = frozenset({"id"})
 EDGE_STRUCTURAL_COLUMNS = STRUCTURAL_COLUMNS | {"src", "dst", "from", "to"}
 END_TYPE_NAMES = frozenset({"src_type", "dst_type", "from_type", "to_type"})
-"""Reserved on edges with an end that is an interface."""
+"""Reserved on edges with an interface at an end."""
 
 D = TypeVar("D", ast.InterfaceDecl, ast.NodeDecl, ast.EdgeDecl)
 
 
 def check_names(document: ast.SchemaDocument, report: Report) -> None:
-    """Check every name of a schema on its own and against the others."""
+    """Check every name of a schema, alone and against the others."""
     _check_unique("interface:", document.interfaces, report)
     _check_unique("node type:", document.nodes, report)
     _check_unique("edge type:", document.edges, report)
@@ -105,7 +105,7 @@ def check_names(document: ast.SchemaDocument, report: Report) -> None:
 
 
 def first_of_each(declarations: Sequence[D]) -> dict[str, D]:
-    """Declarations by name; of repeated names the first, since the others were reported."""
+    """Declarations by name; the first of repeated names, since the others were reported."""
     found: dict[str, D] = {}
     for declaration in declarations:
         found.setdefault(declaration.name.text, declaration)
@@ -124,7 +124,7 @@ def _check_unique(what: str, declarations: Sequence[D], report: Report) -> None:
 
 
 def _check_folded_edges(document: ast.SchemaDocument, report: Report) -> None:
-    """Edge lookup falls back to ignoring case, so two names may not differ in case alone."""
+    """Edge types are also found ignoring case, so names may not differ in case alone."""
     first: dict[str, ast.Name] = {}
     for edge in document.edges:
         original = first.setdefault(edge.name.text.lower(), edge.name)
@@ -183,7 +183,7 @@ def _check_endpoints(document: ast.SchemaDocument, report: Report) -> None:
 
 
 def _check_interface_end(edge: ast.EdgeDecl, report: Report) -> None:
-    """Records of such an edge may name the types at its ends, so no property has these names."""
+    """Records of such an edge may have members with these names, so no property may."""
     for declaration in edge.properties:
         if declaration.name.text in END_TYPE_NAMES:
             report.mismatch(
@@ -208,8 +208,7 @@ CARDINALITY_MAX = 2**32 - 1
 def resolve_type(expr: ast.TypeExpr, report: Report) -> ValueType:
     """The type of an expression; enum values are sorted.
 
-    A type that breaks a rule is reported and still returned, so that the checks after this one can
-    go on.
+    An invalid type is reported and still returned, so that later checks can continue.
     """
     if expr.is_list and expr.scalar is Scalar.BLOB:
         report.reject(
@@ -247,7 +246,7 @@ def _dimension(number: ast.NumberExpr, report: Report) -> int:
 
 
 def resolve_cardinality(decl: ast.CardinalityDecl | None, report: Report) -> Cardinality:
-    """The bounds of an edge type; `0..` where nothing is written."""
+    """The bounds of an edge type; `0..` if none are written."""
     if decl is None:
         return Cardinality()
     minimum = int(decl.minimum.value)
@@ -270,13 +269,13 @@ def resolve_cardinality(decl: ast.CardinalityDecl | None, report: Report) -> Car
 
 
 class EffectiveProperty(NamedTuple):
-    """A property of a type, with the declaration whose annotations count."""
+    """A property of a type, with the declaration whose annotations apply."""
 
     name: str
     type: ValueType
     declaration: ast.PropertyDecl
     is_direct: bool = True
-    """Whether the type declares it itself; if not, an interface supplies it."""
+    """Whether the type declares it itself; otherwise an interface does."""
     satisfies: tuple[str, ...] = ()
     """The implemented interfaces that declare this property, by name."""
 
@@ -299,7 +298,7 @@ class EffectiveNode(NamedTuple):
     properties: Properties
     implements: tuple[str, ...]
     is_complete: bool
-    """False when an interface is unknown, so that properties may be missing."""
+    """False if an interface is unknown, so that properties may be missing."""
 
 
 class EffectiveEdge(NamedTuple):
@@ -322,7 +321,7 @@ class EffectiveSchema(NamedTuple):
 
 
 def expand(document: ast.SchemaDocument, report: Report) -> EffectiveSchema:
-    """Resolve every property type and give nodes the properties of their interfaces."""
+    """Resolve every property type and add the properties of interfaces to node types."""
     interfaces = {
         name: EffectiveInterface(declaration, _declared_properties(declaration, report))
         for name, declaration in sorted(first_of_each(document.interfaces).items())
@@ -345,7 +344,7 @@ def expand(document: ast.SchemaDocument, report: Report) -> EffectiveSchema:
 
 
 def as_annotation(expr: ast.AnnotationExpr) -> Annotation:
-    """An annotation without its position, its options in byte order of name."""
+    """An annotation without its position; its options are sorted by name."""
     return Annotation(
         expr.name.text,
         expr.value.value if expr.value is not None else None,

@@ -1,8 +1,8 @@
 """Shapes and accepted IRs as canonical JSON, the hashes over it, and the strict reader of IRs.
 
 One encoder serves both: without ids it writes the shape, with ids the IR. A reference in an IR
-holds id and name; in a shape it holds the name alone. Reading rebuilds shape and ids and encodes
-them again, which must give the same text: that finds unknown members, references whose id and name
+contains id and name; in a shape only the name. Reading rebuilds shape and ids and encodes them
+again, which must give the same text: that finds unknown members, references whose id and name
 disagree, and any manual edit.
 """
 
@@ -57,7 +57,7 @@ Json = dict[str, Any]
 
 
 def shape_hash(shape: SchemaShape) -> str:
-    """`sha256:` hash of what a schema means; equal for texts that mean the same."""
+    """`sha256:` hash of a shape; equal for texts with the same meaning."""
     return sha256_of(canonical_json(_Encoder(None).schema(shape)))
 
 
@@ -77,7 +77,7 @@ def ir_hash(ir: SchemaIR) -> str:
 
 
 def type_json(value_type: ValueType) -> Json:
-    """A property type as `{scalar, nullable, list, enum_values}`; a vector carries its dimension.
+    """A property type as `{scalar, nullable, list, enum_values}`; a vector includes its dimension.
 
     >>> from omnigraph.model.types import Scalar
     >>> type_json(ValueType(Scalar.VECTOR, vector_dim=8))["scalar"]
@@ -224,10 +224,10 @@ _NAME = attrgetter("name")
 
 
 def read_ir(text: str) -> SchemaIR:
-    """The IR a text holds.
+    """The IR that a text encodes.
 
-    Raises `SchemaContractError` when the text is of an unknown version, malformed, inconsistent, or
-    not exactly what `ir_text` writes.
+    Raises `SchemaContractError` if the text has an unknown version, is malformed or inconsistent,
+    or is not exactly what `ir_text` writes.
     """
     root = read_json_object(text, "the accepted schema")
     version = root.get("ir_version")
@@ -254,7 +254,7 @@ def read_ir(text: str) -> SchemaIR:
 
 
 def read_json_object(text: str, what: str) -> Json:
-    """One JSON object, or `SchemaContractError` naming ``what``."""
+    """Parse one JSON object; raises `SchemaContractError` naming ``what``."""
     try:
         text.encode("utf-8")  # a lone surrogate has no UTF-8 form
         value = json.loads(text)
@@ -266,7 +266,7 @@ def read_json_object(text: str, what: str) -> Json:
 
 
 def _is(kind: type[T], value: Any) -> T:
-    """A value of exactly this JSON type: `true` is no number."""
+    """A value of exactly this JSON type: `true` is not a number."""
     if type(value) is not kind:
         raise TypeError(f"expected {kind.__name__}, found {canonical_json(value)[:40]}")
     return value
@@ -288,7 +288,8 @@ def _literal(value: Any) -> LiteralValue:
 
 
 def _each(read: Callable[[Any], T], values: Any, key: Callable[[T], Any]) -> tuple[T, ...]:
-    """Members by key, once each: an array that is not sorted is encoded differently again."""
+    """Members by key, without duplicates; an unsorted array is found when the IR is encoded
+    again."""
     found = {key(item): item for item in map(read, _is(list, values))}
     return tuple(found[each] for each in sorted(found))
 

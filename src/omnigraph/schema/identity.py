@@ -1,7 +1,7 @@
-"""Identity: which declarations are the accepted ones, and which are new.
+"""Identity: matches declarations with the accepted ones; the others are new.
 
 `resolve` compares a shape with the accepted IR by name and rename hint, per kind and, for
-properties, per owner. What it recognises keeps its ids; everything else gets new ones, in an order
+properties, per owner. Matched declarations keep their ids; all others get new ones, in an order
 that does not depend on the order of the source.
 """
 
@@ -45,10 +45,10 @@ class RenameHint:
     old: str
     span: Span
     is_inherited: bool = False
-    """Written on the interface that supplies the property, not on the node itself.
+    """Written on the interface that declares the property, not on the node itself.
 
-    Such a hint also renames the properties of nodes that have the old one, and is ignored for
-    nodes that never had it.
+    Such a hint also renames the properties of nodes that have the old one, and is ignored for nodes
+    that never had it.
     """
 
 
@@ -63,7 +63,7 @@ class IdentityWarning:
 
     @property
     def message(self) -> str:
-        """One sentence for a person."""
+        """One sentence for users."""
         why = (
             "the name already exists"
             if self.kind == "ignored_rename_hint"
@@ -74,14 +74,15 @@ class IdentityWarning:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A schema with its ids, and the hints that did nothing."""
+    """A schema with its ids, and the hints without effect."""
 
     ir: SchemaIR
     warnings: tuple[IdentityWarning, ...]
 
 
 def initialize(admitted: AdmittedSchema, domain: str) -> Resolution:
-    """Give every declaration of a new graph its ids. Rename hints are inert, and warned about."""
+    """Assign ids to every declaration of a new graph. Rename hints have no effect; warns about
+    them."""
     empty = SchemaIR(checked_domain(domain), 1, SchemaShape((), (), ()), SchemaIds({}, {}, {}))
     resolver = _Resolver(admitted, empty)
     for hints in (resolver.type_hints, resolver.property_hints):
@@ -93,10 +94,10 @@ def initialize(admitted: AdmittedSchema, domain: str) -> Resolution:
 
 
 def resolve(admitted: AdmittedSchema, accepted: SchemaIR) -> Resolution:
-    """Match a schema with the accepted one, keeping the ids of whatever is still there.
+    """Match a schema with the accepted one, keeping the ids of declarations that still exist.
 
-    Raises `IdentityError` when a rename hint names nothing, something of another kind or owner, or
-    something another declaration already claims.
+    Raises `IdentityError` if a rename hint names nothing, something of another kind or owner, or
+    something that another declaration already matches.
     """
     return _Resolver(admitted, accepted).resolve()
 
@@ -140,7 +141,7 @@ class _Resolver:
         ref: TypeRef | PropertyRef,
         hint: RenameHint,
     ) -> None:
-        """Report a hint without effect, once: where it is written."""
+        """Add a warning about a hint without effect, once per place where it is written."""
         if not hint.is_inherited:
             position = self.admitted.source.position(hint.span)
             warning = IdentityWarning(kind, entity_name(ref), hint.old, position)
@@ -149,7 +150,7 @@ class _Resolver:
     # --- types -----------------------------------------------------------------------------------
 
     def _match_types(self) -> dict[TypeRef, TypeRef]:
-        """For each desired type that is an accepted one, which; the others are new."""
+        """The accepted type of each desired type that has one; the others are new."""
         accepted = self.accepted.ids.types
         origin: dict[TypeRef, TypeRef] = {ref: ref for ref in self.desired if ref in accepted}
         claimed = set(origin.values())
@@ -194,7 +195,7 @@ class _Resolver:
     # --- properties ------------------------------------------------------------------------------
 
     def _match_properties(self, origin: Mapping[TypeRef, TypeRef]) -> dict[PropertyRef, int]:
-        """The ids of the desired properties that are accepted ones."""
+        """The ids of the desired properties that match accepted ones."""
         accepted = self.accepted.ids.properties
         known: dict[PropertyRef, int] = {}
         for owner, shape in self.desired.items():
@@ -259,8 +260,8 @@ class _Resolver:
     def _allocate(
         self, origin: Mapping[TypeRef, TypeRef], known: Mapping[PropertyRef, int]
     ) -> tuple[SchemaIds, int]:
-        """Hand out new ids: to types by kind and name, then to properties by owner and name, then
-        to tables by type. `desired` is already in the first of these orders."""
+        """Assign new ids: to types by kind and name, then to properties by owner and name, then to
+        tables by type. `desired` is already in the first of these orders."""
         new = count(self.accepted.next_identity_id)
         old = self.accepted.ids
         types = {
@@ -286,7 +287,7 @@ class _Resolver:
 def _hints(
     admitted: AdmittedSchema,
 ) -> tuple[dict[TypeRef, RenameHint], dict[PropertyRef, RenameHint]]:
-    """Every rename hint of a schema, by the declaration it is about."""
+    """Every rename hint of a schema, by the declaration that has it."""
     types = admitted.types
     type_hints: dict[TypeRef, RenameHint] = {}
     property_hints: dict[PropertyRef, RenameHint] = {}

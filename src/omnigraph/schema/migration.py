@@ -1,8 +1,8 @@
 """Migration planning: from the accepted schema to a desired one, step by step.
 
-Planning is pure: it looks at two IRs and at no data. Whatever the two differ in becomes a step, and
-a difference that no step covers becomes an `UnsupportedChange`, so that nothing is lost silently.
-Declarations are compared by id; names are only what a step calls them.
+Planning is pure: it compares two IRs and reads no data. Every difference becomes a step, and a
+difference that no step covers becomes an `UnsupportedChange`, so that nothing is lost silently.
+Declarations are compared by id; steps use names for display.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from omnigraph.syntax.tokens import Source
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """The steps from one schema to another, in the order they are carried out."""
+    """The steps from one schema to another, in execution order."""
 
     steps: tuple[Step, ...]
 
@@ -83,12 +83,12 @@ class MigrationPlan:
 
     @property
     def hard_drops(self) -> tuple[DropType | DropProperty, ...]:
-        """The steps that drop data for good."""
+        """The steps that drop data irrevocably."""
         drops = (step for step in self.steps if isinstance(step, DropType | DropProperty))
         return tuple(step for step in drops if step.mode == "hard")
 
     def require_supported(self) -> None:
-        """Raise `UnsupportedSchemaChange` if a change is unsupported; details name them all."""
+        """Raise `UnsupportedSchemaChange` if a change is unsupported; details list all of them."""
         if self.unsupported:
             more = len(self.unsupported) - 1
             raise UnsupportedSchemaChange(
@@ -102,13 +102,13 @@ class MigrationPlan:
         return {"supported": self.supported, "steps": [step.to_json() for step in self.steps]}
 
     def render(self) -> list[str]:
-        """One line for each step."""
+        """One line per step."""
         return [str(step) for step in self.steps]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedMigration:
-    """A desired schema, compiled against the accepted one, and the way to it."""
+    """A desired schema, compiled against the accepted one, and the migration to it."""
 
     compiled: CompiledSchema
     plan: MigrationPlan
@@ -119,7 +119,7 @@ def plan_change(
 ) -> PlannedMigration:
     """Compile a schema text against the accepted IR and plan the migration to it.
 
-    Raises a `CompileError` when the text is not admissible; an admissible text always gets a plan.
+    Raises a `CompileError` if the text is not admissible; an admissible text always gets a plan.
     """
     compiled = compile_schema(origin, accepted=accepted)
     plan = plan_migration(accepted, compiled.ir, allow_data_loss=allow_data_loss)
@@ -141,10 +141,10 @@ def plan_migration(
 
 
 def with_arrival_defaults(line: Sequence[SchemaIR]) -> SchemaIR:
-    """The last of some schemas that followed each other, with the defaults that properties brought.
+    """The last of successive schemas, with each property's default as of when it was added.
 
-    Entities that were there got the default that a property had when it was added, if any. That is
-    what entities of the first schema get, whatever the property says by now.
+    Existing entities got the default that a property had when it was added, if any. Entities of the
+    first schema get the same, even if the default has changed since.
     """
     first, *later = line
     known = _defaults(first)
@@ -170,7 +170,7 @@ def with_arrival_defaults(line: Sequence[SchemaIR]) -> SchemaIR:
         tuple(patched("node", each) for each in last.shape.nodes),
         tuple(patched("edge", each) for each in last.shape.edges),
     )
-    # How many ids were given out in between is no difference of the two schemas.
+    # The number of ids assigned in between is not a difference of the two schemas.
     return replace(last, shape=shape, next_identity_id=first.next_identity_id)
 
 
@@ -178,7 +178,7 @@ _Type = TypeVar("_Type", InterfaceShape, NodeShape, EdgeShape)
 
 
 def _defaults(ir: SchemaIR) -> dict[tuple[int, int], PropertyShape]:
-    """The properties of a schema by the ids of their type and their own."""
+    """The properties of a schema, by the ids of their type and their own."""
     return {
         (ir.ids.types[ref], ir.ids.properties[*ref, prop.name]): prop
         for ref, shape in types_of(ir.shape).items()
@@ -187,7 +187,7 @@ def _defaults(ir: SchemaIR) -> dict[tuple[int, int], PropertyShape]:
 
 
 def _as_stored(prop: PropertyShape) -> LiteralValue | None:
-    """The default as rows have it: of an F32, the nearest number there is."""
+    """The default as stored in rows: for an F32, the nearest representable number."""
     if prop.type.scalar is Scalar.F32 and isinstance(prop.default, int | float):
         (rounded,) = struct.unpack("f", struct.pack("f", prop.default))
         return float(rounded)
@@ -289,7 +289,7 @@ class TypeParts:
         self.name = shape.name
         self.properties = {self._id(prop.name): prop for prop in shape.properties}
         self.key: set[int] = set()
-        """The properties that entity ids are spelled from, by id."""
+        """The ids of the properties from which entity ids are made."""
         self._own: dict[str, set[ColumnsKind]] = {
             prop.name: set(prop.constraints) for prop in shape.properties
         }
@@ -308,7 +308,7 @@ class TypeParts:
         """Source by id and model of an `@embed`: renaming the source is no change.
 
         An interface may name a source that only its nodes have. It counts as unknown here; the
-        nodes are compared as well, and they know it.
+        comparison of the nodes covers it.
         """
         if prop.embed is None:
             return None
@@ -316,11 +316,11 @@ class TypeParts:
         return source, prop.embed.model
 
     def links(self, prop: PropertyShape) -> frozenset[int]:
-        """The interface properties this one satisfies."""
+        """The interface properties that this one satisfies."""
         return frozenset(self._ids["interface", name, prop.name] for name in prop.satisfies)
 
     def own_constraints(self, property_id: int) -> set[ColumnsKind]:
-        """`@key`, `@unique` and `@index` over one property alone."""
+        """`@key`, `@unique` and `@index` over this property alone."""
         return self._own[self.properties[property_id].name]
 
     def constraints(self, apart_from: Iterable[int]) -> dict[ConstraintKey, ConstraintShape]:
@@ -368,7 +368,7 @@ class _PropertyPlanner:
                 self._plan_property(property_id, old[property_id], prop)
             else:
                 self._plan_new(prop)
-        # An interface holds no data, so that dropping its property destroys none.
+        # An interface stores no data, so dropping its property destroys none.
         code = None if self._kind == "interface" else DROP_PROPERTY.code
         for name in sorted(prop.name for pid, prop in old.items() if pid not in new):
             self._out.add(DropProperty(self._kind, self._owner, name, mode, code))
@@ -486,7 +486,7 @@ class _PropertyPlanner:
             self._out.add(DropConstraint(self._kind, self._owner, constraint, code))
 
     def _is_node_key(self, constraint: ConstraintShape) -> bool:
-        """Whether entity ids are made of it; an edge keeps its id whatever its key is."""
+        """Whether entity ids are made from it; an edge keeps its id whatever its key is."""
         is_key = isinstance(constraint, ColumnsShape) and constraint.kind == "key"
         return is_key and self._kind != "edge"
 
@@ -509,19 +509,19 @@ Annotations = tuple[Annotation, ...]
 AnnotationChange = Literal["none", "metadata", "other"]
 
 _WIDER = {Scalar.I32: Scalar.I64, Scalar.U32: Scalar.U64, Scalar.F32: Scalar.F64}
-"""Each type on the left fits into the one on the right without loss."""
+"""Each type on the left converts to the one on the right without loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeChange:
-    """A supported change, in the order it happens: first the enum grows, then the type widens."""
+    """A supported change, in order: first the enum is extended, then the type widened."""
 
     added_values: tuple[str, ...] = ()
     widened: tuple[ValueType, ValueType] | None = None
 
 
 def classify_type(old: ValueType, new: ValueType, *, is_key: bool) -> TypeChange | str:
-    """How to get from one type to another, or why that is not supported.
+    """The change from one type to another, or why it is not supported.
 
     >>> from omnigraph.model.types import Scalar
     >>> classify_type(ValueType(Scalar.I32), ValueType(Scalar.I64), is_key=True).widened is not None
@@ -542,7 +542,8 @@ def classify_type(old: ValueType, new: ValueType, *, is_key: bool) -> TypeChange
     if not _is_lossless(grown.with_nullable(new.nullable), new):
         return f"not every {old.with_nullable(False)} is kept as it is"
     if is_key and old.scalar is Scalar.F32 and new.scalar is Scalar.F64:
-        # 0.1 is spelled 0.1 as F32 but 0.10000000149011612 as F64. Integers and enums keep theirs.
+        # 0.1 is spelled 0.1 as F32 but 0.10000000149011612 as F64. The spelling of integers and
+        # enums stays.
         return "it is part of the key, and the ids of existing nodes would be spelled differently"
     return TypeChange(added, (grown, new))
 
@@ -558,7 +559,7 @@ def _is_lossless(old: ValueType, new: ValueType) -> bool:
 
 
 def classify_annotations(old: Annotations, new: Annotations) -> AnnotationChange:
-    """Whether annotations differ, and if so in more than metadata."""
+    """Whether annotations differ, and if so whether only in metadata."""
     before, after = set(map(annotation_key, old)), set(map(annotation_key, new))
     if before == after:
         return "none"
@@ -568,12 +569,12 @@ def classify_annotations(old: Annotations, new: Annotations) -> AnnotationChange
 
 
 def metadata_of(annotations: Annotations) -> Annotations:
-    """The annotations a migration may change: text for readers, and defaults."""
+    """The annotations that a migration may change: descriptions, instructions and defaults."""
     return tuple(a for a in annotations if a.name in METADATA or a.name == "default")
 
 
 def with_default(prop: PropertyShape) -> Annotations:
-    """The annotations of a property with its default among them, where people write it."""
+    """The annotations of a property, including its default as an annotation."""
     if prop.default is None:
         return prop.annotations
     default = Annotation("default", prop.default)

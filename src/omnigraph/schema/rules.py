@@ -28,7 +28,7 @@ from omnigraph.syntax.schema_ast import LiteralValue
 from omnigraph.syntax.suggest import did_you_mean
 
 METADATA = frozenset({"description", "instruction"})
-"""Annotations that are text for readers."""
+"""Annotations with text for readers."""
 
 _ONCE_ON_TYPE = METADATA | {"rename_from"}
 _ONCE_ON_PROPERTY = METADATA | {"rename_from", "key", "unique", "index", "embed", "default"}
@@ -115,7 +115,7 @@ def _has_text(annotation: ast.AnnotationExpr) -> bool:
 
 
 def ineligible_shape(value_type: ValueType) -> str | None:
-    """`list`, `vector` or `blob`: the types a constraint may not accept, named for messages."""
+    """`list`, `vector` or `blob`: types that constraints may not accept, named for messages."""
     if value_type.is_list:
         return "list"
     if value_type.is_vector:
@@ -126,7 +126,8 @@ def ineligible_shape(value_type: ValueType) -> str | None:
 def check_embed(
     kind: TypeKind, owner: str, prop: EffectiveProperty, properties: Properties, report: Report
 ) -> None:
-    """Check an `@embed`: it belongs on a vector of a node and names a String beside it."""
+    """Check an `@embed`: it belongs on a vector of a node and names a String property of that
+    node."""
     annotation = annotation_named(prop.declaration.annotations, "embed")
     if annotation is None:
         return
@@ -186,7 +187,7 @@ def _check_embed_source(
 
 
 def embed_of(prop: EffectiveProperty) -> Embed | None:
-    """What an admitted property is computed from, if it has an `@embed`."""
+    """The `@embed` of an admitted property, or None."""
     annotation = annotation_named(prop.declaration.annotations, "embed")
     if annotation is None or annotation.value is None:
         return None
@@ -198,7 +199,7 @@ def embed_of(prop: EffectiveProperty) -> Embed | None:
 
 
 EDGE_ENDS = ("src", "dst")
-"""Structural columns the constraints of an edge may name."""
+"""Columns of an edge that its constraints may name besides properties."""
 
 _RULES = {ast.RangeDecl: "range", ast.CheckDecl: "check"}
 
@@ -225,7 +226,7 @@ def columns_of(constraint: ast.ColumnsDecl) -> tuple[str, ...]:
 
 
 def check_node_constraints(node: EffectiveNode, report: Report) -> None:
-    """Check every constraint a node type declares or gains from an interface."""
+    """Check every constraint that a node type declares or inherits from an interface."""
     owner = node.declaration.name.text
     keys: set[tuple[str, ...]] = set()
     for constraint in sorted(column_constraints(node), key=attrgetter("span")):
@@ -298,7 +299,7 @@ def _check_edge_key(
 
 
 def range_of(rule: ast.RangeDecl, properties: Properties) -> Range:
-    """An admitted `@range`, its bounds in the kind of number the property holds."""
+    """An admitted `@range`, its bounds as numbers of the property's kind."""
     value_type = properties[rule.property.text].type
     return Range(
         rule.property.text, _bound(rule.minimum, value_type), _bound(rule.maximum, value_type)
@@ -405,7 +406,7 @@ def _check_pattern(
 
 
 def pattern_problem(pattern: str) -> str | None:
-    """Why a pattern is not accepted, or ``None`` when it is."""
+    """Why a pattern is not accepted, or ``None`` if it is."""
     import pyarrow as pa
 
     try:
@@ -429,7 +430,7 @@ def pattern_matches(pattern: str, text: str) -> bool:
 def check_default_form(
     owner: str, declaration: ast.PropertyDecl, value_type: ValueType, report: Report
 ) -> None:
-    """Check a default where it is written: it is one literal that fits the property type."""
+    """Check a default where it is written: it must be one literal that fits the property type."""
     annotation = annotation_named(declaration.annotations, "default")
     if annotation is None:
         return
@@ -496,7 +497,7 @@ def _fitting_defaults(owner: EffectiveNode | EffectiveEdge) -> dict[str, _Defaul
 
 
 def _broken_rule(rule: ast.RangeDecl | ast.CheckDecl, value: LiteralValue) -> str | None:
-    """How a default breaks a `@range` or `@check`, if it does.
+    """How a default violates a `@range` or `@check`, or None.
 
     A rule that does not fit the type of its property was reported elsewhere.
     """
@@ -516,10 +517,10 @@ def _broken_rule(rule: ast.RangeDecl | ast.CheckDecl, value: LiteralValue) -> st
 
 
 def converted_default(value_type: ValueType, literal: ast.LiteralExpr) -> LiteralValue | None:
-    """The default as a value of the property type, or ``None`` when it does not fit.
+    """The default as a value of the property type, or ``None`` if it does not fit.
 
-    Numbers come out as the property holds them (`1` on an `F64` is `1.0`); dates and date-times
-    stay the text they were written as.
+    Numbers are converted to the property type (`1` on an `F64` is `1.0`); dates and date-times stay
+    the text they were written as.
     """
     value = literal.value
     if value_type.enum_values is not None:

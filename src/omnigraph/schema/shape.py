@@ -1,11 +1,11 @@
 """The shape of a schema, and the accepted IR: a shape with the ids of its declarations.
 
-A shape is the canonical meaning of a text. Everything is sorted and free of repetitions; comments,
+A shape is the canonical form of a text. Everything is sorted and without duplicates; comments,
 order and `@rename_from` are left out, and a bare `@index` on a property is the same as
 `@index(property)` in the body. Two texts with the same shape mean the same schema.
 
-Ids outlive names: a rename changes the shape and keeps the ids, and a dropped declaration that
-comes back under its old name gets new ones. Types, properties and table incarnations share one
+Ids outlive names: a rename changes the shape and keeps the ids, and a dropped declaration that is
+added again under its old name gets new ones. Types, properties and table incarnations share one
 counter, so no number is used twice.
 """
 
@@ -53,7 +53,7 @@ from omnigraph.syntax.schema_ast import (
 )
 
 _TYPED_ANNOTATIONS = frozenset({*COLUMNS_KINDS, "embed", "default", "rename_from"})
-"""Annotations with a place of their own in the shape, or none at all."""
+"""Annotations with fields of their own in the shape, or that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +74,20 @@ class PropertyShape:
     name: str
     type: ValueType
     annotations: tuple[Annotation, ...] = ()
-    """`@description` and opaque annotations, sorted."""
+    """`@description` and unknown annotations, sorted."""
     default: LiteralValue | None = None
     embed: Embed | None = None
     constraints: tuple[ColumnsKind, ...] = ()
     """Bare constraints of an interface property; those of nodes and edges belong to the type."""
     is_direct: bool = True
-    """Declared by the type itself rather than supplied by an interface."""
+    """Declared by the type itself rather than by an interface."""
     satisfies: tuple[str, ...] = ()
     """The interfaces of the node that declare this property."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterfaceShape:
-    """A property contract."""
+    """An interface: a set of properties."""
 
     name: str
     properties: tuple[PropertyShape, ...]
@@ -95,7 +95,7 @@ class InterfaceShape:
 
 @dataclass(frozen=True, slots=True)
 class NodeShape:
-    """An entity type."""
+    """A node type."""
 
     name: str
     annotations: tuple[Annotation, ...]
@@ -106,7 +106,7 @@ class NodeShape:
 
 @dataclass(frozen=True, slots=True)
 class EdgeShape:
-    """A relation between two node types, or interfaces that node types implement."""
+    """A type of edges between two node types, or interfaces that node types implement."""
 
     name: str
     source: str
@@ -127,7 +127,7 @@ class SchemaShape:
 
 
 def shape_of(admitted: AdmittedSchema) -> SchemaShape:
-    """The meaning of an admitted schema."""
+    """The shape of an admitted schema."""
     types = admitted.types
     return SchemaShape(
         tuple(
@@ -166,7 +166,7 @@ def shape_of(admitted: AdmittedSchema) -> SchemaShape:
 
 
 def constraint_key(constraint: ConstraintShape) -> tuple[str, str]:
-    """What constraints are sorted by: kind, then the text of their arguments."""
+    """The sort key of constraints: kind, then the text of their arguments."""
     if isinstance(constraint, ColumnsShape):
         return constraint.kind, ", ".join(constraint.columns)
     if isinstance(constraint, Range):
@@ -225,13 +225,13 @@ def _constraints(owner: EffectiveNode | EffectiveEdge) -> tuple[ConstraintShape,
 
 IR_VERSION = 2
 IDENTITY_ID_MAX = 2**64 - 1
-"""Ids are unsigned 64-bit numbers; the largest is never handed out."""
+"""Ids are unsigned 64-bit numbers; the largest is never assigned."""
 
 OFFLINE_DOMAIN = "0" * 26
 """Stands for "no graph": ids of this domain must not be persisted."""
 
 TYPE_KINDS: tuple[TypeKind, ...] = get_args(TypeKind)
-"""In the order ids are handed out and plans are written."""
+"""In the order in which ids are assigned and plans are written."""
 
 TypeRef = tuple[TypeKind, str]
 """A type by kind and name; a node and an edge may share a name."""
@@ -242,24 +242,24 @@ TypeShape = InterfaceShape | NodeShape | EdgeShape
 
 @dataclass(frozen=True, slots=True)
 class SchemaIds:
-    """The ids of one schema, by the names its shape uses."""
+    """The ids of one schema, by the names in its shape."""
 
     types: Mapping[TypeRef, int]
     properties: Mapping[PropertyRef, int]
     incarnations: Mapping[TypeRef, int]
-    """Of tables, so of nodes and edges; an interface has none."""
+    """Table incarnations, for nodes and edges; an interface has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaIR:
-    """One accepted schema: what it means, and which ids its declarations carry.
+    """One accepted schema: its shape, and the ids of its declarations.
 
-    Compare two of them by `encoding.ir_hash`: `==` takes `@x(1)` and
-    `@x(true)` for equal, as Python does.
+    Compare two of them by `encoding.ir_hash`: `==` takes `@x(1)` and `@x(true)` for equal, as
+    Python does.
     """
 
     domain: str
-    """ULID of the root whose ids these are; equal ids of two domains have nothing in common."""
+    """ULID of the root to which the ids belong; ids of different domains are unrelated."""
     next_identity_id: int
     shape: SchemaShape
     ids: SchemaIds
@@ -274,12 +274,12 @@ def types_of(shape: SchemaShape) -> dict[TypeRef, TypeShape]:
 
 
 def end_kind(types: Mapping[TypeRef, int], name: str) -> TypeKind:
-    """What an end of an edge is: a node type, or an interface if no node type has the name."""
+    """The kind of an end of an edge: a node type, or an interface if no node type has the name."""
     return "node" if ("node", name) in types else "interface"
 
 
 def checked_domain(domain: str) -> str:
-    """The domain itself, if it is a ULID in its canonical spelling."""
+    """Return the domain if it is a ULID in its canonical form; otherwise raise."""
     if not is_ulid(domain):
         raise SchemaContractError(
             f"'{domain[:40]}' is not a schema identity domain",

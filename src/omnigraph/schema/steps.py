@@ -1,7 +1,7 @@
-"""The steps of a migration plan, and the lint codes they carry.
+"""The steps of a migration plan, and their lint codes.
 
 Steps are plain values that can be printed, sent and executed. They use new names, except in `from`
-and in drops: the executor runs them in order, so a rename happened before its new name is used.
+and in drops: the executor runs them in order, so a rename comes before the use of its new name.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Family(StrEnum):
 
 
 Tier = Literal["safe", "validated", "destructive"]
-"""What applying the change could do to data: nothing, fail on it, or lose it."""
+"""What applying the change can do to data: nothing, fail because of it, or lose it."""
 
 Severity = Literal["error", "warn", "info"]
 
@@ -61,12 +61,12 @@ class LintCode:
     tier: Tier
     meaning: str
     is_reserved: bool = False
-    """Catalogued, but never attached to a step."""
+    """In the catalogue, but never attached to a step."""
     severity: Severity = "error"
 
     @property
     def family(self) -> Family:
-        """What the code is about."""
+        """The subject of the code."""
         return Family(self.code[3:5])
 
 
@@ -94,12 +94,12 @@ CODES = MappingProxyType({entry.code: entry for entry in _CATALOGUE})
 
 
 DropMode = Literal["soft", "hard"]
-"""Soft: older snapshots show the data until cleanup. Hard: they are reclaimed after publication."""
+"""Soft: older snapshots show the data until cleanup. Hard: it is removed after publication."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What all steps share: a tag, a JSON form and a line for people."""
+    """The common part of all steps: a tag, a JSON form and a line of text."""
 
     kind: ClassVar[str]
 
@@ -132,7 +132,7 @@ class _PropertyStep(_Step):
 
 @dataclass(frozen=True, slots=True)
 class AddType(_Step):
-    """A new type with an empty table; an interface has none."""
+    """A new type with an empty table; an interface has no table."""
 
     kind: ClassVar[str] = "add_type"
     type_kind: TypeKind
@@ -157,7 +157,7 @@ class RenameType(_Step):
 
 @dataclass(frozen=True, slots=True)
 class AddProperty(_PropertyStep):
-    """A new property; existing entities get its default, or null when it has none."""
+    """A new property; existing entities get its default, or null if it has none."""
 
     kind: ClassVar[str] = "add_property"
     property_type: ValueType
@@ -220,7 +220,7 @@ class _ConstraintStep(_Step):
 
 @dataclass(frozen=True, slots=True)
 class AddConstraint(_ConstraintStep):
-    """An index that is wanted from now on and built later, or a rule that stored data must keep."""
+    """An index to be built later, or a rule that stored data must satisfy."""
 
     kind: ClassVar[str] = "add_constraint"
 
@@ -231,7 +231,7 @@ class AddConstraint(_ConstraintStep):
 
 @dataclass(frozen=True, slots=True)
 class DropConstraint(_ConstraintStep):
-    """An index or a rule that is not wanted any more; stored values stay."""
+    """An index or a rule is removed; stored values stay."""
 
     kind: ClassVar[str] = "drop_constraint"
 
@@ -242,7 +242,7 @@ class DropConstraint(_ConstraintStep):
 
 @dataclass(frozen=True, slots=True)
 class UpdateTypeMetadata(_Step):
-    """Other `@description` or `@instruction`; the list is the new state."""
+    """A changed `@description` or `@instruction`; the list is the new state."""
 
     kind: ClassVar[str] = "update_type_metadata"
     type_kind: TypeKind
@@ -255,7 +255,8 @@ class UpdateTypeMetadata(_Step):
 
 @dataclass(frozen=True, slots=True)
 class UpdatePropertyMetadata(_PropertyStep):
-    """Other `@description` or `@default`; the list is the new state. No stored value changes."""
+    """A changed `@description` or `@default`; the list is the new state. No stored value
+    changes."""
 
     kind: ClassVar[str] = "update_property_metadata"
     annotations: tuple[Annotation, ...]
@@ -266,7 +267,7 @@ class UpdatePropertyMetadata(_PropertyStep):
 
 @dataclass(frozen=True, slots=True)
 class DropProperty(_PropertyStep):
-    """A property that is absent from the new version."""
+    """A property that the new version does not have."""
 
     kind: ClassVar[str] = "drop_property"
     mode: DropMode
@@ -278,7 +279,7 @@ class DropProperty(_PropertyStep):
 
 @dataclass(frozen=True, slots=True)
 class DropType(_Step):
-    """A type that is absent from the new version."""
+    """A type that the new version does not have."""
 
     kind: ClassVar[str] = "drop_type"
     type_kind: TypeKind
@@ -292,7 +293,7 @@ class DropType(_Step):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedChange(_Step):
-    """A difference no migration covers; with one of these a plan cannot be applied."""
+    """A difference that no step covers; a plan with one of these cannot be applied."""
 
     kind: ClassVar[str] = "unsupported_change"
     entity: str
@@ -302,7 +303,7 @@ class UnsupportedChange(_Step):
 
     @property
     def message(self) -> str:
-        """What applying the plan fails with."""
+        """The message with which applying the plan fails."""
         return f"[{self.code}] {self.reason}" if self.code else self.reason
 
     def __str__(self) -> str:
@@ -329,7 +330,7 @@ Step = (
 
 
 class StepWriter:
-    """Collects the steps of a plan in the order they are written."""
+    """Collects the steps of a plan in order."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []

@@ -1,7 +1,7 @@
-"""Queries of another language as `.gq`: the reads of openCypher that both languages can say.
+"""Translates queries of another language to `.gq`: the reads of openCypher that `.gq` can express.
 
-`queries.translate_cypher` is the one way in. This room knows texts, syntax trees and the catalog of
-a schema; it opens no graph and runs nothing.
+`queries.translate_cypher` is the only entry point. This package uses texts, syntax trees and the
+catalog of a schema; it opens no graph and runs nothing.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class CypherItem:
 
 @dataclass(frozen=True, slots=True)
 class CypherCall:
-    """`name(arguments)`; the name in small letters."""
+    """`name(arguments)`; the name in lower case."""
 
     name: str
     arguments: tuple[Expression, ...]
@@ -88,7 +88,7 @@ class CypherCountAll:
 
 @dataclass(frozen=True, slots=True)
 class CypherCast:
-    """`CAST(operand AS TYPE)`; the type in capitals."""
+    """`CAST(operand AS TYPE)`; the type in upper case."""
 
     operand: Expression
     type_name: str
@@ -192,12 +192,12 @@ class CypherNodePattern:
 
 Direction = OneOf["out", "in", "both"]
 PathChoice = OneOf["every", "one", "all"]
-"""Every path of a pattern, one shortest path of each pair, or all shortest paths."""
+"""Every path of a pattern, one shortest path per pair, or all shortest paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class CypherLengths:
-    """`*m..n`; None for the upper bound is open."""
+    """`*m..n`; an upper bound of None is open."""
 
     minimum: int
     maximum: int | None
@@ -219,7 +219,7 @@ class CypherRelationshipPattern:
 
 @dataclass(frozen=True, slots=True)
 class CypherPattern:
-    """One chain of nodes and relationships, which may have a name: `p = (a)-[…]->(b)`."""
+    """One chain of nodes and relationships, optionally with a name: `p = (a)-[…]->(b)`."""
 
     path: str | None
     nodes: tuple[CypherNodePattern, ...]
@@ -270,7 +270,7 @@ class CypherSortItem:
 
 @dataclass(frozen=True, slots=True)
 class CypherProjection:
-    """`WITH` or `RETURN`, with what follows it."""
+    """`WITH` or `RETURN`, with the clauses after it."""
 
     items: tuple[CypherProjectionItem, ...]
     every: bool
@@ -280,7 +280,7 @@ class CypherProjection:
     skip: Expression | None
     limit: Expression | None
     where: Expression | None
-    """Only behind `WITH`."""
+    """Only after `WITH`."""
     span: Span
 
 
@@ -297,7 +297,7 @@ class CypherStatement:
     """One read: its stages, of which the last returns."""
 
     name: str | None
-    """What a line comment above it says, if that is a word alone."""
+    """The line comment above it, if that is a single word."""
     stages: tuple[CypherStage, ...]
     span: Span
 
@@ -308,7 +308,7 @@ AGGREGATES = {
     "count": "count", "sum": "sum", "avg": "avg", "min": "min", "max": "max", "collect": "collect",
     "stdev": "stddev", "percentilecont": "percentile",
 }  # fmt: skip
-"""Functions that aggregate, and their names in `.gq`."""
+"""Aggregate functions, and their names in `.gq`."""
 _UNMOVED_BY_REPEATS = ("min", "max")
 
 
@@ -320,7 +320,7 @@ def is_aggregate(expression: Expression) -> bool:
 
 
 def walk(node: Any) -> list[Any]:
-    """A node of the tree and everything below it."""
+    """A node of the tree and all nodes below it."""
     found = [node]
     if isinstance(node, tuple):
         found += [below for each in node for below in walk(each)]
@@ -330,7 +330,7 @@ def walk(node: Any) -> list[Any]:
 
 
 def has_aggregate(expression: Expression) -> bool:
-    """Whether an aggregate is part of it, outside of subqueries."""
+    """Whether it contains an aggregate, outside of subqueries."""
     if isinstance(expression, CypherSubquery):
         return False
     if is_aggregate(expression):
@@ -350,7 +350,7 @@ def _direct(value: Any) -> list[Any]:
 
 
 def ignores_repeats(expression: Expression) -> bool:
-    """Whether every aggregate in it takes each value once, however often its row occurs."""
+    """Whether every aggregate in it counts each value once, however often its row occurs."""
     if isinstance(expression, CypherCountAll):
         return False
     if isinstance(expression, CypherCall) and expression.name in AGGREGATES:
@@ -365,7 +365,7 @@ def ignores_repeats(expression: Expression) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two parts of a tree say the same, wherever they stand."""
+    """Whether two parts of a tree are equal, apart from their positions."""
     return bool(_shape(one) == _shape(other))
 
 

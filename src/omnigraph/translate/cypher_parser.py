@@ -1,7 +1,7 @@
 """Cypher texts to syntax trees: recursive descent over the reads of openCypher.
 
-Two spellings of Kuzu are read as well: `*SHORTEST` in a relationship, and `CAST(x AS TYPE)`. What a
-read does not have, such as `CREATE`, is refused by its name and place.
+Two forms of Kuzu are accepted as well: `*SHORTEST` in a relationship, and `CAST(x AS TYPE)`.
+Clauses that are not reads, such as `CREATE`, are refused by name and position.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class CypherTokenKind(Enum):
 
 
 class CypherToken(NamedTuple):
-    """One token; of names and parameters the text is the name alone."""
+    """One token; for names and parameters the text is the name alone."""
 
     kind: CypherTokenKind
     text: str
     span: Span
 
     def describe(self) -> str:
-        """How messages name this token."""
+        """The name of this token in messages."""
         if self.kind is CypherTokenKind.END:
             return "the end of the text"
         shown = f"${self.text}" if self.kind is CypherTokenKind.PARAMETER else self.text
@@ -98,9 +98,9 @@ _SHORTEST = {"shortestpath": "one", "allshortestpaths": "all"}
 def parse_cypher(
     source: Source,
 ) -> tuple[list[tuple[int, ast.CypherStatement]], list[TranslationError]]:
-    """The statements of a text with their numbers, and what is wrong with the others.
+    """The statements of a text with their numbers, and the errors of the others.
 
-    Semicolons separate statements, which count from 1.
+    Statements are separated by semicolons and numbered from 1.
     """
     statements: list[tuple[int, ast.CypherStatement]] = []
     errors: list[TranslationError] = []
@@ -120,7 +120,7 @@ def parse_cypher(
 
 
 def too_deep(source: Source, span: Span) -> TranslationError:
-    """The error for a statement whose nesting the stack of the interpreter does not hold."""
+    """The error for a statement nested too deeply for the interpreter's stack."""
     return source.error(TranslationError, "nested too deeply", span)
 
 
@@ -188,7 +188,7 @@ class _Parser:
 
     @property
     def place(self) -> Span:
-        """Where the cursor is."""
+        """The position of the cursor."""
         return self._token.span
 
     def is_done(self) -> bool:
@@ -198,7 +198,7 @@ class _Parser:
         return self._token.kind is CypherTokenKind.END
 
     def skip_statement(self) -> None:
-        """Go behind the next semicolon."""
+        """Skip to after the next semicolon."""
         while self._token.kind is not CypherTokenKind.END and not self._is_punct(";"):
             self._next()
 
@@ -456,7 +456,7 @@ class _Parser:
             operator = cast(ast.BinaryOperator, self._next().text)
             right = self._predicate()
             one = ast.CypherBinary(operator, left, right, left.span.to(right.span))
-            # `a < b < c` says both.
+            # `a < b < c` is a conjunction.
             found = (
                 one
                 if found is None
@@ -592,13 +592,13 @@ class _Parser:
         return ast.CypherListExpression(tuple(items), self._from(start))
 
     def _pattern_condition(self) -> ast.Expression | None:
-        """A pattern that stands for a condition; None if a parenthesis begins here instead."""
+        """A pattern used as a condition; None if it is an expression in parentheses instead."""
         at, start = self._at, self._token.span
         try:
             nodes, relationships = self._chain()
         except TranslationError:
             if any(each.text == "[" for each in self._tokens[at : self._at]):
-                raise  # far enough into a relationship to be one
+                raise  # past the start of a relationship, so an error of the pattern
             relationships = []
         if not relationships:
             self._at = at

@@ -1,8 +1,8 @@
 """Cypher expressions as `.gq`: values, and conditions as clauses of a match.
 
-Where a comparison meets null, Cypher has a third truth value, and a row is kept for true alone. So
-has `.gq` for comparisons, but `not { … }` knows two: a negation is pushed down to the comparisons
-it negates, and what has no opposite operator is also asked not to be null.
+In Cypher a comparison with null has a third truth value, and a row is kept only if the condition is
+true. That is the same for comparisons of `.gq`, but `not { … }` has two values: a negation is
+pushed down to the comparisons, and where these have no opposite operator, a test for null is added.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class ValueText:
     type: ValueType | None = None
     nullable: bool = True
     level: int = 3
-    """How tightly its parts belong together: 1 for a sum, 2 for a product, 3 for all else."""
+    """The precedence: 1 for a sum, 2 for a product, 3 for anything else."""
 
     def operand(self, level: int = 3) -> str:
-        """The text beside an operator, which takes operands of this level."""
+        """The text as an operand of an operator, in parentheses if its precedence is lower."""
         return self.text if self.level >= level else f"({self.text})"
 
     def is_bare(self) -> bool:
-        """Whether it is a variable alone, which a word behind it would make a hop."""
+        """Whether it is a variable alone, which would begin a hop if a word followed."""
         return re.fullmatch(r"\$\w+", self.text) is not None
 
 
@@ -84,7 +84,7 @@ def quoted(text: str) -> str:
 
 
 class Expressions:
-    """Translates expressions that see some names."""
+    """Translates expressions over the names in scope."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Expressions:
     # --- values ----------------------------------------------------------------------------------
 
     def value(self, given: ast.Expression, expected: ValueType | None = None) -> ValueText:
-        """A value; ``expected`` is what a parameter at its place would be."""
+        """A value; ``expected`` is the type of a parameter in its place."""
         match given:
             case ast.CypherLiteral():
                 return self._literal(given)
@@ -180,7 +180,7 @@ class Expressions:
         return ValueText(quoted(value), STRING, nullable=False)
 
     def bound(self, variable: ast.CypherVariable) -> Bound:
-        """What a variable stands for."""
+        """The binding of a variable."""
         found = self._scope.get(variable.name)
         if found is None:
             self._fail(f"`{variable.name}` is not bound here", variable.span)
@@ -247,7 +247,7 @@ class Expressions:
         return ValueText(shown, type_, nullable, level)
 
     def _undone(self, given: ast.Expression) -> ValueText:
-        """An operand of a division, which is of floats whatever its operands are."""
+        """An operand of a division, without a cast to float, since `/` always divides floats."""
         if isinstance(given, ast.CypherCast):
             return self.value(given.operand)
         if (
@@ -304,7 +304,7 @@ class Expressions:
             if name == "left":
                 numbers.insert(0, "0")
             elif self._state.dialect == "kuzu":
-                numbers[0] = f"{numbers[0]} - 1"  # it counts characters from 1
+                numbers[0] = f"{numbers[0]} - 1"  # Cypher counts characters from 1
             return ValueText(f"substring({text.text}, {', '.join(numbers)})", STRING, text.nullable)
         if name == "split" and len(arguments) == 2:
             found = [self.value(each, STRING) for each in arguments]
@@ -389,7 +389,7 @@ class Expressions:
             case "count":
                 return ValueText(shown, I64, nullable=False)
             case "sum":
-                # In openCypher the sum of nothing is 0; here, as in Kuzu, it is null.
+                # In openCypher the sum of nothing is 0; in `.gq`, as in Kuzu, it is null.
                 type_ = None
                 if operand.type is not None:
                     type_ = F64 if operand.type.scalar.is_float else I64
@@ -435,7 +435,7 @@ class Expressions:
         return ValueText(f"case {{ {', '.join(cases)} }}", type_, nullable)
 
     def _truth(self, given: ast.Expression) -> ValueText:
-        """A condition as a Bool, null where Cypher has null."""
+        """A condition as a Bool, null where it is null in Cypher."""
         holds = self.condition(given)
         if isinstance(given, ast.CypherNullTest | ast.CypherLabelTest | ast.CypherSubquery):
             return ValueText(f"if({holds}, true, false)", BOOL, nullable=False)
@@ -443,7 +443,7 @@ class Expressions:
         return ValueText(f"case {{ {holds}: true, {fails}: false }}", BOOL)
 
     def type_of(self, given: ast.Expression) -> ValueType | None:
-        """The type of a value, as far as it is known without translating it."""
+        """The type of a value, as far as known without translating it."""
         match given:
             case ast.CypherParameter():
                 return self._state.parameter_type(given.name)
@@ -468,7 +468,7 @@ class Expressions:
         return None
 
     def _entity(self, given: ast.Expression) -> Bound | None:
-        """The node or edge that this names, also by `id(…)`."""
+        """The node or edge that is named, directly or by `id(…)`."""
         if isinstance(given, ast.CypherCall) and given.name in ("id", "elementid"):
             (given,) = given.arguments or (given,)
         if isinstance(given, ast.CypherVariable):
@@ -479,7 +479,7 @@ class Expressions:
     # --- conditions ------------------------------------------------------------------------------
 
     def clauses(self, given: ast.Expression, *, negated: bool = False) -> list[str]:
-        """The clauses of a match that hold where the condition does, all of them."""
+        """The clauses of a match that together are equivalent to the condition."""
         match given:
             case ast.CypherUnary(operator="NOT"):
                 return self.clauses(given.operand, negated=not negated)
@@ -487,7 +487,7 @@ class Expressions:
                 sides = [self.clauses(side, negated=negated) for side in (given.left, given.right)]
                 if (given.operator == "AND") != negated:
                     return sides[0] + sides[1]
-                # An alternative without clauses always holds.
+                # An alternative without clauses is always true.
                 return [_any(sides)] if all(sides) else []
             case ast.CypherSubquery(function="exists"):
                 block = self._block(given, self._scope)
@@ -525,7 +525,7 @@ class Expressions:
         return self._one(given, negated=negated)
 
     def _one(self, given: ast.Expression, *, negated: bool) -> str:
-        """A condition that is one filter, or one word with it."""
+        """A condition that is one filter."""
         match given:
             case ast.CypherBinary(operator="XOR"):
                 self._fail("`XOR` has no counterpart", given.span)
@@ -578,7 +578,7 @@ class Expressions:
         return f"{left.text} {spelled} {right.text}"
 
     def _worded(self, given: ast.CypherBinary, *, negated: bool) -> list[str]:
-        """`IN` and comparisons of texts, which have no opposite."""
+        """`IN` and text comparisons, which have no opposite operator."""
         if given.operator == "IN":
             item = self.type_of(given.left)
             listed = ValueType(item.scalar, is_list=True) if item is not None else None
@@ -613,7 +613,7 @@ class Expressions:
 
 
 def _any(alternatives: Sequence[Sequence[str]]) -> str:
-    """At least one of several conjunctions; those of alternatives are taken in."""
+    """At least one of several conjunctions; nested alternatives are flattened."""
     shown: list[str] = []
     for clauses in alternatives:
         if len(clauses) == 1 and clauses[0].startswith("any {\n"):

@@ -1,8 +1,9 @@
-"""`MATCH` as clauses of a match: nodes, hops, searches, and what keeps relationships apart.
+"""Translates `MATCH` to clauses of a match: nodes, hops, searches, and distinct relationships.
 
-Two rules of Cypher need more than other words. A row for every path: relationships are named
-wherever two of them may join the same nodes, and a search for each node once is taken only where
-repeated rows make no difference. And no relationship twice in one `MATCH`: those are compared.
+Two rules of Cypher need additional clauses. First, every path makes a row: relationships get
+variables if several may join the same nodes, and a hop that returns each node once is used only if
+repeated rows make no difference. Second, a `MATCH` uses no relationship twice: conditions compare
+them.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from omnigraph.translate.expressions import Expressions
 from omnigraph.translate.scope import Bound, Translating, edge_word, identifier, type_name
 
 _CHAIN_MAX = 8
-"""Hops that a fixed number of them is written out to."""
+"""Up to this many hops, a fixed number of hops is written out."""
 
 
 @dataclass(slots=True)
 class _Hop:
-    """One relationship of a `MATCH`; it gets a name when it has to be told from others."""
+    """One relationship of a `MATCH`; it gets a variable if it has to be compared with others."""
 
     type_name: str
     edge: EdgeType | None
     source: str
     target: str
-    """`$name` of its ends, and below what is known of their types."""
+    """`$name` of its ends; their types, if known, follow below."""
     end_types: tuple[str | None, str | None]
     word: str
     is_undirected: bool
     span: Span
     variable: str | None = None
     far: str | None = None
-    """Bounds and path of a search; such a hop has no name."""
+    """Bounds and path of a search; such a hop has no variable."""
 
     def line(self) -> str:
         """The clause."""
@@ -49,44 +50,44 @@ class _Hop:
 
     @property
     def is_single(self) -> bool:
-        """Whether at most one edge of its type joins two nodes, in the way that it goes."""
+        """Whether at most one edge of its type joins two nodes in its direction."""
         return self.edge is not None and not self.is_undirected and _is_single(self.edge)
 
 
 @dataclass(frozen=True, slots=True)
 class _Matching:
-    """One `MATCH` while it is written."""
+    """The state of translating one `MATCH`."""
 
     match: ast.CypherMatch
     known: Mapping[str, Bound]
-    """The names before it."""
+    """The names in scope before it."""
     found: list[str | _Hop]
     later: list[str]
-    """Conditions on what it binds."""
+    """Conditions on the variables that it binds."""
     ignores: bool
-    """Whether it makes no difference how often a row occurs."""
+    """Whether the number of times a row occurs makes no difference."""
     apart: Sequence[ast.Expression]
-    """Conditions that may keep the ends of a path apart."""
+    """Conditions that may imply that the ends of a path differ."""
 
 
 class Patterns:
-    """Translates the matches of one statement, and knows the names that are in scope."""
+    """Translates the matches of one statement, and tracks the names in scope."""
 
     def __init__(self, state: Translating, used: frozenset[str]) -> None:
         self._state = state
         self._used = used
-        """The Cypher variables that something refers to."""
+        """The Cypher variables that are used anywhere."""
         self.scope: dict[str, Bound] = {}
 
     def expressions(
         self, scope: Mapping[str, Bound] | None = None, *, has_groups: bool = False
     ) -> Expressions:
-        """A translator of expressions that see the names of here, or other ones."""
+        """A translator of expressions over the names in scope, or over other ones."""
         seen = self.scope if scope is None else scope
         return Expressions(self._state, seen, self._block, has_groups=has_groups)
 
     def _block(self, given: ast.CypherSubquery, scope: Mapping[str, Bound]) -> str:
-        """The clauses of a subquery; its own names end with it."""
+        """The clauses of a subquery, whose names are local."""
         ignores = given.function == "exists"
         outside = self.scope
         self.scope = dict(scope)
@@ -99,7 +100,7 @@ class Patterns:
         return "\n".join(found)
 
     def clauses(self, stage: ast.CypherStage) -> list[str]:
-        """The clauses of all matches of a stage; their names come into scope."""
+        """The clauses of all matches of a stage; adds their names to the scope."""
         found: list[str] = []
         ignores = _ignores_repeats(stage.projection)
         apart = [
@@ -134,7 +135,7 @@ class Patterns:
     def _matched(
         self, match: ast.CypherMatch, *, ignores: bool, apart: Sequence[ast.Expression] = ()
     ) -> list[str]:
-        """The clauses of one `MATCH`; ``apart`` are conditions that may keep nodes apart."""
+        """The clauses of one `MATCH`; ``apart`` are conditions that may imply that nodes differ."""
         found: list[str | _Hop] = []
         later: list[str] = []
         where = conjuncts(match.where) if match.where is not None else []
@@ -174,7 +175,7 @@ class Patterns:
     def _implied(
         self, edge: EdgeType | None, relationship: ast.CypherRelationshipPattern
     ) -> str | None:
-        """The type that the hop alone gives its far end."""
+        """The type of its far end that follows from the hop alone."""
         if edge is None or (relationship.direction == "both" and edge.source != edge.target):
             return None
         return edge.source if relationship.direction == "in" else edge.target
@@ -182,7 +183,7 @@ class Patterns:
     def _node(
         self, node: ast.CypherNodePattern, work: _Matching, implied: str | None = None
     ) -> str:
-        """The Cypher name under which a node is in scope, after its binding is written."""
+        """The Cypher name of a node in scope, after its binding is written."""
         name = node.variable
         is_optional = work.match.optional
         if name is None:
@@ -229,7 +230,7 @@ class Patterns:
         left: str,
         right: str,
     ) -> None:
-        """Give the ends the types that the edge says, and refuse an edge that cannot be there."""
+        """Infer the types of the ends from the edge type, and refuse an edge that is impossible."""
         if edge is None:
             return
         ways = [(left, right), (right, left)]
@@ -267,7 +268,7 @@ class Patterns:
         source, target = (right, left) if relationship.direction == "in" else (left, right)
         is_undirected = relationship.direction == "both"
         if is_undirected and not self._joins_one_type(edge, left, right):
-            # One way fits, which the types of the ends decide.
+            # The types of the ends allow only one direction.
             is_undirected = False
             if edge is not None and not self._state.can_be(self.scope[left].type_name, edge.source):
                 source, target = right, left
@@ -356,7 +357,7 @@ class Patterns:
         pattern: ast.CypherPattern,
         work: _Matching,
     ) -> str:
-        """Bounds and path of a search, which finds each node once, by its distance."""
+        """Bounds and path of a search, which finds each node once, at its distance."""
         lengths = relationship.lengths
         assert lengths is not None
         fail = self._state.fail
@@ -393,7 +394,7 @@ class Patterns:
         return f"{{{lengths.minimum},{most}}}{path}"
 
     def _told_apart(self, hops: Sequence[_Hop]) -> list[str]:
-        """No relationship twice in one `MATCH`: hops of one type that may be the same differ."""
+        """Conditions that hops of one type differ: no relationship occurs twice in one `MATCH`."""
         found: list[str] = []
         if self._state.dialect == "kuzu":
             return found
@@ -419,7 +420,7 @@ class Patterns:
         return found
 
     def _never_same(self, one: _Hop, other: _Hop) -> bool:
-        """Whether two hops cannot be one edge, since it would have ends of other types."""
+        """Whether two hops cannot be the same edge, since its ends would have other types."""
         if one.is_undirected or other.is_undirected:
             return False
         return any(
@@ -429,7 +430,7 @@ class Patterns:
 
 
 def _turned(relationship: ast.CypherRelationshipPattern) -> ast.CypherRelationshipPattern:
-    """The relationship as it is seen from its other end."""
+    """The relationship seen from its other end."""
     directions: dict[ast.Direction, ast.Direction] = {"out": "in", "in": "out", "both": "both"}
     return replace(relationship, direction=directions[relationship.direction])
 
@@ -443,7 +444,7 @@ def _is_single(edge: EdgeType) -> bool:
 def _keeps_apart(
     conditions: Sequence[ast.Expression], nodes: tuple[str, str], pattern: ast.CypherPattern
 ) -> bool:
-    """Whether one of the conditions says that the two ends are not the same node."""
+    """Whether one of the conditions implies that the two ends are different nodes."""
     left, right = nodes
     pairs = {(node.variable, name): value for node in pattern.nodes for name, value in node.pairs}
 
@@ -453,7 +454,8 @@ def _keeps_apart(
         return side.name if isinstance(side, ast.CypherVariable) else None
 
     def differs(one: ast.Expression, other: ast.Expression) -> bool:
-        """A property of one end is not that of the other, or not what the other was found by."""
+        """A property of one end differs from that of the other, or from the value that fixes the
+        other."""
         if not (
             isinstance(one, ast.CypherProperty) and isinstance(one.subject, ast.CypherVariable)
         ):
@@ -475,7 +477,7 @@ def _keeps_apart(
 
 
 def _ignores_repeats(projection: ast.CypherProjection) -> bool:
-    """Whether it makes no difference how often a row of the match occurs."""
+    """Whether the number of times a row of the match occurs makes no difference."""
     expressions = [item.expression for item in projection.items]
     if any(ast.has_aggregate(each) for each in expressions):
         return all(ast.ignores_repeats(each) for each in expressions)

@@ -32,26 +32,26 @@ from omnigraph.translate.scope import (
 )
 
 _PASSES_MAX = 4
-"""Types of parameters that depend on each other are known after two."""
+"""Maximum number of passes; parameters whose types depend on each other need two."""
 _LINE = 96
-"""Longer lists of items are written one below the other."""
+"""Longer lists of items are written on several lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class TranslatedQuery:
-    """One query in `.gq`, in the house layout."""
+    """One formatted query in `.gq`."""
 
     name: str
     text: str
     notes: tuple[tuple[str, Position], ...]
-    """Where it may answer differently from the Cypher text, and in what."""
+    """Where and how its result may differ from that of the Cypher text."""
     line: int
-    """Of the Cypher text, where it begins."""
+    """The line of the Cypher text where it begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """The queries of a text, and what could not be translated."""
+    """The queries of a text, and errors of the statements that could not be translated."""
 
     queries: tuple[TranslatedQuery, ...]
     errors: tuple[TranslationError, ...]
@@ -66,7 +66,7 @@ class Translation:
         return "\n".join(blocks)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `--json` prints."""
+        """The JSON form, as printed by `--json`."""
         return {
             "queries": [
                 {
@@ -91,11 +91,11 @@ def translate_cypher(
 ) -> Translation:
     """The reads of an openCypher text as `.gq`.
 
-    With a catalog, names are those of its schema, parameters get the types of what they are
+    With a catalog, names are those of its schema, parameters get the types of the values they are
     compared with, and every query is compiled; a text that does not fit the schema is an error.
-    Without one, names are taken over, and parameters of unknown type are texts. One bad statement
-    does not hide the others. In the dialect of Kuzu a pattern may take a relationship twice, and
-    the sum of nothing is null.
+    Without one, names are taken over, and parameters of unknown type are texts. An error in one
+    statement does not affect the others. In the dialect of Kuzu a pattern may use a relationship
+    twice, and the sum of nothing is null.
     """
     source = Source.of(origin, TranslationError)
     statements, errors = parse_cypher(source)
@@ -131,7 +131,7 @@ def _translated(
         learned = {name: type_ for name, type_ in state.parameters.items() if type_ is not None}
         if learned == guessed:
             break
-        # What is known of parameters now decides what stood before them.
+        # Types learned in this pass may apply to earlier uses of a parameter.
         guessed = learned
     declared = []
     for parameter, type_ in state.parameters.items():
@@ -159,7 +159,7 @@ def _translated(
 
 
 class _Query:
-    """One statement: its stages in order, and the names that each of them sees."""
+    """One statement: its stages in order, and the names that are visible in each."""
 
     def __init__(self, state: Translating, statement: ast.CypherStatement) -> None:
         self._state = state
@@ -172,7 +172,7 @@ class _Query:
                 for node in nodes
                 if isinstance(node, ast.CypherRelationshipPattern) and node.variable is not None
             }
-        # Parameters first: a bare `$x` means the parameter where both exist.
+        # Parameters first: a bare `$x` means the parameter if both exist.
         state.taken |= {
             identifier(node.name) for node in nodes if isinstance(node, ast.CypherParameter)
         }
@@ -196,7 +196,7 @@ class _Query:
     def _projected(
         self, projection: ast.CypherProjection, *, is_return: bool
     ) -> tuple[list[str], list[str]]:
-        """`with` or `return` with what follows it, and conditions for the next match."""
+        """`with` or `return` with the parts after it, and conditions for the next match."""
         items = list(projection.items)
         if projection.every:
             here = [name for name in self._patterns.scope if not name.startswith(" ")]
@@ -221,14 +221,14 @@ class _Query:
             following[name] = bound
         word = "return" if is_return else "with"
         is_reduced = aggregated or projection.distinct
-        # Keys of an order see what is returned first, then what was matched.
+        # Sort keys may name returned columns first, then matched variables.
         visible = following if is_reduced else {**self._patterns.scope, **following}
         keys = [self._key(each, aliases, visible) for each in projection.order]
         distinct = " distinct" if projection.distinct else ""
         lines: list[str] = []
         if is_reduced and any(_is_property(key) and key.split()[0] not in shown for key in keys):
-            # Groups and different rows are ordered by what they return alone: here a stage more
-            # has the nodes whose properties are the keys.
+            # Grouped and distinct rows can only be ordered by returned columns: an additional stage
+            # hands on the nodes whose properties are the keys.
             handed = [self._handed(item, text) for item, text in zip(items, shown, strict=True)]
             lines += _listed(f"with{distinct}", [each for each, _ in handed])
             shown = [after for _, after in handed]
@@ -259,7 +259,7 @@ class _Query:
         return lines, pending
 
     def _handed(self, item: ast.CypherProjectionItem, shown: str) -> tuple[str, str]:
-        """An item of a stage before the last one, and what is made of it there."""
+        """An item of the additional stage, and the item of the last stage made from it."""
         if isinstance(item.expression, ast.CypherVariable):
             bound = self._patterns.scope[item.expression.name]
             if bound.kind == "node":
@@ -278,7 +278,7 @@ class _Query:
         *,
         is_return: bool,
     ) -> tuple[str, str, str, Bound]:
-        """The text of an item, its column, and what its name stands for afterwards."""
+        """The text of an item, its column, and the binding of its name afterwards."""
         given = item.expression
         alias = identifier(item.alias) if item.alias is not None else None
         if isinstance(given, ast.CypherVariable):
@@ -317,7 +317,7 @@ class _Query:
         aliases: Sequence[tuple[ast.Expression, str]],
         visible: Mapping[str, Bound],
     ) -> str:
-        """One key of an order: an alias, or a property of what was matched."""
+        """One sort key: an alias, or a property of a matched variable."""
         given = key.expression
         direction = " desc" if key.descending else ""
         nullable, text = True, ""
@@ -357,7 +357,7 @@ class _Query:
 
 
 def _is_value_filter(condition: ast.Expression) -> bool:
-    """Whether a condition may stand in `having`: one comparison or null test."""
+    """Whether a condition may be in `having`: one comparison or null test."""
     if isinstance(condition, ast.CypherNullTest):
         return True
     return isinstance(condition, ast.CypherBinary) and condition.operator in ast.COMPARISONS
@@ -377,7 +377,7 @@ def _is_property(key: str) -> bool:
 
 
 def _column(given: ast.Expression, text: str, columns: set[str]) -> str:
-    """A name for a computed column: the value it is, or the function it comes from."""
+    """A name for a computed column: the value itself, or the function it comes from."""
     base = text if text.isidentifier() else "value"
     if isinstance(given, ast.CypherCountAll | ast.CypherSubquery) or ast.is_aggregate(given):
         base = given.name if isinstance(given, ast.CypherCall) else "count"

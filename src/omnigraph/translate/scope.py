@@ -1,4 +1,4 @@
-"""What the names of a Cypher query stand for in `.gq`: variables, values, parameters and types."""
+"""The bindings of the names of a Cypher query in `.gq`: variables, values, parameters and types."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ BoundKind = OneOf["node", "edge", "path", "item", "value"]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a Cypher variable stands for."""
+    """The binding of a Cypher variable."""
 
     kind: BoundKind
     text: str
     """`$name` of a variable; the bare alias of a value that an earlier stage hands on."""
     type_name: str | None = None
-    """Of a node or edge, if it is known."""
+    """The type of a node or edge, if known."""
     type: ValueType | None = None
-    """Of a value or an item, if it is known."""
+    """The type of a value or an item, if known."""
     optional: bool = False
     """Whether it may be null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Where a translation may answer differently, and in what."""
+    """Where and how the result of a translation may differ."""
 
     message: str
     span: Span
 
 
 Dialect = OneOf["cypher", "kuzu"]
-"""openCypher, or what Kuzu makes of it: there a pattern may take a relationship twice."""
+"""openCypher, or Kuzu's dialect of it: there a pattern may use a relationship twice."""
 
 
 @dataclass
 class Translating:
-    """One statement on its way: its text, the schema if there is one, names and parameters."""
+    """The state of translating one statement: text, schema if given, names and parameters."""
 
     source: Source
     dialect: Dialect
@@ -63,11 +63,11 @@ class Translating:
     # --- messages --------------------------------------------------------------------------------
 
     def fail(self, message: str, span: Span, hint: str | None = None) -> NoReturn:
-        """Raise `TranslationError` at a place of the Cypher text."""
+        """Raise `TranslationError` at a position of the Cypher text."""
         raise self.source.error(TranslationError, message, span, hint=hint)
 
     def note(self, message: str, span: Span) -> None:
-        """Tell once that the translation differs here."""
+        """Add a note, once, that the translation differs here."""
         found = Note(message, span)
         if found not in self.notes:
             self.notes.append(found)
@@ -75,7 +75,7 @@ class Translating:
     # --- names -----------------------------------------------------------------------------------
 
     def variable(self, wanted: str) -> str:
-        """A name that no other variable has, as near to the wanted one as the language allows."""
+        """A unique variable name, as similar to the wanted one as the language allows."""
         base = identifier(wanted)
         found, number = base, 2
         while found in self.taken:
@@ -84,7 +84,7 @@ class Translating:
         return found
 
     def parameter(self, name: str, expected: ValueType | None) -> str:
-        """The name of a parameter, whose type is learned from where it stands."""
+        """The name of a parameter, whose type is learned from its use."""
         known = self._parameter_names.get(name)
         if known is None:
             known = identifier(name)
@@ -97,7 +97,7 @@ class Translating:
         return known
 
     def parameter_type(self, name: str) -> ValueType | None:
-        """What is known of a parameter's type so far."""
+        """The type of a parameter as known so far."""
         return self.parameters.get(self._parameter_names.get(name, ""), None) or self.guessed.get(
             identifier(name)
         )
@@ -142,7 +142,7 @@ class Translating:
         return found[spelled]
 
     def can_be(self, one: str | None, other: str) -> bool:
-        """Whether a node of the one type may be of the other; types or interfaces."""
+        """Whether a node of one type may be of the other; types or interfaces."""
         if self.catalog is None or one is None:
             return True
         names = {node.name for node in self.catalog.node_types(one)}
@@ -150,7 +150,7 @@ class Translating:
 
 
 def identifier(name: str) -> str:
-    """A name with a small first letter, out of letters, digits and underscores.
+    """A name with a lowercase first letter, made of letters, digits and underscores.
 
     >>> identifier("Person"), identifier("FIRST_NAME"), identifier("1st"), identifier("_")
     ('person', 'firstName', 'v1st', 'v_')
@@ -188,7 +188,7 @@ def _joined(upper: str) -> str:
 
 
 def _nearly(name: str, known: Iterable[str]) -> str | None:
-    """The known name itself, or the one that differs in case and underscores alone."""
+    """The known name itself, or the one that differs only in case and underscores."""
     names = list(known)
     if name in names:
         return name
@@ -198,7 +198,7 @@ def _nearly(name: str, known: Iterable[str]) -> str | None:
 
 
 def _declared(type_: ValueType) -> ValueType:
-    """The type that a parameter declares to be compared with a value: no enum, never null."""
+    """The declared type of a parameter that is compared with a value: no enum, never null."""
     return ValueType(type_.scalar, is_list=type_.is_list, vector_dim=type_.vector_dim)
 
 

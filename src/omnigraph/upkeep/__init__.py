@@ -1,6 +1,6 @@
-"""Upkeep: what keeps a graph fast and small, and never changes what a query returns.
+"""Upkeep: operations that keep a graph fast and small without changing query results.
 
-Every open graph asks here whether upkeep is to run by itself; what runs is in the modules.
+This module decides whether an open graph runs upkeep in the background.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from omnigraph.errors import InputError
 
 AUTO_OPTIMIZE_VARIABLE = "OMNIGRAPH_AUTO_OPTIMIZE"
 AUTO_OPTIMIZE_EVERY = 32
-"""Commits. A write compacts a table by itself when it has 64 small fragments: by then this has
-usually happened, and the write need not."""
+"""Commits between runs; fewer than the 64 small fragments at which a write itself compacts."""
 
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 
 def commits_between(wish: bool | int | None, environment: Mapping[str, str] = os.environ) -> int:
-    """After how many commits to optimize by itself; 0 for never.
+    """The number of commits between background optimizations; 0 for never.
 
-    ``wish`` is a number, or True for the usual one; without it the environment decides. A value
-    there that means nothing is reported once, and not used.
+    ``wish`` is a number, or True for the default; without it the environment decides. An invalid
+    value there is logged once and ignored.
     """
     if wish is None:
         wish = _configured(environment.get(AUTO_OPTIMIZE_VARIABLE, "").strip().lower())

@@ -1,10 +1,10 @@
 """Upkeep in the background of an open graph.
 
-After so many commits of a handle, what came since is compacted and brought into the indexes, by one
-thread of that handle and at most one run at a time. A run is prepared beside the writers and begins
-in a pause of theirs. If the branch moves, the run is given up: it never makes a write fail, and no
-write waits longer for it than for another write. A failure is kept in `status`, and its effects are
-undone here, so that no write has to recover them.
+After a number of commits through a handle, one thread of the handle compacts new data and adds it
+to the indexes, one run at a time. A run starts in a pause of the writers, and is abandoned if the
+branch moves: it never makes a write fail, and a write waits for it no longer than for another
+write. A failure is recorded in `status`, and its effects are undone here, so that no write has to
+recover them.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from omnigraph.upkeep.pending import pending_operations
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.1
-"""Writers pause if none of them has finished for so long."""
+"""Without a commit for this long, writers are considered to pause."""
 PATIENCE_SECONDS = 2.0
-"""How long to wait for a pause; then a run begins all the same."""
+"""The maximum wait for a pause; afterwards a run starts in any case."""
 STOP_SECONDS = 30.0
-"""How long `stop` waits for a run that has begun."""
+"""How long `stop` waits for a running one."""
 
 NOT_NOW = (Conflict, Busy)
-"""Another writer was at work."""
+"""Errors that mean that another writer was active."""
 
 
 class AutoOptimizer:
-    """Compacts one open graph in the background."""
+    """Compacts an open graph in the background."""
 
     def __init__(self, kernel: Kernel, every: int) -> None:
         self._kernel = kernel
         self._changed = threading.Condition()
         self._commits = 0
-        """Since the last run began."""
+        """Commits since the last run started."""
         self._is_running = False
         self._is_stopped = False
         self._thread: threading.Thread | None = None
@@ -50,11 +50,11 @@ class AutoOptimizer:
 
     @property
     def status(self) -> AutoOptimizeStatus:
-        """What was done so far."""
+        """The results so far."""
         return self._status
 
     def count_write(self) -> None:
-        """A write of this handle was published. Costs nothing, and raises nothing."""
+        """Count a published write of this handle. Cheap, and never raises."""
         with self._changed:
             if self._is_stopped:
                 return
@@ -64,26 +64,26 @@ class AutoOptimizer:
             self._changed.notify_all()
 
     def _start(self) -> None:
-        # A daemon thread: it does not keep the program from ending.
+        # A daemon thread does not keep the process alive.
         thread = threading.Thread(target=self._watch, name="omnigraph-upkeep", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
-            # No thread could be started; the next commits try again.
+            # The thread could not be started; later commits try again.
             self._commits = 0
             self._note_failure(error)
         else:
             self._thread = thread
 
     def wait(self, seconds: float) -> bool:
-        """Wait until nothing is due or running; whether that came about."""
+        """Wait until nothing is due or running; False on timeout."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: self._is_stopped or not (self._is_due or self._is_running), seconds
             )
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Begin no further run, and wait for one that has begun."""
+        """Start no further run, and wait for a running one."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
@@ -105,7 +105,7 @@ class AutoOptimizer:
                     self._changed.notify_all()
 
     def _await_pause(self) -> bool:
-        """Wait until a run is due and writers pause; False when this is stopped."""
+        """Wait until a run is due and writers pause; False once stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_stopped or self._is_due)
             patience = PATIENCE_SECONDS
@@ -143,7 +143,7 @@ class AutoOptimizer:
             self._status = replace(before, postponed=before.postponed + 1)
 
     def _was_left(self, operation_id: str) -> bool:
-        """Whether a run like this one was interrupted and no process is recovering it."""
+        """Whether this is an interrupted optimization that no process is recovering."""
         for operation in pending_operations(self._kernel):
             if operation.operation_id == operation_id and operation.writer_kind == "Optimize":
                 holders = self._kernel.leases.holders()
@@ -156,7 +156,7 @@ class AutoOptimizer:
         self._status = replace(self._status, failures=failures, last_error=str(error))
 
     def _recover(self) -> None:
-        """Undo an interrupted run: the next write would be refused otherwise."""
+        """Undo an interrupted run, which would block the next write."""
         try:
             Recoverer(self._kernel).run("full")
         except Exception:

@@ -1,9 +1,9 @@
-"""Removing old versions of tables, and what deleted branches and interrupted writes left behind.
+"""Removing old versions of tables, and leftovers of deleted branches and interrupted writes.
 
-Everything that is needed is known before anything goes: as the owner of the graph and of every
-branch, each branch is resolved and each table looked at. If that fails, nothing is removed. From
-then on tables are independent: a failure is noted in the row of its table, and the next run
-continues there.
+Invariant: nothing is removed before all data in use is known. Under the leases of the graph and of
+every branch, all branches are resolved and all tables examined; if that fails, nothing is removed.
+Afterwards tables are independent: a failure is reported for its table, and the next run continues
+there.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from omnigraph.upkeep.retention import (
 )
 
 STREAM_WAIT_MS = 30_000
-"""How long exports of this process are waited for."""
+"""How long to wait for exports of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +66,30 @@ class RefPlan:
 
 @dataclass(frozen=True, slots=True)
 class TableCleanup:
-    """What is to go of one dataset."""
+    """The versions and forks to remove of one dataset."""
 
     type_key: str
     identity: TableIdentity | None = None
     """None for the manifest."""
     refs: tuple[RefPlan, ...] = ()
     orphans: tuple[DatasetRef, ...] = ()
-    """Forks that no branch claims, in the order they can be removed."""
+    """Forks that no branch uses, in an order in which they can be removed."""
     error: str | None = None
-    """Why it could not be looked at."""
+    """Why it could not be examined."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupPlan:
-    """Everything that may go. Making one changes nothing."""
+    """Everything to remove. Planning changes nothing."""
 
     tables: tuple[TableCleanup, ...]
     retired: tuple[str, ...]
     schemas: tuple[str, ...] = ()
-    """Objects of schemas that were replaced, and that no commit needs after this."""
+    """Objects of replaced schemas that no remaining commit needs."""
     scratch: tuple[str, ...] = ()
     """Folders of bulk loads that never ended."""
     adjacency: tuple[str, ...] = ()
-    """Objects of saved adjacency that fits no table of main any more."""
+    """Objects of saved adjacency that matches no table of main."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines()) or "nothing is old"
@@ -116,12 +116,11 @@ def cleanup(
     confirm: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> CleanupReceipt:
-    """Remove what ``policy`` calls old and no live branch needs; without ``confirm``, only look.
+    """Remove versions that are old by ``policy`` and not in use; without ``confirm``, only plan.
 
-    ``progress`` is called with how many tables are done, of how many.
-    Raises `RecoveryRequired` while any operation is unsettled, `UncoveredDrift` for a table that
-    was changed by an external writer and `StorageError` for a branch that cannot be resolved;
-    nothing was removed then.
+    ``progress`` is called with the number of finished tables and the total. Raises, before anything
+    is removed, `RecoveryRequired` while any operation is unsettled, `UncoveredDrift` for a table
+    that an external writer changed, and `StorageError` for a branch that cannot be resolved.
     """
     started = monotonic_seconds()
     require_nothing_pending(kernel, "cleaned up")
@@ -137,7 +136,7 @@ def cleanup(
             try:
                 plan, states = _planned(kernel, policy)
             except OmnigraphError:
-                # Without the lease others write: a branch that is gone is no damage then.
+                # Without the lease, other processes write: a missing branch is then no damage.
                 lease.require_valid()
                 raise
             rows = _carried_out(kernel, plan, states, lease, progress)
@@ -149,7 +148,7 @@ def cleanup(
 
 @contextmanager
 def _whole_graph(kernel: Kernel) -> Iterator[Lease]:
-    """No branch is written, created or deleted meanwhile. Yields the lease of the graph."""
+    """Exclude writes, creation and deletion of branches. Yields the lease of the graph."""
 
     def branches() -> set[str]:
         return {MAIN, *kernel.manifest.main.refresh().branches} - {SCHEMA_APPLY_LOCK}
@@ -175,7 +174,7 @@ def _require_no_schema_apply(kernel: Kernel) -> None:
 def plan_cleanup(
     kernel: Kernel, policy: CleanupPolicy, states: Mapping[str, ManifestState]
 ) -> CleanupPlan:
-    """What may be removed, given every live branch; raises if what they need is unknown."""
+    """Plan the removal, given all live branches; raises if the data they use is unknown."""
     for state in states.values():
         _require_tables(kernel, state)
     search = _CleanupSearch.of(kernel, policy, states)
@@ -216,12 +215,12 @@ def _unneeded_adjacency(kernel: Kernel, main: ManifestState) -> Iterator[str]:
 
 
 def _in_order(row: TableRow) -> tuple[bool, str]:
-    """Nodes first, each kind by name."""
+    """Sort key: nodes first, each kind by name."""
     return TableKey(row.table_key).kind == "edge", row.table_key
 
 
 def _require_tables(kernel: Kernel, state: ManifestState) -> None:
-    """Every table of a branch can be opened, and those of its own stand where it publishes them."""
+    """Check that a branch's tables can be opened, and its own are at published versions."""
     snapshot = state.head_snapshot()
     reader = SnapshotReader(kernel.lance, kernel.root.uri, snapshot)
     for entry in snapshot.tables.values():
@@ -239,7 +238,7 @@ def _require_tables(kernel: Kernel, state: ManifestState) -> None:
             raise drift_error(kernel, state.branch, entry, head)
         where = reader.where(entry)
         if entry.ref is not None and entry.ref not in kernel.lance.refs(where):
-            # Lance keeps what a fork shares only as long as it lists the fork.
+            # Lance protects files shared with a fork only while the fork is listed.
             raise DamagedFile(
                 f"{where.uri}/_refs/branches/{entry.ref}.json",
                 "nothing was removed; put it back from a copy of the graph",
@@ -249,13 +248,13 @@ def _require_tables(kernel: Kernel, state: ManifestState) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _CleanupSearch:
-    """Finds what is old, dataset by dataset."""
+    """Finds old versions, dataset by dataset."""
 
     kernel: Kernel
     policy: CleanupPolicy
     retention: Retention
     live: frozenset[str]
-    """The physical refs of live branches."""
+    """The refs of live branches."""
     now: float
 
     @classmethod
@@ -267,14 +266,14 @@ class _CleanupSearch:
         return cls(kernel, policy, Retention.of(states), live, now)
 
     def table(self, row: TableRow) -> TableCleanup:
-        """What may go of a table."""
+        """The versions and forks to remove of a table."""
         identity = row.identity
         dataset = DatasetRef(self.kernel.table_uri(row.location))
         owned = {ref for table, ref in self.retention.owned if table == identity and ref}
         try:
             listed = self.kernel.lance.refs(dataset)
         except NotFound:
-            # A type that was dropped for good has no files any more.
+            # A type that was dropped with its data has no files.
             return TableCleanup(row.table_key, identity)
         except OmnigraphError as error:
             return TableCleanup(row.table_key, identity, error=error.message)
@@ -283,7 +282,7 @@ class _CleanupSearch:
         return TableCleanup(row.table_key, identity, tuple(refs), orphans)
 
     def _ref(self, identity: TableIdentity, where: DatasetRef) -> RefPlan:
-        """What may go of a table on one ref, and what stays."""
+        """The versions to remove and to keep of a table on one ref."""
         versions = stored_versions(self.kernel.lance.open(where))
         old = self._old(versions)
         remove = [each for each in old if not self.retention.needs((identity, where.ref), each)]
@@ -291,7 +290,7 @@ class _CleanupSearch:
         return RefPlan(where, tuple(remove), tuple(sorted(keep)))
 
     def manifest(self) -> TableCleanup:
-        """What may go of the manifests. History is rows: only versions stay that may be open."""
+        """The versions to remove of the manifests; only those that readers may have open stay."""
         dataset, kept = self.kernel.manifest.main.where, VERSIONS_KEPT_MIN
         listed = self.kernel.lance.refs(dataset)
         refs = [
@@ -302,7 +301,7 @@ class _CleanupSearch:
         return TableCleanup(MANIFEST, refs=tuple(refs), orphans=orphans)
 
     def _old(self, versions: Sequence[StoredVersion], kept: int = 1) -> tuple[int, ...]:
-        """The versions the policy gives away, but for the newest ``kept``."""
+        """The versions that are old by the policy, except the newest ``kept``."""
         return tuple(
             version.number
             for place, version in enumerate(versions)
@@ -310,9 +309,9 @@ class _CleanupSearch:
         )
 
     def _in_order(self, listed: Mapping[str, Any], owned: Set[str]) -> list[str | None]:
-        """The refs of live branches, children first, and main.
+        """The refs of live branches, children first, then main.
 
-        Lance keeps what a fork still shares: what it does not share any more can go after it.
+        Lance keeps files that a fork shares: cleaning the fork first may release some.
         """
         return [
             *_children_first({r: listed[r]["parent_branch"] for r in owned & listed.keys()}),
@@ -322,9 +321,9 @@ class _CleanupSearch:
     def _orphans(
         self, dataset: DatasetRef, listed: Mapping[str, Any], owned: Set[str]
     ) -> tuple[DatasetRef, ...]:
-        """Forks of branches that are gone, and those that a live branch never published."""
+        """Forks of deleted branches, and forks that a live branch never published."""
         dead = {ref: found["parent_branch"] for ref, found in listed.items() if ref not in owned}
-        # A branch that is gone may also have left a part of a fork, which no list shows.
+        # A deleted branch may also have left parts of a fork, which Lance does not list.
         tree = f"{dataset.uri.removeprefix(f'{self.kernel.root.uri}/')}/tree"
         names = (name.removeprefix(f"{tree}/") for name in self.kernel.store.list(tree))
         parts = {name.partition("/")[0] for name in names}
@@ -334,7 +333,7 @@ class _CleanupSearch:
         return tuple(ref for ref in found if ref.ref not in self.live or self._is_idle(ref))
 
     def _is_idle(self, where: DatasetRef) -> bool:
-        """Whether a fork on a live branch has no files that a write on its way may have staged."""
+        """Whether a fork of a live branch has no files that a running write may have staged."""
         try:
             return not holds_unlisted_files(self.kernel.store, self.kernel.lance.open(where))
         except NotFound:
@@ -342,7 +341,7 @@ class _CleanupSearch:
 
 
 def _children_first(parents: Mapping[str, str | None]) -> list[str]:
-    """Refs in an order in which each comes before the one it was forked from."""
+    """Refs in an order in which each precedes its parent."""
     left, in_order = dict(parents), list[str]()
     while left:
         leaves = sorted(left.keys() - set(left.values()))
@@ -351,7 +350,7 @@ def _children_first(parents: Mapping[str, str | None]) -> list[str]:
     return in_order
 
 
-# --- carrying it out ------------------------------------------------------------------------------
+# --- executing the plan ---------------------------------------------------------------------------
 
 
 def _previewed(
@@ -409,7 +408,8 @@ def _carried_out(
     planned = sum(len(ref.remove) for table in plan.tables for ref in table.refs)
     removed = sum(row.old_versions_removed for row in rows[: len(plan.tables)])
     if removed < planned or any(row.error for row in rows):
-        # Versions are left that were to go, and with them commits that can still be shown.
+        # Some old versions remain, and with them commits that are still readable with their
+        # schemas.
         return rows
     lease.require_valid()
     return rows + _schema_rows(plan, remove_schemas(kernel.store, plan.schemas))
@@ -430,7 +430,7 @@ def _schema_rows(plan: CleanupPlan, bytes_removed: int = 0) -> list[CleanedTable
 
 
 def _clean(kernel: Kernel, lease: Lease, plan: TableCleanup) -> CleanedTable:
-    """Remove what is due of one table; a failure is noted in its row and stops no other table."""
+    """Clean one table; a failure is reported for it and does not affect other tables."""
     row = CleanedTable(plan.type_key, error=plan.error)
     try:
         for orphan in plan.orphans:
@@ -452,7 +452,7 @@ def _clean(kernel: Kernel, lease: Lease, plan: TableCleanup) -> CleanedTable:
 
 
 def _unfolded(kernel: Kernel, states: Mapping[str, ManifestState]) -> str | None:
-    """Why the datasets of an older shape have to stay."""
+    """Why datasets of an older layout must stay; None if they can be removed."""
     try:
         accepted = accepted_tables(kernel.accepted_schema())
         require_folded(kernel.lance, kernel.root.uri, accepted, states)

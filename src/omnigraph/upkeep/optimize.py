@@ -1,8 +1,8 @@
-"""Making main compact and its indexes complete.
+"""Compacting main and completing its indexes.
 
-Every table that has something to do is one part of one write: small fragments become large ones,
-rows written since are brought into the indexes, and missing indexes are built. Then the manifest of
-the graph itself is compacted, under the same lease. No version is removed by any of it.
+One write covers all tables that need it: small fragments are compacted, new rows are added to the
+indexes, and missing indexes are built. Then the manifest of the graph is compacted, under the same
+lease. No version is removed.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from omnigraph.upkeep.pending import require_nothing_pending
 
 @dataclass(frozen=True, slots=True)
 class TableOptimization:
-    """What is to be done to one table."""
+    """The work on one table."""
 
     entry: TableEntry
     head: int
-    """The newest version; another than the published one means that the table is left alone."""
+    """The newest version; if it is not the published one, the table is skipped."""
     fragments: int
     work: TableUpkeep
 
@@ -57,7 +57,7 @@ class TableOptimization:
 
 @dataclass(frozen=True, slots=True)
 class OptimizePlan:
-    """Everything that is due on main. Making one changes nothing."""
+    """All work that is due on main. Planning changes nothing."""
 
     tables: tuple[TableOptimization, ...]
 
@@ -72,7 +72,7 @@ class OptimizePlan:
 
     @property
     def changes(self) -> ChangeSet:
-        """The write that carries it out."""
+        """The changes of the write."""
         return ChangeSet(
             {
                 table.type_key: TableChange(table.type_key, "upkeep", NO_ROWS, table.work.steps)
@@ -89,7 +89,7 @@ def plan_optimize(
     extent: Extent = EVERYTHING,
     workers: UpkeepWorkers = THIS_PROCESS,
 ) -> OptimizePlan:
-    """What the tables of main need, as far as ``extent`` goes, to be done by ``workers``."""
+    """Plan the work on main's tables, limited by ``extent``; ``workers`` will execute it."""
     work = [partial(_plan_table, capture, each, extent, workers) for each in catalog.types]
     return OptimizePlan(concurrently(*work, threads=kernel.is_remote))
 
@@ -115,10 +115,10 @@ def optimize(
 ) -> OptimizeReceipt:
     """Compact the tables of main, complete their indexes and compact its manifest.
 
-    ``progress`` is called with how many of the tables with something to do are done, of how many;
-    ``workers`` rewrite fragments and build indexes. Raises `RecoveryRequired` while any operation
-    is unsettled and `Conflict` when main moved while this was prepared; neither leaves anything
-    behind. What fails later is finished or undone by recovery.
+    ``progress`` is called with the number of finished tables and the total of those with work;
+    ``workers`` rewrite fragments and build indexes. Raises, without any effect, `RecoveryRequired`
+    while any operation is unsettled, and `Conflict` if main moved during preparation. Later
+    failures are finished or undone by recovery.
     """
     started = monotonic_seconds()
     require_nothing_pending(kernel, "optimized")
@@ -167,13 +167,13 @@ CONCURRENCY = 8
 
 
 def maintenance_concurrency() -> int:
-    """The number that is configured."""
+    """The configured concurrency."""
     return positive_number(CONCURRENCY_VARIABLE, CONCURRENCY)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """Everything that is missing on a branch. Making one changes nothing."""
+    """The missing indexes of a branch. Planning changes nothing."""
 
     branch: str
     tables: tuple[IndexedTable, ...]
@@ -190,7 +190,7 @@ class IndexPlan:
 
     @property
     def changes(self) -> ChangeSet:
-        """The write that carries it out."""
+        """The changes of the write."""
         return ChangeSet(
             {
                 table.type_key: TableChange(
@@ -203,7 +203,7 @@ class IndexPlan:
 
 
 def plan_indices(kernel: Kernel, capture: Capture, catalog: Catalog) -> IndexPlan:
-    """What the head of a branch is missing; raises `UncoveredDrift` for a table changed outside."""
+    """Plan the missing indexes of a branch; raises `UncoveredDrift` for a drifted table."""
     work = [partial(_plan_indexes, kernel, capture, each) for each in catalog.types]
     return IndexPlan(capture.branch.branch, concurrently(*work, threads=kernel.is_remote))
 
@@ -214,7 +214,7 @@ def _plan_indexes(kernel: Kernel, capture: Capture, type: NodeType | EdgeType) -
         return IndexedTable(type.table_key, (), (), committed=False)
     handle = capture.reader.handle(type.table_key)
     if entry.ref == capture.branch.where.ref:
-        # A table that is still shared stands where the branch it comes from has it.
+        # Checked only for the branch's own tables: a shared table may have newer versions.
         head = latest_version(handle)
         if head != entry.version:
             raise drift_error(kernel, capture.branch.branch, entry, head)
@@ -231,10 +231,10 @@ def _plan_indexes(kernel: Kernel, capture: Capture, type: NodeType | EdgeType) -
 def ensure_indices(
     kernel: Kernel, path: WritePath, accepted: AcceptedSchema, branch: str
 ) -> IndexReceipt:
-    """Build what is declared and missing at the head of a branch, as one commit.
+    """Build declared indexes that are missing at the head of a branch, as one commit.
 
-    Raises `Conflict` when others wrote to the branch meanwhile, and `UncoveredDrift` when a table
-    was changed by an external writer; neither leaves anything behind.
+    Raises, without any effect, `Conflict` if the branch moved, and `UncoveredDrift` if an external
+    writer changed a table.
     """
     started = monotonic_seconds()
 

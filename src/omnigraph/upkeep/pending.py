@@ -1,4 +1,4 @@
-"""Operations that are on their way, or were interrupted."""
+"""Pending operations: running or interrupted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from omnigraph.model.upkeep import PendingOperation
 
 
 def require_nothing_pending(kernel: Kernel, done: str) -> None:
-    """Raise while an interrupted operation is pending: upkeep does not recover, and must not guess.
+    """Raise `RecoveryRequired` while an interrupted operation is pending.
 
-    ``done`` says what is not done until then. Raises `RecoveryRequired`.
+
+    ``done`` names the refused work in the message.
     """
     for plan in kernel.sidecars.pending():
         raise RecoveryRequired(
@@ -27,7 +28,7 @@ def require_nothing_pending(kernel: Kernel, done: str) -> None:
 
 
 def pending_operations(kernel: Kernel) -> list[PendingOperation]:
-    """All of them, oldest first; also those whose records cannot be read."""
+    """All pending operations, oldest first, including those with unreadable records."""
     found = []
     for name in kernel.sidecars.names():
         try:
@@ -41,7 +42,7 @@ def pending_operations(kernel: Kernel) -> list[PendingOperation]:
 
 
 def release_abandoned(kernel: Kernel) -> None:
-    """Give back what is known to be abandoned, unless an unsettled operation is about it."""
+    """Release abandoned leases, except those of unsettled operations."""
     pending = {operation.operation_id for operation in pending_operations(kernel)}
     for holder in kernel.leases.holders():
         if holder.is_alive is False and holder.operation_id not in pending:
@@ -55,8 +56,8 @@ def _release(kernel: Kernel, scope: str) -> None:
         lease = kernel.leases.try_hold(scope, kernel.ids.ulid())
         if lease is None:
             return
-        # Of a branch that is gone nothing can be published any more.
+        # Nothing can be published on a deleted branch.
         with lease, suppress(NotFound):
             if scope != GRAPH_SCOPE:
-                # Its owner may be slow instead of dead. From here on it cannot publish.
+                # Its owner may be slow and not dead; after fencing it cannot publish.
                 kernel.fence_if_taken_over(kernel.manifest.branch(name), lease)

@@ -1,7 +1,7 @@
-"""Publishing what external writers did to tables (drift), where that can be vouched for.
+"""Publishing changes of external writers to tables (drift), if they are known or forced.
 
-Only pins are moved, to versions that exist already, all in one publish. No data is rewritten, so a
-run that fails leaves nothing behind.
+Only the published versions change, to existing ones, in one publish. No data is rewritten, so a
+failed run has no effect.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from omnigraph.upkeep.pending import require_nothing_pending
 
 @dataclass(frozen=True, slots=True)
 class TableDrift:
-    """How far the newest version of a table is from the published one, and why."""
+    """The distance between the newest version of a table and the published one, and its cause."""
 
     entry: TableEntry
     head: int
     handle: Handle | None = None
-    """At the newest version; None for a table that the branch shares with another."""
+    """The newest version; None for a table that the branch shares."""
     operations: tuple[TableOperation, ...] = ()
     obstacle: str | None = None
-    """Why the newest version may not be adopted, even with `force`."""
+    """Why the newest version must not be published, even with `force`."""
 
     @property
     def type_key(self) -> str:
@@ -51,7 +51,7 @@ class TableDrift:
 
     @property
     def classification(self) -> Classification:
-        """What the operations amount to."""
+        """The kind of drift, from the operations of its versions."""
         if self.head == self.entry.version:
             return "no_drift"
         names = {operation.name for operation in self.operations}
@@ -61,11 +61,11 @@ class TableDrift:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The operations as they are shown."""
+        """The names of the operations, for display."""
         return tuple(operation.name or "unreadable" for operation in self.operations)
 
     def action(self, *, confirm: bool, force: bool) -> RepairAction:
-        """What is to be done about it."""
+        """The action to take."""
         kind = self.classification
         if kind == "no_drift":
             return "no_op"
@@ -80,7 +80,7 @@ class TableDrift:
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """The drift of a branch. Making one changes nothing."""
+    """The drift of a branch. Planning changes nothing."""
 
     branch: str
     tables: tuple[TableDrift, ...]
@@ -96,7 +96,7 @@ class RepairPlan:
 
 
 def plan_repair(kernel: Kernel, capture: Capture) -> RepairPlan:
-    """How far each table of a branch is ahead of the version that the branch publishes."""
+    """Compare the newest version of each table of a branch with the published one."""
     entries = capture.snapshot.tables.values()
     work = [partial(_drift_of, kernel, capture, entry) for entry in entries]
     tables = list(concurrently(*work, threads=kernel.is_remote))
@@ -109,7 +109,7 @@ def plan_repair(kernel: Kernel, capture: Capture) -> RepairPlan:
 
 def _drift_of(kernel: Kernel, capture: Capture, entry: TableEntry) -> TableDrift:
     if entry.ref != capture.branch.where.ref:
-        # A shared table is pinned to a version, so later versions of its owner are no drift here.
+        # A shared table is pinned to a version, so newer versions of its owner are no drift.
         return TableDrift(entry, entry.version)
     handle = kernel.lance.open(capture.reader.where(entry))
     obstacle = None
@@ -122,7 +122,7 @@ def _drift_of(kernel: Kernel, capture: Capture, entry: TableEntry) -> TableDrift
 
 
 def _undone_marked(table: TableDrift, retired: frozenset[str]) -> TableDrift:
-    """Mark versions of operations that recovery has undone: those are undone, not adopted."""
+    """Mark drift of operations that recovery has undone: it is undone, not published."""
     uuids = {operation.uuid for operation in table.operations}
     if not uuids or None in uuids or not uuids <= retired:
         return table
@@ -137,11 +137,11 @@ def repair(
     confirm: bool = False,
     force: bool = False,
 ) -> RepairReceipt:
-    """Publish the newest versions of tables that ran ahead; without ``confirm``, only look.
+    """Publish the newest versions of drifted tables; without ``confirm``, only plan.
 
-    Versions that are known to change no row are published. ``force`` adopts others as well, whose
-    content the caller vouches for. What may not be published is listed as refused, and does not
-    keep the rest from being. Raises `RecoveryRequired` while any operation is unsettled.
+    Versions that are known to change no row are published; ``force`` also publishes others, on the
+    caller's responsibility. Tables that must not be published are listed as refused, and do not
+    block the others. Raises `RecoveryRequired` while any operation is unsettled.
     """
     if force and not confirm:
         raise InputError("`force` needs `confirm`", hint="give both, or neither")
@@ -151,7 +151,7 @@ def repair(
     require_no_schema_apply(kernel, "repair")
     commit: CommitRow | None = None
     if confirm:
-        # What is found as the owner of the branch stays true until it is published.
+        # Under the lease of the branch, the findings stay true until the publish.
         with kernel.own_branch(manifest, kernel.ids.ulid()) as lease:
             require_nothing_pending(kernel, "repaired")
             capture = _captured(kernel, accepted, branch)
@@ -185,7 +185,7 @@ def _publish(
     adopted = [table for table in plan.tables if actions[table.type_key] in ("healed", "forced")]
     if not adopted:
         return None
-    # Kind `maintenance` promises that no content has changed.
+    # The kind `maintenance` asserts that no content has changed.
     kind: CommitKind = "repair" if "forced" in actions.values() else "maintenance"
     work = [_Adopted(table) for table in adopted]
     commit = kernel.plan(
@@ -199,7 +199,7 @@ def _publish(
 
 
 class _Adopted:
-    """The newest version of a table, to be published as it is: no transaction is needed."""
+    """The newest version of a table, to be published without a transaction."""
 
     def __init__(self, table: TableDrift) -> None:
         self.effects = TableEffects.of(table.entry, table.entry.ref, (), restore_uuid="")
@@ -207,7 +207,7 @@ class _Adopted:
         self.staged: tuple[StagedTransaction, ...] = ()
 
     def transaction(self, at: int, handle: Handle) -> StagedTransaction:
-        """There is none."""
+        """Never called."""
         raise InternalError("a repair commits nothing")
 
 

@@ -1,4 +1,4 @@
-"""What has to stay: versions that live branches and tags see, and those that merges start from."""
+"""Retention: versions used by live branches and tags, and merge bases."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ Place = tuple[TableIdentity, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What the live branches of a graph need."""
+    """The versions that the live branches of a graph use."""
 
     oldest: Mapping[Place, int]
-    """The oldest version of a table that a branch sees. It and all newer ones stay."""
+    """The oldest version of a table that a branch uses. It and all newer ones stay."""
     bases: frozenset[tuple[Place, int]]
-    """Single versions that tags name, or the next merge of two branches has to compare with."""
+    """Single versions that tags use, or that the next merge of two branches compares with."""
     owned: frozenset[Place]
-    """The tables, and forks of tables, that belong to live branches."""
+    """The tables and forks that belong to live branches."""
 
     @classmethod
     def of(cls, states: Mapping[str, ManifestState]) -> Retention:
-        """What these branches need."""
+        """Compute the versions that these branches use."""
         oldest: dict[Place, int] = {}
         for state in states.values():
             for place, version in _pins(state.head_snapshot()):
@@ -49,15 +49,15 @@ class Retention:
         return cls(oldest, frozenset(bases), frozenset(owned))
 
     def needs(self, place: Place, version: int) -> bool:
-        """Whether a version must not go."""
+        """Whether a version must be kept."""
         seen = self.oldest.get(place)
         return (seen is not None and version >= seen) or (place, version) in self.bases
 
 
 def _first_versions(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Place, int]]:
-    """The empty first versions of types that some branches have and others do not.
+    """The empty first versions of types that only some branches have.
 
-    A branch gets such a type with it when it takes over the schema of main, and a merge compares
+    A branch that is rebased to main's schema gets such a type in this version, and merges compare
     with it.
     """
     each = [{entry.identity for entry in snapshot.tables.values()} for snapshot in snapshots]
@@ -72,7 +72,7 @@ def _pins(snapshot: Snapshot) -> Iterator[tuple[Place, int]]:
 
 
 def _merge_bases(states: Mapping[str, ManifestState]) -> Iterator[Snapshot]:
-    """What each branch was created from, and what it last took over from each other one."""
+    """The starting commit of each branch, and the last commit merged from each other branch."""
     registered = states[MAIN].branches
     for name, state in states.items():
         if name != MAIN and registered[name].source_commit_id in state.commits:
@@ -89,7 +89,7 @@ def _merge_bases(states: Mapping[str, ManifestState]) -> Iterator[Snapshot]:
 
 
 def _tagged(states: Mapping[str, ManifestState]) -> Iterator[Snapshot]:
-    """What the commits show that tags name."""
+    """The snapshots of tagged commits."""
     for tag in states[MAIN].tags.values():
         for state in states.values():
             if tag.commit_id in state.commits:
@@ -98,11 +98,11 @@ def _tagged(states: Mapping[str, ManifestState]) -> Iterator[Snapshot]:
 
 
 ABANDONED_DAYS = 7
-"""A slow load cannot be told from a killed one, but no load takes a week."""
+"""A slow load looks like a killed one, but no load takes a week."""
 
 
 def abandoned_scratch(store: ObjectStore, now_us: int) -> tuple[str, ...]:
-    """The folders of loads that began long ago. A name says when: it is the id of the operation."""
+    """The folders of loads that began long ago, according to the operation id in their name."""
     names = store.list(LOAD_SCRATCH)
     operations = {name.split("/")[1] for name in names if name.count("/") > 1}
     first_kept = ulid_at(now_us // 1_000 - ABANDONED_DAYS * 86_400_000)
@@ -116,10 +116,10 @@ def abandoned_scratch(store: ObjectStore, now_us: int) -> tuple[str, ...]:
 def unneeded_schemas(
     store: ObjectStore, states: Mapping[str, ManifestState], kept: Set[tuple[Place, int]]
 ) -> tuple[str, ...]:
-    """The objects of schemas whose commits all lie before the oldest rows that are kept.
+    """The objects of schemas whose commits are all older than the oldest kept rows.
 
-    ``states`` are all live branches, and ``kept`` the versions of tables that stay. An object that
-    belongs to no commit is left alone.
+    ``states`` are all live branches, and ``kept`` the table versions that stay. Objects without a
+    commit are kept.
     """
     stored = set(store.list(PAST_SCHEMAS))
     if not stored:
@@ -143,9 +143,9 @@ def unneeded_schemas(
 
 
 def _on_the_way(states: Mapping[str, ManifestState]) -> Iterator[str]:
-    """The schemas that main has had since the oldest one that a live branch began with.
+    """The schemas of main since the oldest one that a live branch started with.
 
-    They are the way on which entities of that branch are brought to the schema of main.
+    They are needed to migrate entities of that branch to main's current schema.
     """
     main = states[MAIN]
     began = [
@@ -160,7 +160,7 @@ def _on_the_way(states: Mapping[str, ManifestState]) -> Iterator[str]:
 
 
 def remove_schemas(store: ObjectStore, names: tuple[str, ...]) -> int:
-    """Remove them; how many bytes they had."""
+    """Remove schema objects; returns their total size."""
     sizes = [len(store.read_if_exists(name) or b"") for name in names]
     for name in names:
         store.delete(past_source_name(name))

@@ -1,7 +1,7 @@
 """Reads every file of a graph against the digest that was recorded when it was written.
 
-Files are immutable, so a run can be interrupted and continued, and writers go on meanwhile: a file
-that cleanup removes while it is looked for is no finding.
+Files are immutable, so a run can be interrupted and continued, and does not block writers: a file
+that cleanup removes during the run is no finding.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from omnigraph.upkeep.retention import Retention
 
 THREADS = 4
 ADOPTED = "adopted"
-"""The listing of files that were there before digests were recorded."""
+"""The listing of files that existed before digests were recorded."""
 
 _FOLDERS: dict[str, tuple[str, ...]] = {
     "data": (".lance", ".blob"),
@@ -76,7 +76,7 @@ _FOLDERS: dict[str, tuple[str, ...]] = {
     "_indices": (),
     "_refs": (".json",),
 }
-"""The folders of a dataset, and how files in them end; an index may hold anything."""
+"""The folders of a dataset and the suffixes of files in them; an index may contain any."""
 _PREFIXES = (LEASES, RECOVERY, REFUSED_SIDECARS, LOAD_SCRATCH, PAST_SCHEMAS, DIGESTS)
 _TABLES = ("nodes", "edges")
 
@@ -95,10 +95,10 @@ def scrub(
 ) -> ScrubReport:
     """Read the files of all branches, or of one, and compare them with their digests.
 
-    With ``since``, only files of later commits are read, and those of the manifest. ``adopt`` gives
-    digests to files that have none, as they are now. ``resume`` names a file that remembers what
-    was checked: a run with the same file continues there. ``progress`` gets the bytes that are
-    done, and all of them.
+    With ``since``, only files of later commits and of the manifest are read. ``adopt`` records
+    digests of the current content of files that have none. ``resume`` is a file that records
+    checked files: a run with the same file continues there. ``progress`` gets the bytes read and
+    the total.
     """
     started = monotonic_seconds()
     run = _Scrub(kernel, branch, None if since is None else normalize_commit_id(since))
@@ -113,7 +113,7 @@ def scrub(
 
 @dataclass(slots=True)
 class _FileResult:
-    """What reading one file showed."""
+    """The result of reading one file."""
 
     name: str
     size: int = 0
@@ -130,7 +130,7 @@ class _Scrub:
         self._undigested: dict[str, Needed] = {}
 
     def census(self) -> Census:
-        """What there is now, and what has to be there."""
+        """The existing and the required files."""
         kernel = self._kernel
         found = take_census(kernel.store, kernel.lance, kernel.manifest, self._branch, self.since)
         if self._branch is None and MAIN in found.states:
@@ -144,7 +144,7 @@ class _Scrub:
         return found
 
     def _need_schemas(self, census: Census) -> None:
-        """The schemas that branches go on with, though main has replaced them."""
+        """Add the schemas that branches still use although main has replaced them."""
         main = census.states.get(MAIN)
         accepted = None if main is None else main.head_snapshot().commit.schema_hash
         for branch, state in census.states.items():
@@ -155,7 +155,7 @@ class _Scrub:
                     census.needed.setdefault(each, Needed(GRAPH)).branches.add(branch)
 
     def _need_bases(self, census: Census) -> None:
-        """Versions that tags name, and that the next merges compare with."""
+        """Add the versions that tags use, and the bases of the next merges."""
         locations = {
             identity: table for s in census.states.values() for identity, table in s.tables.items()
         }
@@ -176,14 +176,14 @@ class _Scrub:
         resume: Path | None,
         progress: Progress | None,
     ) -> ScrubReport:
-        """Read what is there, and compare it with what should be."""
+        """Read the existing files, and compare them with the recorded ones."""
         known = {name: each for name, each in census.recorded.items() if each.is_since}
         self._undigested = {
             name: each
             for name, each in census.needed.items()
             if name in census.sizes and name not in census.recorded
         }
-        # With `--since`, what has no digest is older than any, and was not asked for.
+        # With `--since`, files without a digest are older than all requested ones.
         undigested = {} if self.since is not None else self._undigested
         names = sorted(name for name in {*known, *undigested} if name in census.sizes)
         with ExitStack() as stack:
@@ -239,7 +239,7 @@ class _Scrub:
         return _FileResult(name, digest.size, "damaged", problem)
 
     def _look_at_tag(self, name: str, recorded: FileDigest) -> _FileResult:
-        """A large object: the store itself says whether it is still the one that was written."""
+        """Check a large object by its ETag, without reading it."""
         found = self._store.attributes(name)
         if found is None:
             return _FileResult(name, 0, "missing", "it is missing")
@@ -252,7 +252,7 @@ class _Scrub:
         if self.since is not None:
             gone = {name for name in gone if (r := census.recorded.get(name)) and r.is_since}
         gone |= {each.name for each in results if each.kind == "missing"}
-        # Cleanup may have removed them meanwhile: then nothing needs them any more.
+        # If cleanup removed them during the run, nothing needs them.
         if gone:
             again = self.census()
             gone = {name for name in gone if name in again.needed and name not in again.sizes}
@@ -270,7 +270,7 @@ class _Scrub:
         return ScrubFinding(kind, name, table, problem, commit_id, branches)
 
     def _told(self, census: Census) -> Iterator[ScrubFinding]:
-        """What could not be read at all, the schema, and what does not belong here."""
+        """Findings about unreadable metadata, the schema, and foreign files."""
         for each in census.problems:
             yield ScrubFinding(
                 "damaged", each.file, each.table, each.message, branches=each.branches
@@ -283,7 +283,7 @@ class _Scrub:
     def _schema(self, census: Census) -> Iterator[ScrubFinding]:
         head = census.states.get(MAIN)
         if head is None or staged_objects(self._store):
-            return  # unknown, or just being replaced
+            return  # unknown, or being replaced
         listed = schema_digest_names(head.head_snapshot().commit.schema_hash)
         found = False
         for name, entry in zip(SCHEMA_OBJECTS, listed, strict=True):
@@ -303,7 +303,7 @@ class _Scrub:
                 yield ScrubFinding("damaged", SCHEMA_OBJECTS[1], GRAPH, error.message)
 
     def _adjacency(self, census: Census) -> Iterator[ScrubFinding]:
-        """What says which arrays of sorted edges are in use; the arrays are read like files."""
+        """Check the state files of saved adjacency; its arrays are checked like other files."""
         if self._branch is None and self.since is None:
             for location in saved_locations(census.sizes):
                 files = AdjacencyFiles(self._store, location)
@@ -338,7 +338,7 @@ class _Scrub:
                 yield ScrubFinding("foreign", name, GRAPH, "it does not belong to the graph")
 
     def _unreferenced(self, census: Census) -> int:
-        """Data and index files that nothing lists: staged, or left behind by a write that died."""
+        """The number of unlisted data and index files: staged, or leftovers of a crashed write."""
         return sum(
             name not in census.needed and name not in census.recorded
             for name in census.sizes
@@ -348,7 +348,7 @@ class _Scrub:
     # --- adopting ---------------------------------------------------------------------------------
 
     def adopt(self, census: Census) -> int:
-        """Record digests of files that have none and can be read; how many."""
+        """Record digests of readable files that have none; returns their number."""
         name = listing_name(ADOPTED)
         content, known = self._store.read_if_exists(name), dict[str, FileDigest]()
         if content is not None:
@@ -369,7 +369,7 @@ class _Scrub:
 
 
 def _is_of_a_dataset(name: str, datasets: set[str]) -> bool:
-    """Whether a file lies where Lance puts one of its kind, in a table of the graph."""
+    """Whether a file is where Lance stores files of its kind, in a table of the graph."""
     parts = name.split("/")
     depth = 2 if parts[0] in _TABLES else 1
     if parts[0] not in _TABLES and parts[0] not in datasets:
@@ -380,12 +380,12 @@ def _is_of_a_dataset(name: str, datasets: set[str]) -> bool:
     if len(inside) < 2 or inside[0] not in _FOLDERS:
         return False
     endings = _FOLDERS[inside[0]]
-    # A version is written under another name first, which a crash leaves behind.
+    # Versions are first written under a temporary name, which a crash leaves behind.
     return not endings or PurePosixPath(name.partition("#")[0]).suffix in endings
 
 
 def _once(findings: list[ScrubFinding]) -> Iterator[ScrubFinding]:
-    """Each file once: the first finding about it is the most specific."""
+    """One finding per file: the first is the most specific."""
     seen: set[str] = set()
     for each in sorted(findings, key=lambda each: each.table == GRAPH):
         if each.file not in seen:
@@ -394,7 +394,7 @@ def _once(findings: list[ScrubFinding]) -> Iterator[ScrubFinding]:
 
 
 class _ReadRate:
-    """Counts what is read, and holds it back to a number of bytes a second."""
+    """Counts bytes read, and limits their rate."""
 
     def __init__(self, bytes_per_second: int | None, progress: Progress | None, total: int) -> None:
         self._limit = bytes_per_second
@@ -405,7 +405,7 @@ class _ReadRate:
         self._guard = threading.Lock()
 
     def through(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """The chunks of a file, as fast as all files together may be read."""
+        """The chunks of a file, at the rate that all files share."""
         for chunk in chunks:
             with self._guard:
                 self._done += len(chunk)
@@ -419,7 +419,7 @@ class _ReadRate:
 
 
 class _Checked:
-    """The files that were found whole, kept in a file so that another run can go on."""
+    """The files that passed, recorded in a file so that another run can continue."""
 
     def __init__(self, uri: str, path: Path | None) -> None:
         self._path = path
@@ -431,7 +431,7 @@ class _Checked:
     def __enter__(self) -> _Checked:
         if self._path is not None:
             text = self._path.read_text() if self._path.exists() else ""
-            whole, _, cut = text.rpartition("\n")  # a run that was killed may leave half a line
+            whole, _, cut = text.rpartition("\n")  # a killed run may leave an incomplete line
             title, *names = whole.split("\n")
             if text and title != self._title:
                 raise InputError(
@@ -451,7 +451,7 @@ class _Checked:
         return name in self._names
 
     def add(self, name: str) -> None:
-        """Remember a file."""
+        """Record a file."""
         if self._file is not None:
             with self._guard:
                 self._file.write(f"{name}\n")

@@ -1,4 +1,4 @@
-"""What a graph is made of, in numbers, and what of it needs attention. Nothing is written."""
+"""Statistics of a graph, and findings that need attention. Writes nothing."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ from omnigraph.upkeep.retention import Retention
 from omnigraph.upkeep.scrub import scrub
 
 FRAGMENTS_MANY = 16
-"""Every lookup visits all fragments of a table. A few small ones may stay beside large ones."""
+"""Small fragments from which on they are reported, because every lookup visits all fragments."""
 DELETED_SHARE = 0.2
 DELETED_ROWS_FEW = 1_000
-"""Up to so many deleted rows are not reported."""
+"""Up to this many deleted rows are not reported."""
 UNCOVERED_SHARE = 0.1
 UNCOVERED_ROWS_MANY = 100_000
-"""Rows that an index does not cover are scanned; from so many on, that is reported."""
+"""Rows without index coverage from which on they are reported: queries scan them."""
 VERSIONS_MANY = 100
 
 
 def graph_stats(kernel: Kernel, branch: str = MAIN_BRANCH) -> GraphStats:
-    """The numbers of a branch head, and of the graph around it."""
+    """The statistics of a branch head and of its graph."""
     manifest = kernel.manifest.refreshed(branch)
     accepted = kernel.accepted_at(manifest.state.head_snapshot())
     capture = kernel.capture(manifest, accepted.schema_hash)
@@ -115,7 +115,7 @@ def _table(kernel: Kernel, capture: Capture, type: NodeType | EdgeType, head: in
 
 
 def _indexes(handle: Handle, entry: TableEntry, type: NodeType | EdgeType) -> Iterator[IndexStats]:
-    """The indexes there are, and those that are declared and could be built."""
+    """The existing indexes, and those that are declared and could be built."""
     if entry.row_count == 0:
         return
     built = {index.spec: index for index in indexes_of(handle)}
@@ -133,7 +133,7 @@ def _indexes(handle: Handle, entry: TableEntry, type: NodeType | EdgeType) -> It
 def unsettled(
     uri: str, pending: Iterable[PendingOperation], leases: Iterable[LeaseHolder]
 ) -> Iterator[UpkeepFinding]:
-    """Operations whose writers are gone."""
+    """Interrupted operations whose writers are gone."""
     running = {holder.operation_id for holder in leases if holder.is_alive is not False}
     for operation in pending:
         if operation.operation_id in running:
@@ -149,7 +149,7 @@ def unsettled(
 def abandoned(
     uri: str, leases: Iterable[LeaseHolder], pending: Iterable[PendingOperation]
 ) -> Iterator[UpkeepFinding]:
-    """Leases whose owners are gone, and that no unsettled operation will free."""
+    """Leases whose owners are gone, and that belong to no unsettled operation."""
     known = {operation.operation_id for operation in pending}
     for holder in leases:
         if holder.is_alive is False and holder.operation_id not in known:
@@ -163,7 +163,7 @@ def abandoned(
 
 
 def refused_sidecars(kernel: Kernel) -> Iterator[UpkeepFinding]:
-    """Sidecars that recovery set aside; an operator decides about them."""
+    """Sidecars that recovery set aside for an operator."""
     for found in kernel.sidecars.refused():
         file = kernel.table_uri(found.place)
         remove = ("rm",) if kernel.root.is_local else ("aws", "s3", "rm")
@@ -185,7 +185,7 @@ def _of_drift(kernel: Kernel, branch: str, drift: TableDrift) -> Iterator[Upkeep
     versions = f"version {drift.head} is not published, {drift.entry.version} is"
     error = drift_error(kernel, branch, drift.entry, drift.head)
     if not isinstance(error, UncoveredDrift):
-        # A writer has published since, or is about to; `unsettled` names those that are gone.
+        # A writer is publishing or has published; `unsettled` reports dead writers.
         return
     if not (error.hint or "").startswith(REPAIR_ADVICE):
         command = command_on(uri, "recover")
@@ -224,7 +224,7 @@ def _of_table(uri: str, branch: str, table: TableStats) -> Iterator[UpkeepFindin
 
 
 def _of_versions(kernel: Kernel, capture: Capture, stats: GraphStats) -> Iterator[UpkeepFinding]:
-    """Old versions that no branch sees; the others are no waste."""
+    """Too many old versions that no branch uses."""
     if stats.branch != MAIN_BRANCH:
         return
     uri = kernel.root.uri
@@ -262,18 +262,18 @@ def _on(branch: str, type_key: str) -> str:
 
 
 EVERYTHING = CleanupPolicy(keep=2**31)
-"""A policy by which no version is old: only leftovers are found."""
+"""A policy that removes no version, to find only leftovers."""
 
 GRAPH_WIDE: frozenset[FindingCode] = frozenset({"unsettled", "lease_abandoned", "sidecar_refused"})
-"""Findings that the statistics of every branch would repeat."""
+"""Findings that are the same for every branch, so they are reported once."""
 
 
 MENDED_FIRST: tuple[FindingCode, ...] = ("damaged", "unsettled", "sidecar_refused", "drift")
-"""In this order: until these are resolved, the commands for all others are refused."""
+"""In this order: while these are unresolved, the commands for other findings fail."""
 
 
 def unopened(root: Root, error: OmnigraphError) -> Diagnosis:
-    """The diagnosis of a graph that cannot even be opened: its files are looked at all the same."""
+    """The diagnosis of a graph that cannot be opened; its files are still checked."""
     uri = root.uri
     if isinstance(error, RootMoved):
         back = shlex.join(("mv", str(error.details["root"]), str(error.details["recorded_root"])))
@@ -289,14 +289,14 @@ FILES = "files"
 
 
 def _file_findings(root: Root) -> list[UpkeepFinding]:
-    """Files that a version needs and that are missing or cannot be read; on local disk only."""
+    """Required files that are missing or unreadable; on local disk only."""
     if root.path is None:
         return []
     return [_damage("graph", root.uri, each) for each in damaged_files(root.path)]
 
 
 def examine(kernel: Kernel, *, deep: bool = False) -> Diagnosis:
-    """Try everything that can be read, on every branch; ``deep``, every file by its digest."""
+    """Test all read paths on every branch; with ``deep``, also every file by its digest."""
     examination = _Examination(kernel)
     branches = examination.branches()
     for branch in branches:
@@ -340,12 +340,12 @@ class _Examination:
     def check(
         self, name: str, subject: str, attempt: Callable[[], Iterable[UpkeepFinding]]
     ) -> None:
-        """Try something; a failure is a finding like those it returns."""
+        """Run a check; an error becomes a finding."""
         try:
             found = list(attempt())
         except OmnigraphError as error:
             found = [_damage(subject, self.kernel.root.uri, error)]
-        # The same damage is found by several checks: report it once.
+        # Several checks find the same damage: report it once.
         known = {(each.code, each.subject) for each in self.findings if each.code == "damaged"}
         self.findings += [
             each
@@ -360,19 +360,19 @@ class _Examination:
         return [MAIN_BRANCH, *sorted(names)]
 
     def types(self, branch: str) -> Sequence[NodeType | EdgeType]:
-        """The types of a branch; none if its schema cannot be read, which `numbers` reports."""
+        """The types of a branch; empty if its schema is unreadable, which `numbers` reports."""
         try:
             return self.kernel.accepted_on(branch).catalog.types
         except OmnigraphError:
             return ()
 
     def numbers(self, branch: str) -> Iterable[UpkeepFinding]:
-        """Drift, and what could be faster or smaller."""
+        """Findings of drift and of possible improvements."""
         stats = graph_stats(self.kernel, branch)
         return (found for found in stats.findings if found.code not in GRAPH_WIDE)
 
     def owners(self) -> Iterable[UpkeepFinding]:
-        """Operations that were interrupted, and leases of dead owners."""
+        """Interrupted operations, and leases of dead owners."""
         uri = self.kernel.root.uri
         pending = pending_operations(self.kernel)
         leases = self.kernel.leases.holders()
@@ -383,7 +383,7 @@ class _Examination:
         ]
 
     def leftovers(self) -> Iterable[UpkeepFinding]:
-        """Forks that no branch claims, unless an operation has to be recovered first."""
+        """Forks that no branch uses, unless an operation must be recovered first."""
         if any(found.severity == "problem" for found in self.findings):
             return
         plan = plan_cleanup(self.kernel, EVERYTHING, live_states(self.kernel.manifest))
@@ -396,7 +396,7 @@ class _Examination:
                 yield UpkeepFinding("orphan_ref", "advice", table.type_key, message, command)
 
     def read(self, branch: str, type: NodeType | EdgeType) -> Iterable[UpkeepFinding]:
-        """Every row, and rows by id, by endpoint, by word and by distance."""
+        """Read all rows, and look up rows by id, endpoint, word and vector distance."""
         snapshot = self.kernel.manifest.branch(branch).state.head_snapshot()
         reader = SnapshotReader(self.kernel.lance, self.kernel.root.uri, snapshot)
         key = type.table_key
@@ -422,7 +422,7 @@ class _Examination:
 
 
 def _damage(subject: str, uri: str, error: OmnigraphError) -> UpkeepFinding:
-    """What to say about something that cannot be read."""
+    """The finding for something unreadable."""
     command = command_on(uri, "recover")
     if "file" in error.details:
         subject = str(error.details["file"]).removeprefix(f"{uri}/")

@@ -1,4 +1,4 @@
-"""Errors on the wire: their statuses, their envelope, and making the error again in a client."""
+"""Errors on the wire: statuses, the envelope, and recreating the error in a client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MethodNotAllowed(InputError):
 
 
 class UnsupportedMedia(InputError):
-    """The body is of a type that the route does not read."""
+    """The body has a type that the route does not accept."""
 
 
 STATUSES: tuple[tuple[type[OmnigraphError], int], ...] = (
@@ -43,7 +43,7 @@ STATUSES: tuple[tuple[type[OmnigraphError], int], ...] = (
     (errors.StorageUnavailable, 503),
     (errors.OutOfSpace, 507),
 )
-"""The first class that fits decides; anything else is 500."""
+"""The first matching class decides; anything else is 500."""
 
 _TELLING = (
     errors.ParameterError,
@@ -52,7 +52,7 @@ _TELLING = (
     errors.ReviewBlocked,
     errors.UnresolvedRevision,
 )
-"""Errors without a structured detail whose facts a caller needs, and may know."""
+"""Errors without a structured detail whose `details` callers need and may see."""
 
 _BY_DETAIL: Mapping[str, type[OmnigraphError]] = {
     "merge_conflicts": errors.MergeConflicts,
@@ -84,14 +84,14 @@ _BY_STATUS: Mapping[int, type[OmnigraphError]] = {
 
 
 def status_of(error: OmnigraphError) -> int:
-    """The status that an error travels with; that of a full disk also if it interrupted a write."""
+    """The status of an error; that of a full disk if one interrupted a write."""
     if _full_store_behind(error):
         error = errors.OutOfSpace.__new__(errors.OutOfSpace)
     return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
 
 
 def envelope_of(error: OmnigraphError) -> dict[str, Any]:
-    """An error on the wire: its envelope, and the name by which a client makes it again."""
+    """The envelope of an error, with the code from which a client recreates it."""
     envelope = error.envelope()
     envelope["error_code"] = error.code
     if status_of(error) >= 500:
@@ -108,7 +108,7 @@ def envelope_of(error: OmnigraphError) -> dict[str, Any]:
 
 
 _CAUSES_MAX = 8
-"""An error can be its own cause."""
+"""Bounds the walk, because an error can be its own cause."""
 
 
 def _full_store_behind(error: OmnigraphError) -> bool:
@@ -124,19 +124,19 @@ def _full_store_behind(error: OmnigraphError) -> bool:
 
 
 _PLACE = re.compile(
-    r"""[a-z][a-z0-9+.-]*://[^\s'"`]+"""  # an address: a bucket, an endpoint
+    r"""[a-z][a-z0-9+.-]*://[^\s'"`]+"""  # a URL: a bucket, an endpoint
     r"""|(?<![\w.])(?:/[^\s/'"`:,;]+){2,}/?"""  # an absolute path
     r"""|(?<![\w/])(?:__?[a-z_]+|nodes|edges)/[^\s'"`:,;]+"""  # an object below the root
 )
 
 
 def without_places(text: str) -> str:
-    """A sentence without addresses, paths and names of objects: they are for the server's log."""
+    """A message without URLs, paths and object names, which only the server's log may contain."""
     return _PLACE.sub("[not shown]", text)
 
 
 def error_of(status: int, envelope: Mapping[str, Any]) -> OmnigraphError:
-    """The error that a server's answer stands for, as a caller in its process would have met it."""
+    """Recreate the error from a server's answer, with the class it has in process."""
     message = str(envelope.get("error") or f"the server answered with status {status}")
     hint = envelope.get("hint")
     details = envelope.get("details")
@@ -161,9 +161,9 @@ def error_of(status: int, envelope: Mapping[str, Any]) -> OmnigraphError:
 
 
 def _named(code: object, status: int) -> type[OmnigraphError] | None:
-    """The class with this name, if we know one and it travels with this status.
+    """The error class with this code, if it is known and has this status.
 
-    A server may be newer than its client, and what is between them may change the status.
+    A server may be newer than its client, and a proxy may change the status.
     """
     found = _by_code().get(code) if isinstance(code, str) else None
     return found if found is not None and status_of(found.__new__(found)) == status else None
@@ -175,7 +175,7 @@ def _by_code() -> Mapping[str, type[OmnigraphError]]:
     waiting = [OmnigraphError]
     while waiting:
         for kind in waiting.pop().__subclasses__():
-            # Classes that a room keeps to itself share the code of the public one above them.
+            # Private subclasses share the code of their public parent class.
             if kind.__module__ == errors.__name__:
                 found[kind.code] = kind
             waiting.append(kind)
@@ -197,7 +197,7 @@ def _compile_error(
 def _rebuilt(
     kind: type[OmnigraphError], message: str, hint: object, details: Mapping[str, Any]
 ) -> OmnigraphError:
-    # The constructors write the sentence themselves; here it is known already.
+    # Skip the constructor, which would compose the message: it is already known.
     error = kind.__new__(kind)
     OmnigraphError.__init__(
         error, message, hint=hint if isinstance(hint, str) else None, details=details

@@ -1,4 +1,4 @@
-"""The OpenAPI description, written from the table of operations and the answers of `model`."""
+"""The OpenAPI description, generated from the table of operations and the answers of `model`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _REASONS = {
 
 
 def openapi(*, is_open: bool = False) -> dict[str, Any]:
-    """The description of every operation; a server without tokens has no security scheme."""
+    """The description of all operations; a server without tokens has no security scheme."""
     schemas = _request_schemas()
     _answer_schema(ErrorEnvelope, schemas)
     paths: dict[str, dict[str, Any]] = {}
@@ -73,7 +73,7 @@ def openapi(*, is_open: bool = False) -> dict[str, Any]:
 
 
 def _request_schemas() -> Schemas:
-    """The schema of every body, without what only repeats it: titles, and null as a default."""
+    """The schema of every body, without redundant titles and null defaults."""
     bodies = list(dict.fromkeys(each.body for each in OPERATIONS if each.body is not None))
     wanted: Any = [(body, "validation") for body in bodies]
     definitions: Schemas = models_json_schema(wanted, ref_template=_SCHEMAS + "{model}")[1]["$defs"]
@@ -203,7 +203,7 @@ def _json_answer(operation: Operation, schemas: Schemas) -> dict[str, Any]:
 
 
 def _refusals(operation: Operation) -> Iterator[int]:
-    """Every status of a refusal, in order."""
+    """The error statuses of an operation, in order."""
     found = set(operation.refusals)
     if not operation.is_public:
         found |= {401, 500} if operation.masks_denial else {401, 403, 500}

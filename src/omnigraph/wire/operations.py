@@ -1,7 +1,7 @@
-"""Every operation of the server: its name, method, path, and what it takes and gives.
+"""Every operation of the server: name, method, path, parameters, body and answer.
 
-The table is read by the server, which binds a handler to each entry, by the client, which calls
-them, and by `openapi`, which writes the description.
+The server binds a handler to each entry, the client calls them, and `openapi` generates the
+description.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ TEXT: Schema = {"type": "string"}
 
 @dataclass(frozen=True, slots=True)
 class OperationParameter:
-    """One value that travels in the path, the query string or a header."""
+    """A parameter in the path, the query string or a header."""
 
     name: str
     place: Literal["path", "query", "header"]
@@ -71,7 +71,7 @@ class OperationParameter:
 
     @property
     def repeats(self) -> bool:
-        """Whether it may be given several times."""
+        """Whether it may be repeated."""
         return self.schema.get("type") == "array"
 
 
@@ -81,10 +81,10 @@ class Operation:
 
     id: str
     route: str
-    """Method and path."""
+    """The method and path."""
     summary: str
     answer: type[JsonObject] | None = None
-    """The JSON of a success; None for a stream or a blob."""
+    """The type of a JSON answer; None for a stream or a blob."""
     body: type[Body] | None = None
     body_required: bool = True
     parameters: tuple[OperationParameter, ...] = ()
@@ -96,32 +96,32 @@ class Operation:
     """The media types of a success, the default first."""
     body_bytes_max: int = BODY_BYTES_MAX
     is_gated: bool = False
-    """Whether admission counts it: every write."""
+    """Whether admission counts it; true for all writes."""
     refusals: tuple[int, ...] = ()
-    """Statuses beyond those that every graph operation may answer with."""
+    """Error statuses besides the common ones of graph operations."""
     other_answer: type[JsonObject] | None = None
-    """Another JSON that a success may have."""
+    """An alternative type of a JSON answer."""
     masks_denial: bool = False
-    """Whether a caller that policy refuses gets 404, as for what does not exist."""
+    """Whether a denied caller gets 404, as for a missing object."""
     is_public: bool = False
     """Whether it needs no token and no graph."""
     method: str = field(init=False)
     path: str = field(init=False)
 
     def __post_init__(self) -> None:
-        """Read the route."""
+        """Parse the route."""
         method, _, path = self.route.partition(" ")
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "path", path)
 
     @property
     def has_graph(self) -> bool:
-        """Whether it is about one graph."""
+        """Whether it addresses a graph."""
         return self.path.startswith(GRAPH) and not self.is_public
 
     @property
     def has_body(self) -> bool:
-        """Whether a caller sends something."""
+        """Whether it has a body."""
         return self.body is not None or self.takes == NDJSON
 
     def url_path(self, **values: str) -> str:
@@ -167,7 +167,7 @@ def _fields_of(body: type[Body]) -> Iterator[OperationParameter]:
 
 
 _OF_BODIES = ("anyOf", "default", "title")
-"""What the schema of a parameter does not repeat: null, and what is left out."""
+"""Members that a parameter's schema omits."""
 _COUNT: Schema = {"type": "integer", "minimum": 1}
 _FLAG: Schema = {"type": "boolean"}
 
@@ -192,7 +192,7 @@ KEY = _header(
     "names the write: asked again with the same key, it is not done again",
     {"type": "string", "minLength": 1, "maxLength": KEY_CHARACTERS_MAX, "pattern": "[!-~]"},
 )
-"""Of every write."""
+"""The header of all writes."""
 _LIMIT = _query("limit", "changes a page", _COUNT)
 _LIMIT_BYTES = _query("limit_bytes", "target size of a page", _COUNT)
 _PAGE_TOKEN = _query("page_token", "continues an answer that had more than one page")
@@ -773,4 +773,4 @@ REOPEN_REVIEW = replace(
 )
 
 OPERATIONS = tuple(each for each in tuple(globals().values()) if isinstance(each, Operation))
-"""All of them, in the order of this module, which is that of the description."""
+"""All operations in the order of this module, which is that of the description."""

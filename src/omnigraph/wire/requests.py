@@ -1,4 +1,4 @@
-"""What a caller sends: JSON bodies, read strictly, and the headers that mean something here."""
+"""Requests: JSON bodies, validated strictly, and headers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SNAPSHOT_ID = "Omnigraph-Snapshot-Id"
 TIMEOUT = "Omnigraph-Timeout"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
-"""Marks the answer to a write that was done before."""
+"""Marks a repeated answer to an earlier write with the same key."""
 REQUEST_ID = "X-Request-Id"
 
 JSON = "application/json"
@@ -39,15 +39,15 @@ _COMMIT_ID = re.compile(r"[A-Za-z0-9]+")
 
 
 def is_request_id(text: str) -> bool:
-    """Whether a caller's request id may be taken over."""
+    """Whether a caller's request id is valid."""
     return _REQUEST_ID.fullmatch(text) is not None
 
 
 def expected_commit(values: Sequence[str]) -> str:
-    """The commit a conditional write expects, from every value of its header.
+    """The expected commit of a conditional write, from all values of its header.
 
-    Exactly one bare commit id is allowed: the list, wildcard and tag forms of HTTP mean something
-    else, and a write must not depend on how they are read.
+    Exactly one plain commit id is allowed: the list, wildcard and tag forms of HTTP have other
+    meanings, and a write must not be ambiguous.
     """
     if len(values) != 1:
         found = "is missing" if not values else "was sent more than once"
@@ -62,7 +62,7 @@ def expected_commit(values: Sequence[str]) -> str:
 
 
 def refuse_condition(values: Sequence[str]) -> None:
-    """Raise `InputError` if a route that knows no condition got one: it must not be ignored."""
+    """Raise `InputError` for a condition on a route that would ignore it."""
     if values:
         raise InputError(
             f"this route takes no `{IF_GRAPH_COMMIT}`",
@@ -82,7 +82,7 @@ class Body(BaseModel):
 
 
 def _trimmed(name: str) -> str:
-    # Policy and engine must see one and the same name, so it is trimmed before either does.
+    # Trim before policy and engine see the name, so that both see the same.
     trimmed = name.strip()
     if not trimmed:
         raise ValueError("is empty")
@@ -90,11 +90,11 @@ def _trimmed(name: str) -> str:
 
 
 BranchName = Annotated[str, AfterValidator(_trimmed), Field(min_length=1)]
-"""A branch as a caller writes it, without the space around it."""
+"""A branch name, with surrounding space removed."""
 
 
 def branch_name(text: str) -> str:
-    """A branch from a path or a query string, trimmed; raises `InputError` for an empty one."""
+    """A branch from a path or a query string, trimmed; raises `InputError` if it is empty."""
     try:
         return _trimmed(text)
     except ValueError:
@@ -106,11 +106,11 @@ def branch_name(text: str) -> str:
 Message = Annotated[str | None, Field(description="why; kept with the commit")]
 
 Parameters = dict[str, Any]
-"""Values of query parameters by name; the engine reads them against the declared types."""
+"""Query parameters by name; the engine converts them to the declared types."""
 
 
 def read_document(model: type[Document], document: object) -> Document:
-    """The request a JSON document stands for; raises `InputError` naming the first bad field."""
+    """Validate a JSON document; raises `InputError` naming the first bad field."""
     try:
         return model.model_validate(document)
     except ValidationError as problem:

@@ -1,9 +1,9 @@
 """Access control: bundles of rules, compiled to Cedar, and decisions.
 
-Rules only allow; what no rule grants is denied. This room knows actors, actions and branches,
-and nothing of tokens, requests or storage.
+Rules only allow: without a rule, an action is denied. This room deals with actors, actions and
+branches, and does not depend on tokens, requests or storage.
 
-Every graph knows actors and actions; what reads and decides bundles is imported where there is one.
+Actors and actions are imported by every graph; the code for bundles only if there is one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _MODULES = ("bundle", "decide")
 
 
 def __getattr__(name: str) -> object:
-    """A name of a module that is imported when it is first used."""
+    """Import a name's module on first use."""
     if name in __all__:
         for module in _MODULES:
             found = vars(import_module(f"omnigraph.policy.{module}"))

@@ -1,4 +1,4 @@
-"""A bundle: the groups, the protected branches and the rules of one policy, read and checked."""
+"""Bundles: the groups, protected branches and rules of one policy, parsed and checked."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ SCOPE_KEYS: dict[str, frozenset[Action]] = {
         }
     ),
 }
-"""Keys that limit a rule to some branches → the actions they apply to."""
+"""Keys that limit a rule to branches, and the actions they apply to."""
 
 TYPED_ACTIONS = frozenset({Action.READ, Action.EXPORT, Action.CHANGE, Action.BRANCH_MERGE})
-"""Actions that a rule may limit to some types, properties and rows."""
+"""Actions that a rule may limit to types, properties and rows."""
 
 
 class BranchProtection(StrEnum):
@@ -55,18 +55,18 @@ VERSION_WITH_REQUIREMENTS = 2
 rules, the actions `check_report` and `maintain`."""
 
 NEW_ACTIONS = frozenset({Action.CHECK_REPORT, Action.MAINTAIN})
-"""Of version 2."""
+"""Actions added in version 2."""
 
 APPROVALS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class BranchRequirements:
-    """What has to be there before a change request may be merged into a branch."""
+    """The requirements for merging a change request into a branch."""
 
     approvals: int = 0
     from_group: str | None = None
-    """The group whose approvals count; None for those of any actor."""
+    """The group whose approvals count; None for all actors."""
     checks: tuple[str, ...] = ()
     resolved_comments: bool = False
     up_to_date: bool = False
@@ -74,15 +74,15 @@ class BranchRequirements:
 
 @dataclass(frozen=True, slots=True)
 class TypeGrant:
-    """What a rule grants of one type."""
+    """A rule's grant on one type."""
 
     type_name: str
     properties: tuple[str, ...] | None
     """None for all."""
     where: str | None
-    """A condition over `$row` and `$actor`; None for all rows."""
+    """A condition on `$row` and `$actor`; None for all rows."""
     places: Mapping[str, str] = field(compare=False)
-    """In the file, by what messages are about: `type`, `where`, and each property."""
+    """Positions in the file, by subject: `type`, `where`, and each property."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +95,17 @@ class PolicyRule:
     branch_scope: BranchProtection | None
     target_branch_scope: BranchProtection | None
     place: str
-    """Its place in the file, for messages."""
+    """Its position in the file, for messages."""
     bypass: bool = False
-    """Whether it also allows what the requirements on a branch forbid."""
+    """Whether it overrides the requirements of a branch."""
     branches: tuple[str, ...] = ()
-    """Names, and prefixes with `/*` behind them, that limit it like a scope; none for all."""
+    """Branch names, and prefixes that end with `/*`, that limit it like a scope; empty for all."""
     types: tuple[TypeGrant, ...] | None = None
     """None for all types, with all properties and rows."""
 
     @property
     def is_about_target(self) -> bool:
-        """Whether its `branches` are those that its actions write to, not those they read."""
+        """Whether `branches` are those that its actions write to, and not those they read."""
         return self.actions[0] in SCOPE_KEYS["target_branch_scope"]
 
 
@@ -119,9 +119,9 @@ class Bundle:
     protected_branches: frozenset[str]
     rules: tuple[PolicyRule, ...]
     requirements: Mapping[str, BranchRequirements] = field(default_factory=dict)
-    """By branch: with them, only change requests are merged into it."""
+    """By branch. Such a branch accepts only merges of change requests."""
     claim_groups: Mapping[str, ClaimTest] = field(default_factory=dict)
-    """The groups whose members are known by a claim; they are in ``groups`` without members."""
+    """Groups whose members are determined by a claim; in ``groups`` they have no members."""
     version: int = VERSION
 
     def groups_of(self, identity: Identity) -> frozenset[str]:
@@ -139,9 +139,9 @@ class Bundle:
 def parse_bundle(source: str | Path, *, kind: PolicyKind | None = None) -> Bundle:
     """The bundle in a YAML text, or in the file at a path.
 
-    ``kind`` is what it is bound to; without it, `kind` in the bundle or the actions of its rules
-    decide, and a bundle without either is for a graph. Raises `PolicyInvalid` with the place, and
-    `OSError` for an unreadable file.
+    ``kind`` is the required kind; without it, `kind` in the bundle or the actions of its rules
+    decide, and the default is a graph. Raises `PolicyInvalid` with the position, and `OSError` for
+    an unreadable file.
     """
     document = read_document(source, PolicyInvalid)
     fields = document.fields(
@@ -166,7 +166,7 @@ def parse_bundle(source: str | Path, *, kind: PolicyKind | None = None) -> Bundl
 
 
 def check_version(node: Node, *known: int) -> int:
-    """The version of a file; raises `PolicyInvalid` for one that is not known."""
+    """The version of a file; raises `PolicyInvalid` if it is unknown."""
     for version in known:
         if node.value == Plain(str(version), "an integer"):
             return version
@@ -365,7 +365,7 @@ def _grant(node: Node, name: str, rule_id: str) -> TypeGrant:
 
 
 def fail_condition(place: str, rule_id: str, problem: CompileError) -> NoReturn:
-    """Raise `PolicyInvalid` for a condition, with the place in the file and in the condition."""
+    """Raise `PolicyInvalid` for a condition, with its position in the file and the condition."""
     at = problem.position
     inside = "" if at is None else f" at {at.line}:{at.column}"
     Node("", place, "", PolicyInvalid).fail(
@@ -374,7 +374,7 @@ def fail_condition(place: str, rule_id: str, problem: CompileError) -> NoReturn:
 
 
 def read_action(node: Node, whose: str = "") -> Action:
-    """The action a text names; ``whose`` begins the message if there is none."""
+    """Parse an action; ``whose`` is the beginning of the error message."""
     name = node.text()
     if name not in set(Action):
         node.fail(
@@ -409,7 +409,7 @@ def _scope(node: Node, rule_id: str, key: str, actions: tuple[Action, ...]) -> B
 def _kind(
     declared: Node | None, rules: tuple[PolicyRule, ...], bound: PolicyKind | None
 ) -> PolicyKind:
-    """The kind of a bundle; the bound, declared and used kinds must agree."""
+    """The kind of a bundle; required, declared and used kinds must agree."""
     stated: PolicyKind | None = None
     if declared is not None:
         stated = next((kind for kind in KINDS if kind == declared.text()), None)

@@ -1,8 +1,8 @@
 """Compiles a bundle to Cedar and evaluates requests with it.
 
-The schema is a constant of the product. A rule becomes one `permit` for each of its actions, with
-its id in an annotation. Texts, entities and schema are parsed once per bundle; a request goes to
-Cedar as data, never as text that would have to be escaped.
+The Cedar schema is constant. A rule is compiled to one `permit` per action, with its id in an
+annotation. Texts, entities and schema are parsed once per bundle; requests are passed to Cedar as
+data, so nothing has to be escaped.
 """
 
 from __future__ import annotations
@@ -85,19 +85,18 @@ class Uid:
     id: str
 
     def to_json(self) -> dict[str, str]:
-        """The form of requests and entities."""
+        """The JSON form, for requests and entities."""
         return {"type": f"{NAMESPACE}::{self.type}", "id": self.id}
 
     def to_text(self) -> str:
-        """The form of policy texts."""
+        """The text form, for policies."""
         return f"{NAMESPACE}::{self.type}::{literal(self.id)}"
 
 
 class CedarPolicies:
-    """The compiled rules of one bundle. Safe to share between threads.
+    """The compiled rules of one bundle. Thread-safe.
 
-    They apply to the server, or to the one graph they are compiled for. Raises `InputError` when
-    Cedar is not installed.
+    They apply to the server, or to one graph. Raises `InputError` if Cedar is not installed.
     """
 
     def __init__(self, bundle: Bundle, graph: str) -> None:
@@ -125,11 +124,11 @@ class CedarPolicies:
         groups: frozenset[str] | None = None,
         on: TypeResource | None = None,
     ) -> list[str]:
-        """The ids of the rules that allow it, sorted; none if it is denied.
+        """The sorted ids of the rules that allow a request; empty if it is denied.
 
-        ``groups`` are those of the actor, without them those that list its id. ``on`` is a type or
-        a property of one; without it, the graph or the server is meant. Raises
-        `PolicyEvaluationFailed` when Cedar fails or does not decide.
+        ``groups`` are those of the actor, by default those that list its id. ``on`` is a type or a
+        property; by default the resource is the graph or the server. Raises
+        `PolicyEvaluationFailed` if Cedar fails or does not decide.
         """
         if groups is None:
             groups = self._bundle.groups_of(Identity(actor))
@@ -149,7 +148,7 @@ class CedarPolicies:
             rules = sorted(
                 {names[reason].rpartition(":")[0] for reason in answer.diagnostics.reasons}
             )
-        except Exception as problem:  # any failure means no decision, not a denial
+        except Exception as problem:  # a failure is no decision, not a denial
             raise _no_answer(actor, action, repr(problem)) from problem
         if errors or decision is cedar.Decision.NoDecision:
             raise _no_answer(actor, action, "; ".join(errors) or "no decision")
@@ -174,12 +173,12 @@ class CedarPolicies:
 
 
 ENTITIES_KEPT_MAX = 1024
-"""Actors whose entities are kept parsed."""
+"""Actors whose parsed entities are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeResource:
-    """A type of a graph, or a property of one, as Cedar decides about it."""
+    """A type of a graph, or a property of one, as a Cedar resource."""
 
     type_name: str
     property_name: str | None = None
@@ -191,7 +190,7 @@ class TypeResource:
 
     @property
     def uid(self) -> Uid:
-        """The id of what is meant."""
+        """The id of the type or property."""
         if self.property_name is None:
             return self.type_uid
         return Uid("Property", f"{self.type_name}.{self.property_name}")
@@ -230,7 +229,7 @@ def _permits(rules: tuple[PolicyRule, ...], resource: Uid) -> Iterator[str]:
 
 
 def _resources(rule: PolicyRule, action: Action, resource: Uid) -> Iterator[str]:
-    """What a rule is about: the graph with all types in it, or the graph and some types."""
+    """The resources of a rule: the graph with all types, or the graph and some types."""
     if rule.types is None:
         yield f"{'in' if action in TYPED_ACTIONS else '=='} {resource.to_text()}"
         return
@@ -268,7 +267,7 @@ def _condition(rule: PolicyRule) -> str | None:
 def _branch_test(branch: str, name: str) -> str:
     if not name.endswith("/*"):
         return f"{branch} == {literal(name)}"
-    # In a pattern of Cedar a star is any text; one of the name itself is written with a backslash.
+    # In a Cedar pattern `*` matches any text; a literal star is escaped with a backslash.
     pattern = literal(name.removesuffix("*"))[1:-1].replace("*", "\\*")
     return f'{branch} like "{pattern}*"'
 

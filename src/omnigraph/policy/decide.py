@@ -1,4 +1,4 @@
-"""Decides whether an actor may do an action on a branch, and runs the tests of a policy."""
+"""Decides requests by a policy, and runs the tests of a policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from omnigraph.views import View
 
 DEFAULT_GRAPH = "default"
-"""The id of a graph that was opened by its address and has no other name."""
+"""The id of a graph that was opened without a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Decision:
     branch: str | None
     target_branch: str | None
     matched_rule_id: str | None
-    """The rule that allows it; the first by id if several do."""
+    """The rule that allows it: of several, the first by id."""
     message: str
     is_bypass: bool = False
-    """Whether it is allowed although the branch has requirements, which is audited."""
+    """Whether it is allowed only by overriding the requirements of a branch; this is audited."""
 
     def require(
         self, hint: str | None = "`omnigraph policy explain` shows how a bundle decides"
@@ -76,12 +76,12 @@ class Policy:
 
     @property
     def kind(self) -> PolicyKind:
-        """Whether it decides about a graph or about the server."""
+        """Whether the policy is for a graph or for the server."""
         return self.bundle.kind
 
     @property
     def protected_branches(self) -> frozenset[str]:
-        """The branches that rules can tell from others."""
+        """The branches that the bundle protects."""
         return frozenset(self.bundle.protected_branches)
 
     def decide(
@@ -93,13 +93,13 @@ class Policy:
         target_branch: str | None = None,
         reviewed: bool = False,
     ) -> Decision:
-        """Whether ``actor`` may do ``action``; everything that no rule grants is denied.
+        """Decide whether ``actor`` may do ``action``; without a rule it is denied.
 
-        A branch with requirements takes no direct write, and merges only from a change request,
-        which is what ``reviewed`` says; a rule with `bypass` excepts its actors.
+        A branch with requirements accepts no direct writes, and only merges of change requests
+        (``reviewed``); a rule with `bypass` exempts its actors.
 
         Space around branch names is ignored. Raises `InputError` for an invalid branch name, and
-        `PolicyEvaluationFailed` when Cedar gives no decision, which is neither allow nor deny.
+        `PolicyEvaluationFailed` if Cedar gives no decision.
         """
         asked = self._asked(action)
         branch = _branch_name(branch)
@@ -161,10 +161,10 @@ class Policy:
         branch: str | None = None,
         target_branch: str | None = None,
     ) -> View | None:
-        """What an actor sees by an action that is allowed to it; None for all of the graph.
+        """The view of an actor for an allowed action; None for the whole graph.
 
-        It is decided once for each actor with its claims, schema, and rules that hold on the
-        branches. Where no rule holds, the view is empty. Raises what `decide` raises.
+        Cached by actor and claims, schema, and applicable rules. If no rule applies, the view is
+        empty. Raises as `decide` does.
         """
         asked = self._asked(action)
         branch, target_branch = _branch_name(branch), _branch_name(target_branch)
@@ -174,28 +174,28 @@ class Policy:
     def check_names(self, catalog: Catalog) -> None:
         """Check the types, properties and conditions of all rules against a schema.
 
-        Raises `PolicyInvalid` with the place and a suggestion.
+        Raises `PolicyInvalid` with the position and a suggestion.
         """
         self._views.check_names(catalog)
 
     @cached_property
     def has_views(self) -> bool:
-        """Whether some rule is limited to types, so that some actor may not see everything."""
+        """Whether a rule is limited to types, so that some actors may not see everything."""
         return any(rule.types is not None for rule in self.bundle.rules)
 
     @property
     def decides_upkeep(self) -> bool:
-        """Whether `maintain` says who may do upkeep; version 1 does not know it."""
+        """Whether `maintain` decides upkeep; bundles of version 1 lack it."""
         return self.bundle.version > VERSION
 
     @property
     def branches_of_rules(self) -> tuple[str, ...]:
-        """A branch for each name and pattern that rules are limited to."""
+        """One branch for each name and pattern that rules are limited to."""
         named = {name for rule in self.bundle.rules for name in rule.branches}
         return tuple(sorted(name.replace("/*", "/any") for name in named))
 
     def requirements_on(self, branch: str) -> BranchRequirements | None:
-        """What a change request needs before it may be merged into a branch; None for nothing."""
+        """The requirements for merging a change request into a branch; None if there are none."""
         return self.bundle.requirements.get(branch)
 
     def _asked(self, action: Action | str) -> Action:
@@ -219,15 +219,15 @@ def load_policy(
 ) -> Policy:
     """Read a bundle (a YAML text, or the `Path` of a file) and compile it for one graph.
 
-    ``kind`` is what the bundle is bound to, a graph or the server; without it, the bundle says so
-    itself. Raises `PolicyInvalid` with the place of a mistake, `OSError` for an unreadable file,
-    and `InputError` when Cedar is not installed.
+    ``kind`` is the required kind, graph or server; by default the bundle's own. Raises
+    `PolicyInvalid` with the position of a mistake, `OSError` for an unreadable file, and
+    `InputError` when Cedar is not installed.
     """
     return Policy(parse_bundle(source, kind=kind), graph=graph)
 
 
 def _written(action: Action, branch: str | None, target_branch: str | None) -> str | None:
-    """The branch whose entities an action changes."""
+    """The branch to which an action writes."""
     if action is Action.CHANGE:
         return branch
     return target_branch if action is Action.BRANCH_MERGE else None
@@ -275,7 +275,7 @@ class PolicyCase:
 
 @dataclass(frozen=True, slots=True)
 class CaseFailure:
-    """A case with another outcome than expected."""
+    """A case with an unexpected outcome."""
 
     id: str
     expected: Outcome
@@ -294,7 +294,7 @@ class CaseFailure:
 def parse_cases(source: str | Path) -> tuple[PolicyCase, ...]:
     """The cases in a YAML text, or in the file at a path.
 
-    Raises `PolicyInvalid` with the place, and `OSError` for an unreadable file.
+    Raises `PolicyInvalid` with the position, and `OSError` for an unreadable file.
     """
     fields = read_document(source, PolicyInvalid).fields(required=("version", "cases"))
     check_version(fields["version"], VERSION)
@@ -308,9 +308,9 @@ def parse_cases(source: str | Path) -> tuple[PolicyCase, ...]:
 
 
 def run_cases(policy: Policy, cases: Sequence[PolicyCase]) -> list[CaseFailure]:
-    """Decide every case, and return those with another outcome than expected.
+    """Decide every case, and return those with an unexpected outcome.
 
-    Raises `PolicyEvaluationFailed` when the policy cannot decide a case.
+    Raises `PolicyEvaluationFailed` if the policy cannot decide a case.
     """
     failures = []
     for case in cases:

@@ -1,4 +1,4 @@
-"""Who acts, an id and the claims that a token says about it; and the actions of rules."""
+"""Identities: an actor id and the claims of its token; and the actions of rules."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 ClaimValue: TypeAlias = str | int | float | bool | tuple[str, ...]
-"""What a claim may be. Others of a token, such as objects, are left out of an identity."""
+"""Supported types of claims. Other claims of a token, such as objects, are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """An actor as rules see it. Equal ones see the same, so it is a key of caches.
+    """An actor with its claims. Equal identities have equal rights, so it is a key of caches.
 
     >>> Identity.of("act-ana", {"region": "eu", "roles": ["agent"], "other": {}}).claims
     (('region', 'eu'), ('roles', ('agent',)))
@@ -21,25 +21,25 @@ class Identity:
 
     id: str
     claims: tuple[tuple[str, ClaimValue], ...] = ()
-    """By name, in the order of the names."""
+    """Sorted by name."""
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # A query looks it up in several caches, and claims may be long.
+        # Cached: a query uses it as a key several times, and claims may be long.
         object.__setattr__(self, "_hash", hash((self.id, self.claims)))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process, where texts have other hashes."""
+        """Recompute the hash in another process, where texts have other hashes."""
         return Identity, (self.id, self.claims)
 
     @classmethod
     def of(cls, actor: str, claims: Mapping[str, Any]) -> Identity:
-        """The identity of an actor with the claims of a token; what no rule can read is left out.
+        """The identity of an actor with the claims of a token; unsupported types are left out.
 
-        Lists keep their texts.
+        Of lists, only the texts are kept.
         """
         known = {name: _claim(value) for name, value in sorted(claims.items())}
         return cls(
@@ -47,12 +47,12 @@ class Identity:
         )
 
     def claim(self, name: str) -> ClaimValue | None:
-        """The value of a claim; None without it."""
+        """The value of a claim; None if absent."""
         return next((value for known, value in self.claims if known == name), None)
 
 
 Actor: TypeAlias = str | Identity
-"""Who acts: an id alone has no claims."""
+"""An id, which has no claims, or an identity."""
 
 
 def identity_of(actor: Actor) -> Identity:
@@ -70,13 +70,13 @@ def _claim(value: Any) -> ClaimValue | None:
 
 @dataclass(frozen=True, slots=True)
 class ClaimTest:
-    """Members of a group by a claim of their token, instead of a list of ids."""
+    """Determines members of a group by a claim of their token, instead of a list of ids."""
 
     claim: str
     value: str
 
     def holds(self, identity: Identity) -> bool:
-        """Whether the claim is the value, or a list with it."""
+        """Whether the claim equals the value, or is a list that contains it."""
         found = identity.claim(self.claim)
         return self.value in found if isinstance(found, tuple) else found == self.value
 
@@ -85,7 +85,7 @@ class ClaimTest:
 
 
 PolicyKind = Literal["graph", "server"]
-"""What a bundle decides about: the data of one graph, or the list of graphs of a server."""
+"""The scope of a bundle: one graph, or the server with its list of graphs."""
 
 
 class Action(StrEnum):
@@ -102,11 +102,11 @@ class Action(StrEnum):
     TAG_DELETE = "tag_delete"
     INVOKE_QUERY = "invoke_query"
     ADMIN = "admin"
-    """Reserved: bundles may grant it, but no operation requires it yet."""
+    """Reserved: bundles may grant it, but no operation requires it."""
     CHECK_REPORT = "check_report"
-    """Version 2: telling how a check of a change request went."""
+    """Since version 2: reporting the result of a check of a change request."""
     MAINTAIN = "maintain"
-    """Version 2: upkeep of the storage."""
+    """Since version 2: upkeep of the storage."""
     GRAPH_LIST = "graph_list"
 
     @property

@@ -1,8 +1,8 @@
-"""What an actor sees by the rules of a bundle: decided by Cedar, once for each actor and schema.
+"""Views of actors by the rules of a bundle, decided by Cedar once per actor and schema.
 
-Rules add up. Two rules that grant different properties of a type on different rows cannot be added
-up to one set of properties and one of rows without showing more than both, so a bundle that may
-give both to one actor is refused.
+Grants of several rules are combined. If two rules grant different properties of a type on different
+rows, the combination as one set of properties and one of rows would grant too much, so a bundle in
+which both may apply to one actor is refused.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ VIEWS_KEPT_MAX = 1024
 _TEXT = ValueType(Scalar.STRING)
 _TEXTS = ValueType(Scalar.STRING, is_list=True)
 _OF_CLAIMS = (_TEXT, ValueType(Scalar.I64), ValueType(Scalar.F64), ValueType(Scalar.BOOL), _TEXTS)
-"""What a claim may be: a condition is right if it is for one of them."""
+"""Supported types of claims: a condition is valid if it compiles for one of them."""
 
 _CLAIMS_MAX = 4
-"""Different claims of one condition."""
+"""The maximum number of claims in one condition."""
 
 
 class Views:
-    """The views of one bundle. Safe to share between threads."""
+    """The views of one bundle. Thread-safe."""
 
     def __init__(self, bundle: Bundle, cedar: CedarPolicies) -> None:
         self._bundle = bundle
@@ -51,7 +51,7 @@ class Views:
     def of(
         self, identity: Identity, action: Action, context: Mapping[str, Any], catalog: Catalog
     ) -> View | None:
-        """What an actor sees by an action; None for everything."""
+        """The view of an actor for an action; None for everything."""
         groups = self._bundle.groups_of(identity)
         rules = self._cedar.matching_rules(identity.id, action.value, context, groups=groups)
         if any(self._rules[rule].types is None for rule in rules):
@@ -101,13 +101,13 @@ class Views:
         properties: Mapping[str, list[str]],
         who: _Viewer,
     ) -> TypeRights | None:
-        """What one rule grants of a type that it names; None if it cannot be shown."""
+        """The grant of one rule on a type; None if it cannot be shown."""
         from omnigraph.views import TypeRights
 
         grant = _grant_of(self._rules[rule_id], type.name)
         shown = frozenset(name for name, rules in properties.items() if rule_id in rules)
         if missing_key(type, shown) is not None:
-            return None  # a branch may have another schema than the one the bundle was checked with
+            return None  # the branch's schema is not the one the bundle was checked with
         names = None if shown == type.properties.keys() else shown
         rows = None
         if grant.where is not None:
@@ -118,7 +118,7 @@ class Views:
     # --- checking ---------------------------------------------------------------------------------
 
     def check_names(self, catalog: Catalog) -> None:
-        """Raise `PolicyInvalid` for a type, a property or a condition that does not fit."""
+        """Raise `PolicyInvalid` for unknown types and properties, and invalid conditions."""
         for rule in self._bundle.rules:
             for grant in rule.types or ():
                 _check_grant(rule, grant, catalog)
@@ -149,18 +149,18 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class _Viewer:
-    """For whom a view is decided, and of which schema."""
+    """The actor and schema of a view."""
 
     identity: Identity
     groups: frozenset[str]
     catalog: Catalog
 
 
-# --- adding up ------------------------------------------------------------------------------------
+# --- combining grants -----------------------------------------------------------------------------
 
 
 def _added(rights: list[TypeRights]) -> TypeRights | None:
-    """What several rules grant of one type, together; None for nothing."""
+    """The combined grant of several rules on one type; None if there is none."""
     from omnigraph.views import TypeRights
 
     rights = [one for one in rights if not _is_within_another(one, rights)]
@@ -171,7 +171,8 @@ def _added(rights: list[TypeRights]) -> TypeRights | None:
         shown = [each.properties for each in rights]
         properties = None if None in shown else frozenset().union(*filter(None, shown))
         return TypeRights(rules, properties, rights[0].rows)
-    # The rows differ. A checked bundle has one set of properties then; less is never too much.
+    # The rows differ. In a checked bundle the properties are equal; otherwise the intersection is
+    # safe.
     properties = None
     for each in rights:
         if each.properties is not None:
@@ -183,7 +184,7 @@ def _added(rights: list[TypeRights]) -> TypeRights | None:
 
 
 def _is_within_another(one: TypeRights, rights: list[TypeRights]) -> bool:
-    """Whether another one grants all of it, and the two are not equal."""
+    """Whether another grant includes this one, and they are not equal."""
     for other in rights:
         if other is one:
             continue
@@ -226,7 +227,7 @@ def _grant_of(rule: PolicyRule, type_name: str) -> TypeGrant:
 
 
 def missing_key(type: TableType, shown: frozenset[str]) -> str | None:
-    """A property of the key that is not shown, although ids show its value."""
+    """A hidden property of the key, whose value ids would reveal."""
     key = getattr(type, "key", ())
     return next((name for name in key if name not in shown), None)
 
@@ -282,11 +283,11 @@ def _check_condition(rule: PolicyRule, grant: TypeGrant, type: TableType, catalo
 
 
 _FIELDS = (("id", _TEXT), ("groups", _TEXTS))
-"""What every actor has."""
+"""The fields that every actor has."""
 
 
 def _claims_of(where: str) -> tuple[str, ...]:
-    """The claims that a condition reads, by name."""
+    """The names of the claims that a condition reads."""
     from omnigraph.query.plan import parts_of
     from omnigraph.syntax.query_parser import parse_condition
 
@@ -300,9 +301,9 @@ def _claims_of(where: str) -> tuple[str, ...]:
 
 
 def _compiled(rule_id: str, where: str, type: TableType, who: _Viewer) -> RowGrant | None:
-    """A condition with the values of an actor; None if it grants this actor nothing.
+    """A condition with the values of an actor; None if it never holds for the actor.
 
-    That is so where the actor lacks a claim that it reads, or has another type of value.
+    That is so if the actor lacks a claim that it reads, or if the claim has another type.
     """
     from omnigraph.query.compile import compile_condition
     from omnigraph.views import RowGrant

@@ -1,6 +1,6 @@
-"""Checks of a change request: queries, and what each must return.
+"""Checks of a change request: queries with expected results.
 
-`checks.yaml` lies beside the `.gq` files of the queries:
+`checks.yaml` is in the folder of the queries' `.gq` files:
 
     checks:
       - name: no_orphans
@@ -12,8 +12,8 @@
         expect: { min: 10, max: 5000 }
         timeout_seconds: 20
 
-The checks of a pipeline file are read as well. They name the file of their query, which a check of
-`checks.yaml` may do too.
+The checks of pipeline files are supported, too. They name the file of their query, as checks of
+`checks.yaml` may.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ SUFFIXES = (".yaml", ".yml")
 TIMEOUT_SECONDS = 60.0
 CHECKS_MAX = 200
 IS_PIPELINE = "sources"
-"""A key that every pipeline file has, and no file of checks."""
+"""A key that pipeline files have and checks files lack."""
 
 _EXPECTED = re.compile(r"empty|nonempty|rows\((?P<rows>[0-9]+)\)|value\((?P<value>.+)\)")
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a query must return: a number of rows, or one row with one value."""
+    """An expected result: a number of rows, or one row with one value."""
 
     rows_min: int = 0
     rows_max: int | None = 0
-    """None for any number."""
+    """None for no limit."""
     value: tuple[Any, ...] = ()
-    """The value, if one is expected."""
+    """The expected value, if any."""
 
     @classmethod
     def of(cls, text: str) -> Expected:
-        """What a text asks for; raises `ValueError`.
+        """Parse an expectation; raises `ValueError`.
 
         >>> Expected.of("rows(3)"), Expected.of("nonempty").rows_max
         (Expected(rows_min=3, rows_max=3, value=()), None)
@@ -73,7 +73,7 @@ class Expected:
         return cls() if found[0] == "empty" else cls(1, None)
 
     def is_met(self, rows: int, first: Mapping[str, Any] | None) -> bool:
-        """Whether an answer of so many rows is as expected; ``first`` is the first of them."""
+        """Whether a result with this number of rows is as expected; ``first`` is the first row."""
         if rows < self.rows_min or (self.rows_max is not None and rows > self.rows_max):
             return False
         return not self.value or tuple((first or {}).values()) == self.value
@@ -89,7 +89,7 @@ class Expected:
 
 
 def _literal(text: str) -> Any:
-    """A value as JSON, or a text as it is."""
+    """A text parsed as JSON, or else the text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -98,18 +98,18 @@ def _literal(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredCheck:
-    """A query and what it must return."""
+    """A query with its expected result."""
 
     name: str
     query: str | None
-    """A stored query, or one of ``file``; None for the only one of that."""
+    """A stored query, or a query of ``file``; None for the only one in it."""
     params: Mapping[str, Any] = field(default_factory=dict)
     expected: Expected = Expected()
     timeout_seconds: float = TIMEOUT_SECONDS
     file: Path | None = None
 
     def judged(self, rows: int, first: Mapping[str, Any] | None) -> tuple[CheckState, str]:
-        """Whether an answer is as expected, and a sentence about it."""
+        """Whether a result is as expected, with a message."""
         asked = self.query or ("the query" if self.file is None else self.file.name)
         found = f"`{asked}` returned {rows} row{'' if rows == 1 else 's'}"
         is_fine = self.expected.is_met(rows, first)
@@ -117,7 +117,7 @@ class DeclaredCheck:
 
 
 def checks_files(paths: Iterable[Path]) -> list[Path]:
-    """The checks files among some paths, or beside them: those of directories and of queries."""
+    """The checks files among or beside some paths, which are directories and files of queries."""
     found: dict[Path, None] = {}
     for path in paths:
         if path.suffix in SUFFIXES:
@@ -130,7 +130,7 @@ def checks_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def stored_checks(paths: Iterable[Path]) -> tuple[DeclaredCheck, ...]:
-    """The checks that lie beside stored queries; raises `InputError` for two of one name."""
+    """The checks beside stored queries; raises `InputError` for duplicate names."""
     found: dict[str, DeclaredCheck] = {}
     for file in checks_files(paths):
         for check in load_checks(file):
@@ -141,9 +141,9 @@ def stored_checks(paths: Iterable[Path]) -> tuple[DeclaredCheck, ...]:
 
 
 def load_checks(source: Path | str) -> tuple[DeclaredCheck, ...]:
-    """The checks of a file, or of a pipeline; raises `InputError` with the place of a mistake.
+    """The checks of a checks file or a pipeline; raises `InputError` with a position.
 
-    A text is read as well; the files that its checks name are then those of the working directory.
+    ``source`` may also be a text, whose file names are relative to the working directory.
 
     Raises `OSError` for a file that cannot be read.
     """
@@ -207,7 +207,7 @@ def _expected(node: Node) -> Expected:
     return Expected(bounds.get("min", 0), bounds.get("max"))
 
 
-# --- how a check went -----------------------------------------------------------------------------
+# --- running checks -------------------------------------------------------------------------------
 
 RunCheck = Callable[[DeclaredCheck, str], Result]
 """Runs the query of a check on a commit, within its limits."""
@@ -216,9 +216,9 @@ RunCheck = Callable[[DeclaredCheck, str], Result]
 def check_outcome(
     check: DeclaredCheck, head: str, run: RunCheck
 ) -> tuple[CheckState, str, list[dict[str, Any]]]:
-    """How a check went, a sentence, and the first rows of a failed one.
+    """Run a check; returns its state, a message, and the first rows if it failed.
 
-    Raises `QueryCancelled`: a check that was stopped says nothing about the data.
+    Raises `QueryCancelled`: a cancelled check has no result.
     """
     try:
         found = run(check, head)

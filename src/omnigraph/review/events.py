@@ -1,9 +1,8 @@
-"""The events of change requests, and what they add up to.
+"""The events of change requests, and the state that is computed from them.
 
-An event is one row and one append, and never changes. Appends of several processes do not conflict,
-so that none is lost; a crash leaves an event or none, and there is nothing to recover. The fold
-orders events by their ids, so it is the same in whichever order they arrived, and an event that
-landed twice counts once.
+An event is one row, written by one append, and never changes. Concurrent appends do not conflict,
+so none is lost; appends are atomic, so there is nothing to recover. The fold orders events by id
+and ignores duplicates, so its result does not depend on the order of arrival.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ BRANCHES = (
     "source_commit_id",
     "target_commit_id",
 )
-"""Facts of an `opened` event with a column of their own: listing decides by them which requests are
-open, and reads the rest only of those that it shows."""
+"""Fields of an `opened` event with their own columns, by which listing filters requests."""
 
 INDEXES: Mapping[str, Literal["BTREE", "BITMAP"]] = {
     "event_id": "BTREE",
@@ -65,14 +63,14 @@ INDEXES: Mapping[str, Literal["BTREE", "BITMAP"]] = {
     "operation_id": "BTREE",
 }
 COMPACT_EVERY = 128
-"""Fragments from which on a writer compacts the events: each append adds one."""
+"""The number of fragments from which on a writer compacts the events; each append adds one."""
 VERSIONS_KEPT = timedelta(minutes=30)
-"""Far longer than an append takes, which is compared with the versions since it began."""
+"""Much longer than an append takes, which conflicts are checked since the version it began at."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventAuthor:
-    """Who acts, and the caller's name for the request: repeating it adds no second event."""
+    """The actor of an event, and its idempotency key: repeating it adds no second event."""
 
     actor_id: str | None = None
     operation_id: str | None = None
@@ -82,7 +80,7 @@ class EventAuthor:
 
 
 class Events:
-    """The events of one graph; the dataset is created with the first of them."""
+    """The events of one graph; the dataset is created with the first event."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -96,14 +94,14 @@ class Events:
         body: dict[str, Any],
         after: str = "",
     ) -> ReviewEvent:
-        """Add an event, of a new request if none is named; durable once this returns.
+        """Append an event, of a new request without ``request_id``; durable once this returns.
 
-        Its id is greater than ``after``, the last event that the caller has seen, also if the
-        clock of that one's machine is ahead.
+        Its id is greater than ``after``, the last event that the caller has seen, even if that was
+        written with a faster clock.
         """
         event_id = self._kernel.ids.ulid()
         if event_id <= after:
-            # Others may follow the same event now: an id of theirs must not be this one's.
+            # Another process may append after the same event: the ids must differ.
             event_id = later_ulid(after, event_id)
         event = ReviewEvent(
             event_id,
@@ -120,23 +118,23 @@ class Events:
                 lance.create(self._where, SCHEMA, rows, f"review-{event_id}")
                 return event
             except CommitLost:
-                # Another process created it in the meantime; a real failure fails again below.
+                # Another process created it concurrently; a real failure is raised below.
                 pass
         lance.append(self._where, rows, f"review-{event_id}")
         self._compact_if_crowded()
         return event
 
     def compact(self) -> tuple[int, int, int] | None:
-        """Few fragments, and indexes over all events; None if there are no events.
+        """Compact fragments and update the indexes; None if there are no events.
 
-        Returns the version, how many fragments there were, and how many there are.
+        Returns the version, and the number of fragments before and after.
         """
         if self._open() is None:
             return None
         return self._kernel.lance.compact(self._where, INDEXES, VERSIONS_KEPT)
 
     def _compact_if_crowded(self) -> None:
-        """The event is stored whatever happens here."""
+        """Failures are ignored: the event is already stored."""
         try:
             handle = self._open()
             if handle is not None and fragment_count(handle) >= COMPACT_EVERY:
@@ -145,7 +143,7 @@ class Events:
             log.info("the events of reviews were not compacted", exc_info=True)
 
     def of_request(self, request_id: str) -> list[ReviewEvent]:
-        """The events of a request, in their order; none if there is no such request."""
+        """The events of a request in order; empty for an unknown request."""
         return self._read(f"request_id = {_quoted(request_id)}")
 
     def of_requests(self, request_ids: Iterable[str]) -> list[ReviewEvent]:
@@ -154,16 +152,16 @@ class Events:
         return self._read(f"request_id IN ({wanted})") if wanted else []
 
     def of_caller(self, caller: EventAuthor) -> ReviewEvent | None:
-        """The first event that an actor has named so; None without a name."""
+        """The first event of an actor with this idempotency key; None without a key."""
         if caller.operation_id is None:
             return None
         found = self._read(f"operation_id = {_quoted(caller.operation_id)}")
         return next((each for each in found if each.actor_id == caller.actor_id), None)
 
     def outlines(self) -> list[Outline]:
-        """Every request with its branches, and whether an event closed it; the newest first.
+        """Every request with its branches and closed flag, newest first.
 
-        What is read grows with the requests, not with their other events.
+        The cost depends on the number of requests, not on that of their other events.
         """
         columns = ["event_id", "request_id", "kind", "branches"]
         found = self._scan("kind IN ('opened', 'closed', 'reopened')", columns)
@@ -178,7 +176,7 @@ class Events:
         return [outlines[id] for id in sorted(outlines, reverse=True)]
 
     def ids_beginning(self, prefix: str, most: int) -> list[str]:
-        """Requests whose id begins so, at most some of them."""
+        """The ids of at most ``most`` requests with a prefix."""
         found = self._scan(
             f"kind = 'opened' AND request_id >= {_quoted(prefix)} "
             f"AND request_id < {_quoted(prefix + '~')}",
@@ -187,7 +185,7 @@ class Events:
         return sorted({row["request_id"] for row in found})[:most]
 
     def after(self, event_id: str, limit: int) -> list[ReviewEvent]:
-        """The events behind one of them, in their order; from the first for an empty id."""
+        """The events after one, in order; from the first for an empty id."""
         ids = self._scan(f"event_id > {_quoted(event_id)}", ["event_id"])
         chosen = sorted({row["event_id"] for row in ids})[:limit]
         if not chosen:
@@ -248,20 +246,20 @@ def _decoded(record: dict[str, Any]) -> ReviewEvent:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What decides about the state of a request, beside the commits of its branches."""
+    """The facts that, with the commits of the branches, determine the state of a request."""
 
     id: str
     source: str
     target: str
     source_commit_id: str
-    """The head of the source when it was opened."""
+    """The head of the source when the request was opened."""
     target_commit_id: str
-    """The head of the target then."""
+    """The head of the target when the request was opened."""
     source_ref: str | None = None
-    """The physical ref: a branch that got the same name later is another one."""
+    """The physical ref, which differs for a new branch of the same name."""
     target_ref: str | None = None
     is_closed: bool = False
-    """Whether the last of the events that close and reopen it closed it."""
+    """Whether the last close or reopen event closed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +288,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the events of one request add up to; whether it is merged, only commits can tell."""
+    """The state of one request from its events; whether it is merged is known only from commits."""
 
     id: str
     title: str
@@ -302,25 +300,25 @@ class Request:
     last_event: str
     closed_by: str | None = None
     verdicts: tuple[Verdict, ...] = ()
-    """The latest of each actor, in their order."""
+    """The latest review of each actor, in order."""
     comments: tuple[ReviewComment, ...] = ()
     checks: tuple[CheckResult, ...] = ()
-    """The latest of each name, by name."""
+    """The latest result of each check, by name."""
 
     @property
     def known_heads(self) -> tuple[str, ...]:
-        """Heads of the source that events name, the latest last."""
+        """The heads of the source that events name, the latest last."""
         return (self.outline.source_commit_id, *(each.head for each in self.verdicts))
 
 
 def fold(events: Iterable[ReviewEvent]) -> dict[str, Request]:
-    """The requests that some events tell about, by id; the events may come in any order."""
+    """The requests that result from some events, by id; events may be in any order."""
     in_order = sorted({each.event_id: each for each in events}.values(), key=lambda e: e.event_id)
     found: dict[str, Request] = {}
     for event in _without_repetitions(in_order):
         request = found.get(event.request_id)
         if event.kind == "opened":
-            # Only one event has the id that the request was named after.
+            # Only the opening event has the id from which the request is named.
             if request is None:
                 found[event.request_id] = _opened(event)
         elif request is not None:
@@ -333,7 +331,7 @@ def fold(events: Iterable[ReviewEvent]) -> dict[str, Request]:
 
 
 def _without_repetitions(events: Iterable[ReviewEvent]) -> Iterator[ReviewEvent]:
-    """Without what an actor asked for again under the same name."""
+    """Without repeated events of one actor with the same idempotency key."""
     seen: set[tuple[str | None, str]] = set()
     for event in events:
         if event.operation_id is not None:

@@ -1,9 +1,9 @@
-"""Change requests of one graph: opened, listed, reviewed and merged.
+"""Change requests of one graph: opening, listing, reviewing and merging.
 
-A request is `merged` if the target has its merge commit, and by nothing else: there is no second
-write that could be lost. It is closed if an event says so, or if one of its branches is gone.
-Merging is the branch merge, which asserts as the owner of the target that the source still has the
-head that was approved.
+A request is `merged` if and only if the target has its merge commit, so there is no second write
+that could be lost. It is closed by an event, or if one of its branches was deleted. Merging is a
+branch merge that checks, under the lease of the target, that the source still has the approved
+head.
 """
 
 from __future__ import annotations
@@ -58,35 +58,35 @@ from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
 
 PAGE_DEFAULT, PAGE_MAX = 50, 1_000
-"""Requests, or events, of one page."""
+"""Requests, or events, per page."""
 SIMILAR_MAX = 10
-"""Requests that a message names because a shortened id fits them all."""
+"""Requests that an error for an ambiguous id lists."""
 DIGEST_CHANGES_MAX = 100_000
-"""Changed entities up to which two heads are compared: beyond, a review of the older is stale."""
+"""Changes up to which two heads are compared; with more, a review of the older one is stale."""
 DIGESTS_KEPT_MAX = 256
 BYPASSES = "bypass"
-"""What events are filed under that belong to no request."""
+"""The request id of bypass events, which belong to no request."""
 UNCHANGING = frozenset({"maintenance", "recovery"})
-"""Kinds of commits that leave the content of a branch as it was."""
+"""Kinds of commits that do not change the content of a branch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a request stands, by its events and the commits of its branches."""
+    """The state of a request, from its events and the commits of its branches."""
 
     state: ReviewState
     source: ManifestState | None
-    """None if the branch is gone."""
+    """None if the branch was deleted."""
     target: ManifestState | None
     merge_commit: CommitRow | None = None
     closed_because: str | None = None
 
     def is_at(self, *ends: ManifestState | None) -> bool:
-        """Whether source and target still have the heads that it was found for."""
+        """Whether source and target still have the heads for which this was computed."""
         return [_head_of(end) for end in (self.source, self.target)] == [*map(_head_of, ends)]
 
     def head(self, request: Request) -> str:
-        """The head of the source: the present one, the one that was merged, or the last known."""
+        """The head of the source: the current one, the merged one, or the last known."""
         if self.merge_commit is not None and self.merge_commit.merged_parent_commit_id is not None:
             return self.merge_commit.merged_parent_commit_id
         return request.known_heads[-1] if self.source is None else self.source.head.commit_id
@@ -97,11 +97,11 @@ def _head_of(state: ManifestState | None) -> str | None:
 
 
 Readable = Callable[[str, str], bool]
-"""Whether requests about a source and a target are shown."""
+"""Whether requests between a source and a target are visible."""
 
 
 class _Branches:
-    """The branches as one call sees them: each is read once."""
+    """A cache of branches for one call."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -116,11 +116,11 @@ class _Branches:
         return names
 
     def is_live(self, ref: str | None) -> bool:
-        """Whether there is a branch with this physical ref."""
+        """Whether a branch with this physical ref exists."""
         return ref in self._names
 
     def state(self, ref: str | None) -> ManifestState | None:
-        """The branch with a physical ref; None if it is gone."""
+        """The branch with a physical ref; None if it was deleted."""
         if ref not in self._states:
             name, found = self._names.get(ref), None
             if name is not None:
@@ -133,7 +133,7 @@ class _Branches:
         return self._states[ref]
 
     def standing(self, outline: Outline) -> Standing:
-        """Where a request stands."""
+        """Compute the state of a request."""
         target = self.state(outline.target_ref)
         if target is None:
             gone = f"branch {outline.target} is gone"
@@ -165,7 +165,7 @@ class _Branches:
 
 
 def _merge_of(outline: Outline, target: ManifestState) -> CommitRow | None:
-    """The commit of the target that merged a request, by its id or by the branch it came from."""
+    """The commit of the target that merged a request, by the request's id or the merged commit."""
     opened_on = target.commits.get(outline.target_commit_id)
     since = -1 if opened_on is None else opened_on.commit_seq
     for row in target.commits.values():
@@ -180,7 +180,7 @@ def _merge_of(outline: Outline, target: ManifestState) -> CommitRow | None:
 
 
 def _bringing(target: ManifestState, commit_id: str) -> CommitRow:
-    """The commit that brought another one to a branch, as near as its own line shows."""
+    """The commit of a branch that brought in another commit, as far as its own line shows."""
     own = target.commits.get(commit_id)
     if own is not None:
         return own
@@ -201,7 +201,7 @@ class Requests:
     # --- reading ----------------------------------------------------------------------------------
 
     def find(self, id: str) -> Request:
-        """A request by its id, or by a beginning that no other has; raises `NotFound`."""
+        """A request by its id, or by a unique prefix; raises `NotFound`."""
         if not id.strip() or len(id) > ID_CHARACTERS_MAX:
             raise no_review(id)
         wanted = id.strip()
@@ -228,10 +228,10 @@ class Requests:
         page_token: str | None = None,
         readable: Readable | None = None,
     ) -> ReviewPage:
-        """Some requests, newest first; those of a state, or all.
+        """One page of requests, newest first: those in a state, or all.
 
-        ``readable`` says of two branches whether requests about them are shown. Beyond outlines,
-        what is read grows with the requests that are shown.
+        ``readable`` decides which requests are visible. Besides outlines, only the listed requests
+        are read.
         """
         wanted = _page_limit("change requests", limit)
         branches = _Branches(self._kernel)
@@ -260,9 +260,9 @@ class Requests:
         )
 
     def show(self, request: Request, required: RequirementsOf, sees: Sees | None = None) -> Review:
-        """A request as it stands now, with everything that keeps it from being merged.
+        """The current state of a request, with everything that blocks its merge.
 
-        Lists the conflicts that ``sees`` shows.
+        Lists only conflicts that are visible by ``sees``.
         """
         standing = self.standing(request)
         shown = self._described(request, standing, standing.head(request))
@@ -271,7 +271,7 @@ class Requests:
         return self._with_prospects(shown, required(shown.target), sees)
 
     def _described(self, request: Request, standing: Standing, head: str) -> Review:
-        """A request with its reviews and checks as they apply to a head; nothing is planned."""
+        """A request with its reviews and checks as they apply to a head; computes no merge plan."""
         outline, target, merged = request.outline, standing.target, standing.merge_commit
         reviews = (
             GivenReview(
@@ -316,7 +316,7 @@ class Requests:
         )
 
     def _with_prospects(self, review: Review, required: Requirements, sees: Sees | None) -> Review:
-        """An open request with what a merge of it would meet."""
+        """An open request with the conflicts and blockers that its merge would have."""
         reasons = list(blocks(review, required))
         conflicts: list[BlockReason] = []
         base: str | None = None
@@ -347,7 +347,7 @@ class Requests:
         )
 
     def summary(self, request: Request) -> ReviewSummary:
-        """A request as a list shows it."""
+        """A request as in a list."""
         return _summary(request, self.standing(request).state)
 
     def export(
@@ -356,7 +356,7 @@ class Requests:
         limit: int | None = None,
         readable: Readable | None = None,
     ) -> ReviewEvents:
-        """Some of all events, in their order; only of requests about ``readable`` branches."""
+        """One page of all events, in order, of requests about ``readable`` branches."""
         wanted = _page_limit("events", limit)
         found = self.events.after(page_token or "", wanted + 1)
         rest = found[wanted - 1].event_id if len(found) > wanted else None
@@ -367,10 +367,10 @@ class Requests:
         return ReviewEvents(tuple(shown), rest)
 
     def follow(self, known: Mapping[str, Standing | None], most: int) -> dict[str, Standing]:
-        """Where open requests stand, the newest first and at most so many, and all ``known`` ones.
+        """The states of the ``most`` newest open requests, and of all ``known`` ones.
 
-        A known one whose branches have not moved keeps its standing, so that looking again costs
-        no more than the state of each branch.
+        The state of a known one is reused if its branches have not moved, so that polling only
+        reads the state of each branch.
         """
         branches, found = _Branches(self._kernel), dict[str, Standing]()
         for outline in self.events.outlines():
@@ -388,7 +388,7 @@ class Requests:
         return found
 
     def checked(self, request: Request, head: str) -> frozenset[str]:
-        """The checks whose result still holds for a head."""
+        """The checks whose result is current for a head."""
         standing = self.standing(request)
         return frozenset(
             each.name for each in request.checks if not self._is_stale(standing, each.head, head)
@@ -397,10 +397,10 @@ class Requests:
     # --- staleness --------------------------------------------------------------------------------
 
     def _is_stale(self, standing: Standing, given_for: str, head: str) -> bool:
-        """Whether the content of the source has changed from one of its heads to another.
+        """Whether the content of the source differs between two of its heads.
 
-        It has not where all that happened is upkeep, or where the diff shows the same, as after
-        the target was merged into the source.
+        It does not if all commits between are upkeep, or if the diff to the target is equal, as
+        after a merge of the target into the source.
         """
         if given_for == head:
             return False
@@ -423,7 +423,7 @@ class Requests:
         return shown[0] is None or shown[0] != shown[1]
 
     def _digest(self, target: str, head: str) -> str | None:
-        """What identifies the content of a diff; None if it cannot be read, or is too large."""
+        """A digest of a diff's content; None if it is unreadable or too large."""
         if (target, head) not in self._digests:
             if len(self._digests) >= DIGESTS_KEPT_MAX:
                 self._digests.clear()
@@ -456,7 +456,7 @@ class Requests:
         description: str,
         caller: EventAuthor,
     ) -> Request:
-        """Ask for a merge; raises `NotFound` for a branch, `InputError` if nothing is to merge."""
+        """Open a request; raises `NotFound` for a missing branch, `InputError` without changes."""
         for name in (source, target):
             check_branch_name(name)
         if source == target:
@@ -492,14 +492,14 @@ class Requests:
         caller: EventAuthor,
         body: dict[str, Any],
     ) -> Request:
-        """The request with one more event; a repeated one adds nothing."""
+        """Append an event to a request; a repeated one adds nothing."""
         if (earlier := self.events.of_caller(caller)) is not None:
             return self._repeated(earlier, kind)
         self.events.append(kind, request.id, caller, body, after=request.last_event)
         return self.find(request.id)
 
     def record_bypass(self, caller: EventAuthor, facts: dict[str, Any]) -> None:
-        """Keep that an actor is about to write where only change requests are merged."""
+        """Record an upcoming direct write to a branch that requires change requests."""
         self.events.append("bypassed", BYPASSES, caller, facts)
 
     def _repeated(self, earlier: ReviewEvent, kind: ReviewEventKind) -> Request:
@@ -512,11 +512,11 @@ class Requests:
         return self.find(earlier.request_id)
 
     def standing(self, request: Request) -> Standing:
-        """Where a request stands now."""
+        """The current state of a request."""
         return _Branches(self._kernel).standing(request.outline)
 
     def open_head(self, request: Request) -> str:
-        """The head of the source of an open request; raises `Conflict` for any other."""
+        """The head of the source of an open request; raises `Conflict` if it is not open."""
         standing = self.standing(request)
         if standing.state != "open":
             raise not_open(request, standing)
@@ -537,8 +537,8 @@ class Requests:
     ) -> ReviewMerged:
         """Merge a request as one commit that names it; raises `ReviewBlocked` with every reason.
 
-        Raises `ReadSetChanged`, and nothing is merged, if the source moves before the target is
-        owned, and what `branching.merge.merge` raises.
+        Raises `ReadSetChanged`, without merging, if the source moves before the target's lease is
+        taken, and as `branching.merge.merge` does.
         """
         outline = request.outline
         spec = merges.MergeSpec(
@@ -562,7 +562,7 @@ class Requests:
         head = standing.head(request)
 
         def require() -> tuple[str, ...]:
-            """Who approves the head now; raises `ReviewBlocked` if more is needed."""
+            """The approvers of the head; raises `ReviewBlocked` if a requirement is unmet."""
             now = self.find(request.id)
             review = self._described(now, self.standing(now), head)
             reasons = list(blocks(review, required(outline.target)))
@@ -585,7 +585,7 @@ class Requests:
         try:
             receipt = merges.merge(self._kernel, spec, choose)
         except Conflict as refused:
-            # Another reviewer may have been faster: then there is nothing to repeat.
+            # Another reviewer may already have merged it.
             now = self.standing(request)
             if now.state == "merged":
                 raise not_open(request, now) from refused

@@ -1,4 +1,4 @@
-"""What a branch demands of a change request, and what a request lacks of it."""
+"""The requirements of a branch for change requests, and which of them a request does not meet."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from omnigraph.model.reviews import BlockReason, Review
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a branch demands of a request before it may be merged into it."""
+    """The requirements of a branch for merging a request into it."""
 
     approvals: int = 0
     reviewers: frozenset[str] | None = None
-    """Whose approvals count; None for any actor's."""
+    """The actors whose approvals count; None for all."""
     group: str | None = None
-    """What the policy calls them."""
+    """The name of that group in the policy."""
     checks: tuple[str, ...] = ()
     resolved_comments: bool = False
     up_to_date: bool = False
@@ -28,11 +28,11 @@ class Requirements:
 
 NO_REQUIREMENTS = Requirements()
 RequirementsOf = Callable[[str], Requirements]
-"""By branch."""
+"""The requirements by branch."""
 
 
 def blocks(review: Review, required: Requirements) -> Iterator[BlockReason]:
-    """What a request lacks of what its target demands, beside being up to date."""
+    """The unmet requirements of a request, except being up to date."""
     if required.approvals:
         given = [each for each in review.reviews if required.counts(each.actor_id)]
         approved = [each.actor_id for each in given if each.actor_id in review.approvers]
@@ -75,7 +75,7 @@ def _missing_approvals(review: Review, required: Requirements, count: int) -> st
 
 
 def lacking_commits(review: Review, required: Requirements) -> Iterator[BlockReason]:
-    """What a request lacks that is not up to date, if its target demands that it is."""
+    """The unmet requirement to be up to date, if the target has it."""
     if required.up_to_date:
         yield BlockReason(
             "behind",

@@ -1,8 +1,8 @@
-"""What an actor sees: a part of the schema, and conditions on rows, for every road to data.
+"""Views: the part of the schema and the rows that an actor sees, on all read paths.
 
-A policy decides a `View` once for an actor and a schema. Names are hidden by giving the reduced
-catalog to whatever names things; rows are hidden where a table is read, so that everything above
-works on what remains. This room knows nothing of rules, requests and branches.
+A policy computes a `View` per actor and schema. Names are hidden by compiling with the reduced
+catalog; rows are filtered where tables are read, so all code above works on the visible rows. This
+room does not depend on rules, requests and branches.
 """
 
 from __future__ import annotations

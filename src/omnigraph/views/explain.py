@@ -1,4 +1,4 @@
-"""A view in words: what an actor sees of each type, and what a view adds to a query."""
+"""Descriptions of views: what an actor sees of each type, and what a view adds to a query."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def view_lines(view: View) -> list[str]:
 
 
 def added_conditions(view: View, compiled: plan.QueryPlan) -> list[str]:
-    """What a view adds to a query, a line for each type whose rows may be hidden."""
+    """The conditions that a view adds to a query, one line per type with restricted rows."""
     named = set(_names(compiled))
     nodes = {node.name for name in named for node in view.catalog.node_types(name)}
     lines = []

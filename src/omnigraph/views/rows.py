@@ -1,8 +1,8 @@
-"""The rows of a snapshot that an actor sees.
+"""The visible rows of a snapshot for an actor.
 
-A `ViewedReader` reads like the reader of the whole snapshot, without the rows that a view hides: of
-a lookup it tests the rows that were found, of a scan all of them. An edge is there if it and the
-nodes at both of its ends are. Positions are those in the whole table.
+A `ViewedReader` behaves like the reader of the whole snapshot, without the rows that a view hides:
+for a lookup it tests the found rows, for a scan all rows. An edge is visible if it and the nodes at
+both ends are. Positions are those in the whole table.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ from omnigraph.storage.reader import SnapshotReader, StoredColumns
 from omnigraph.views.view import RowGrant, View
 
 _LOOKUP_IDS_MAX = 2_000
-"""For more nodes than this, the visible ones of the whole type are read."""
+"""For more nodes than this, all visible ids of the type are read."""
 
 _ROWS_PER_READ = 65_536
 
 _UNUSED_NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-"""Conditions on rows are refused if they read the time."""
+"""A placeholder: conditions on rows that read the time are refused."""
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch"
 
 
 def granted(grants: Sequence[RowGrant], ends: ShownEnds, rows: Rows) -> pa.Array:
-    """For each row of a type whether one of some conditions holds, as a mask without nulls.
+    """A mask without nulls of the rows for which any of the conditions holds.
 
-    A row for which a condition cannot be computed, such as one where a sum is too large, is not
-    granted by it.
+    A condition that fails on a row, for example by an overflow, does not grant it.
     """
     mask: pa.Array | None = None
     for grant in grants:
@@ -77,7 +76,7 @@ def columns_tested(grants: Sequence[RowGrant], ends: ShownEnds) -> dict[str, pa.
 
 
 def columns_read(view: View, table_key: str) -> list[str]:
-    """The stored columns that decide whether a row of a visible type is visible."""
+    """The stored columns that determine the visibility of a type's rows."""
     type = view.types[table_key].type
     ends = ShownEnds.of(type)
     read = columns_tested(view.conditions(table_key) or (), ends)
@@ -85,7 +84,7 @@ def columns_read(view: View, table_key: str) -> list[str]:
 
 
 def hiding_ends(view: View, table_key: str) -> list[str]:
-    """The ends of an edge type at which nodes may be hidden."""
+    """The ends of an edge type whose nodes may be hidden."""
     type = view.types[table_key].type
     if not isinstance(type, EdgeType):
         return []
@@ -99,7 +98,7 @@ def hiding_ends(view: View, table_key: str) -> list[str]:
 
 
 class ViewedReader(SnapshotReader):
-    """The rows of a snapshot that a view shows. Safe to share between threads."""
+    """The visible rows of a snapshot. Thread-safe."""
 
     def __init__(self, whole: SnapshotReader, view: View) -> None:
         shown = {key: entry for key, entry in whole.snapshot.tables.items() if view.shows(key)}
@@ -108,25 +107,26 @@ class ViewedReader(SnapshotReader):
         self.whole = whole
         self.view = view
         self._visible: dict[str, pa.Array] = {}
-        """The ids of all visible nodes, by the keys of restricted types."""
+        """The visible node ids, by the keys of restricted types."""
         self._versions: dict[str, VisibleVersion] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a worker, which opens the tables itself."""
+        """Pickle without open tables, which a worker opens itself."""
         return ViewedReader, (self.whole, self.view)
 
     @property
     def hides_rows(self) -> bool:
-        """Whether it leaves out rows of the snapshot."""
+        """Whether any rows of the snapshot are hidden."""
         return self.view.restricts_rows
 
     def hides_rows_of(self, table_key: str) -> bool:
-        """Whether it leaves out rows of a type."""
+        """Whether rows of a type are hidden."""
         return not self.view.shows(table_key) or self.view.restricts(table_key)
 
     def restricted_version(self, table_key: str) -> VisibleVersion | None:
-        """What the visible rows of a type depend on: the view, and versions of its table, and of
-        those of the nodes at the ends of its edges. None for a type of which no row is hidden."""
+        """A cache key for the visible rows of a type: the view, the version of its table, and those
+        of the nodes at the ends of its edges. None for a type without hidden rows.
+        """
         known = self._versions.get(table_key)
         if known is None and self.view.restricts(table_key):
             ends = {
@@ -140,14 +140,14 @@ class ViewedReader(SnapshotReader):
             known = self._versions[table_key] = VisibleVersion((self.view.key, *pins))
         return known
 
-    # --- what rows are visible --------------------------------------------------------------------
+    # --- visibility of rows -----------------------------------------------------------------------
 
     def restricts(self, table_key: str) -> bool:
         """Whether rows of a type may be hidden."""
         return self.view.restricts(table_key)
 
     def mask(self, table_key: str, rows: Rows) -> pa.Array:
-        """Which rows of a restricted type are visible; they have its `columns_read`."""
+        """A mask of the visible ``rows`` of a restricted type, which need its `columns_read`."""
         type = self.view.types[table_key].type
         grants = self.view.conditions(table_key)
         mask = (
@@ -162,13 +162,13 @@ class ViewedReader(SnapshotReader):
         return mask
 
     def kept(self, table_key: str, rows: pa.Table) -> pa.Table:
-        """The visible rows among some of a type, which have the columns that decide it."""
+        """The visible ones of a type's ``rows``, which need its `columns_read`."""
         return rows.filter(self.mask(table_key, rows)) if self.restricts(table_key) else rows
 
     def _has_end(
         self, edge: EdgeType, end: str, nodes: Sequence[NodeType], values: Any
     ) -> pa.Array:
-        """Whether the nodes at one end of edges are visible."""
+        """A mask of the edges whose node at one end is visible."""
         flat = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         prefixes = edge.end_types.get(end)
         if prefixes is None:
@@ -189,7 +189,7 @@ class ViewedReader(SnapshotReader):
         return mask
 
     def visible_ids(self, table_key: str, ids: pa.Array) -> pa.Array:
-        """The ids of visible nodes of a type: those among ``ids``, and maybe others."""
+        """The visible node ids of a type: those among ``ids``, possibly with others."""
         if not self.restricts(table_key) or table_key not in self.snapshot.tables:
             return ids
         known = self._visible.get(table_key)
@@ -205,17 +205,17 @@ class ViewedReader(SnapshotReader):
     # --- reading ----------------------------------------------------------------------------------
 
     def handle(self, table_key: str) -> Any:
-        """The whole table of a type at its pinned version, hidden rows included."""
+        """The table of a type at its pinned version, including hidden rows."""
         return self.whole.handle(table_key)
 
     def columns(self, table_key: str) -> StoredColumns:
-        """How the columns of the pinned version differ from those a caller names."""
+        """The mapping from a caller's column names to those of the pinned version."""
         return self.whole.columns(table_key)
 
     def batches(
         self, table_key: str, columns: Sequence[str], rows_max: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All visible rows of a type, a bounded number at a time."""
+        """All visible rows of a type, in batches of bounded size."""
         if not self.restricts(table_key):
             yield from self.whole.batches(table_key, columns, rows_max)
             return
@@ -235,7 +235,7 @@ class ViewedReader(SnapshotReader):
         return self.kept(table_key, rows).select(list(columns))
 
     def take(self, table_key: str, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
-        """The rows at positions in the whole table, which the caller knows to be visible."""
+        """The rows at positions in the whole table; the caller ensures that they are visible."""
         return self.whole.take(table_key, positions, columns)
 
     def places(self, table_key: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
@@ -252,7 +252,7 @@ class ViewedReader(SnapshotReader):
         return pa.concat_arrays(ids), np.concatenate(positions)
 
     def mask_at(self, table_key: str, positions: npt.NDArray[np.int64]) -> pa.Array:
-        """Which rows of a restricted type, at positions in the whole table, are visible."""
+        """A mask of the visible rows of a restricted type, at positions in the whole table."""
         read = self.with_columns_read(table_key, [ID])
         masks = [
             self.mask(table_key, self.whole.take(table_key, pa.array(part), read))
@@ -261,7 +261,7 @@ class ViewedReader(SnapshotReader):
         return pa.concat_arrays(masks)
 
     def row_count(self, table_key: str) -> int:
-        """How many rows of a type are visible."""
+        """The number of visible rows of a type."""
         if not self.restricts(table_key):
             return self.snapshot.table(table_key).row_count
         return sum(batch.num_rows for batch in self.batches(table_key, [ID]))
@@ -269,7 +269,7 @@ class ViewedReader(SnapshotReader):
     def rows_where(
         self, table_key: str, wanted: pc.Expression | None, columns: Sequence[str]
     ) -> pa.Table:
-        """Visible rows of a type that pass a filter, all of them without one."""
+        """Visible rows of a type that pass a filter; all without one."""
         if not self.restricts(table_key):
             return self.whole.rows_where(table_key, wanted, columns)
         rows = self.whole.rows_where(table_key, wanted, self.with_columns_read(table_key, columns))
@@ -284,7 +284,7 @@ class ViewedReader(SnapshotReader):
         *,
         narrowed_by: Mapping[str, pa.Array] | None = None,
     ) -> pa.Table:
-        """Visible rows of a type whose ``column`` holds one of ``values``."""
+        """Visible rows of a type whose ``column`` is one of ``values``."""
         read = (
             columns if not self.restricts(table_key) else self.with_columns_read(table_key, columns)
         )
@@ -292,17 +292,17 @@ class ViewedReader(SnapshotReader):
         return self.kept(table_key, rows).select(list(columns))
 
     def with_columns_read(self, table_key: str, columns: Sequence[str]) -> list[str]:
-        """Columns, and those that decide which rows are visible."""
+        """``columns``, and those that determine visibility."""
         return list(dict.fromkeys([*columns, *columns_read(self.view, table_key), ID]))
 
     # --- blobs ------------------------------------------------------------------------------------
 
     def blob_sizes(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
-        """Bytes of each visible entity's blob; null for a null blob and a hidden entity."""
+        """The size of each entity's blob; null for a null blob and a hidden entity."""
         return self._for_visible(table_key, ids, self.whole.blob_sizes, column, pa.int64())
 
     def blobs(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
-        """The blobs of some entities, in the order of ``ids``; null for a hidden entity."""
+        """The blobs of entities, in the order of ``ids``; null for a hidden entity."""
         return self._for_visible(table_key, ids, self.whole.blobs, column, BLOB_STORAGE)
 
     def _for_visible(
@@ -316,19 +316,19 @@ class ViewedReader(SnapshotReader):
         return own.take(pc.index_in(ids, value_set=visible))
 
     def blobs_at(self, table_key: str, column: str, positions: pa.Array) -> Any:
-        """The blobs at positions in the whole table, which the caller knows to be visible."""
+        """The blobs at positions in the whole table; the caller ensures that they are visible."""
         return self.whole.blobs_at(table_key, column, positions)
 
     def blob_sizes_at(self, table_key: str, column: str, positions: pa.Array) -> pa.Array:
-        """Bytes of each blob at positions in the whole table."""
+        """The sizes of blobs at positions in the whole table."""
         return self.whole.blob_sizes_at(table_key, column, positions)
 
     def stored_blobs_at(self, table_key: str, column: str, positions: pa.Array) -> pa.Array:
-        """The blobs at positions in the whole table, as they are written."""
+        """The blobs at positions in the whole table, in the form for writing."""
         return self.whole.stored_blobs_at(table_key, column, positions)
 
     def blob_cell(self, table_key: str, column: str, id: str) -> BlobCell | None:
-        """What one visible entity has in a blob column; None if there is no such entity."""
+        """The blob cell of a visible entity; None if there is no such entity."""
         if table_key not in self.snapshot.tables or self.is_empty(table_key):
             return None
         if self.restricts(table_key):
@@ -339,7 +339,7 @@ class ViewedReader(SnapshotReader):
 
 
 class VisibleVersion:
-    """A key of caches, whose hash is computed once."""
+    """A cache key that computes its hash once."""
 
     __slots__ = ("_facts", "_hash")
 

@@ -1,4 +1,4 @@
-"""What one actor sees of a schema: types, properties, and conditions on rows."""
+"""A view of a schema for one actor: types, properties, and conditions on rows."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ from omnigraph.schema.steps import (
 
 @dataclass(frozen=True, slots=True)
 class RowGrant:
-    """A condition on the rows of a type, of one rule and for one actor."""
+    """A rule's condition on the rows of a type, bound to one actor."""
 
     rule_id: str
     text: str
-    """As the rule has it."""
+    """The text in the rule."""
     predicate: Expression
     parameters: Mapping[str, object]
-    """The fields of the actor that it reads, as `actor.name`."""
+    """The values of the actor that it reads, as `actor.name`."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The properties that it reads, by name."""
+        """The properties that it reads."""
         found = {part.property for part in walk(self.predicate) if isinstance(part, PropertyValue)}
         return tuple(sorted(found))
 
 
 @dataclass(frozen=True, slots=True)
 class TypeView:
-    """What an actor sees of one type."""
+    """The visible part of one type."""
 
     type: TableType
     """With the visible properties only."""
     rules: tuple[str, ...]
-    """The rules that it comes from."""
+    """The rules that grant it."""
     rows: tuple[RowGrant, ...] | None
     """A row is visible if one of them holds; None for all rows."""
 
@@ -80,7 +80,7 @@ class TypeView:
 
 @dataclass(frozen=True, slots=True)
 class TypeRights:
-    """What rules grant of a type: the properties, None for all, and the rows, None for all."""
+    """The grant of rules on a type: the properties and rows, each None for all."""
 
     rules: tuple[str, ...]
     properties: frozenset[str] | None
@@ -89,10 +89,10 @@ class TypeRights:
 
 @dataclass(frozen=True)
 class View:
-    """The part of a graph that one actor sees. Equal keys see the same rows.
+    """The part of a graph that one actor sees. Views with equal keys show the same rows.
 
-    ``catalog`` has nothing that is hidden: what is compiled with it cannot name it, and what is
-    listed from it does not show it. Rows are filtered where tables are read (`views.rows`).
+    ``catalog`` contains only visible names, so queries compiled with it cannot name hidden ones.
+    Rows are filtered where tables are read (`views.rows`).
     """
 
     catalog: Catalog
@@ -102,8 +102,7 @@ class View:
     """By table key."""
     key: str
     granted: Mapping[str, TypeRights] = field(default_factory=dict, repr=False, compare=False)
-    """What rules grant, by the names of types: also edge types whose ends are not shown, which a
-    rule about writing may grant by themselves."""
+    """The grants by type name, including those on edge types with hidden ends."""
     _restricted: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +112,7 @@ class View:
 
     @classmethod
     def of(cls, whole: Catalog, rights: Mapping[str, TypeRights]) -> View:
-        """The view that rights, by the names of types, give of a schema."""
+        """The view of a schema that results from grants by type name."""
         facts = [
             (name, each.properties and sorted(each.properties), each.rows)
             for name, each in sorted(rights.items())
@@ -133,7 +132,7 @@ class View:
         return table_key in self.types
 
     def restricts(self, table_key: str) -> bool:
-        """Whether rows of a visible type may be hidden, or those at the ends of its edges."""
+        """Whether rows of a visible type, or nodes at the ends of its edges, may be hidden."""
         return table_key in self._restricted
 
     def hides_properties(self, table_key: str) -> bool:
@@ -150,7 +149,7 @@ class View:
         return bool(self._restricted)
 
     def conditions(self, table_key: str) -> tuple[RowGrant, ...] | None:
-        """Conditions on the rows of a visible type, one of which has to hold; None for no such."""
+        """Conditions on a visible type's rows, one of which must hold; None if there are none."""
         return self.types[table_key].rows
 
     def ends(self, table_key: str) -> Mapping[str, tuple[NodeType, ...]]:
@@ -173,9 +172,9 @@ class View:
         )
 
     def common(self, other: View) -> View:
-        """What two views of one schema both show, for what shows two branches together.
+        """The intersection of two views of one schema, for operations that show two branches.
 
-        A type on whose rows they have different conditions is hidden.
+        A type with different row conditions is hidden.
         """
         if self.key == other.key:
             return self
@@ -191,7 +190,7 @@ class View:
         return View.of(self.whole, rights)
 
     def shows_step(self, step: Step) -> bool:
-        """Whether a step of a migration to this schema names visible types and properties only."""
+        """Whether a migration step to this schema names only visible types and properties."""
         names: tuple[str, ...] = ()
         match step:
             case UnsupportedChange() | DropType() | DropProperty():
@@ -258,16 +257,16 @@ def _notes(each: NodeType | EdgeType | Property) -> str:
     )
 
 
-# --- a schema without what is hidden --------------------------------------------------------------
+# --- reducing a catalog ---------------------------------------------------------------------------
 
 
 def reduced(
     catalog: Catalog, shown: Mapping[str, frozenset[str] | None], schema_hash: str
 ) -> Catalog:
-    """A catalog with some types by name, and of each some properties, None for all.
+    """A catalog reduced to some types, and some properties of each (None for all).
 
-    An edge type needs its ends, and a node type implements an interface if it has all of its
-    properties. Constraints that name a hidden property are left out.
+    An edge type is kept only with its ends, and a node type implements an interface only with all
+    of its properties. Constraints on a hidden property are removed.
     """
     nodes = {
         name: _reduced_node(node, shown[name], catalog.interfaces)
@@ -345,5 +344,5 @@ def _properties(
 def within(
     groups: Sequence[tuple[str, ...]], known: Mapping[str, Any] | set[str]
 ) -> tuple[tuple[str, ...], ...]:
-    """The groups of names that are all known."""
+    """The groups all of whose names are known."""
     return tuple(group for group in groups if all(name in known for name in group))

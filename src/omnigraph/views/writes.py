@@ -1,13 +1,11 @@
 """Writes of an actor whose rules are limited to types, properties and rows.
 
-An actor writes to the part of a graph that it sees: rows are selected, keys are met and ends are
-found as if what is hidden were not there. What it writes has to be granted before and after. Where
-only a hidden row stands in the way, the write is refused as a conflict that says nothing of the
-row.
+An actor writes to the visible part of a graph: selecting rows, matching keys and resolving ends
+ignore hidden data. A written row must be granted both before and after the write. If only a hidden
+row prevents a write, it fails with a conflict that does not reveal the row.
 
-`WriteRights` is the one check: of the change set of a mutation or a load, and of the entities that
-a merge, a replay or a pull would change. These bring what others wrote, so an actor brings only
-what it sees, before and after.
+`WriteRights` checks the change sets of mutations and loads, and the entities that a merge, a replay
+or a pull would change. The latter must also be visible to the actor, before and after.
 """
 
 from __future__ import annotations
@@ -37,48 +35,48 @@ from omnigraph.views.rows import ViewedReader, columns_tested, granted
 from omnigraph.views.view import TypeRights, View, reduced, within
 
 _ROWS_AT_ONCE = 65_536
-"""Rows that are held against the rules together."""
+"""Rows that are checked at once."""
 
 
 class Changed(Protocol):
-    """The rows of one type that a write leaves, or the ids that it deletes."""
+    """The rows of one type that a write produces, or the ids that it deletes."""
 
     @property
     def kind(self) -> str:
-        """`append`, `upsert`, `delete` or another way."""
+        """`append`, `upsert`, `delete` or another kind of change."""
 
     @property
     def rows(self) -> pa.Table:
-        """Complete rows, of a deletion the ids."""
+        """Complete rows; for a deletion, the ids."""
 
     @property
     def exchanged(self) -> Any:
-        """Of an exchange, what it deletes; else None."""
+        """For an exchange, the rows that it deletes; else None."""
 
 
 class _WriterReader(ViewedReader):
-    """What a writer sees: types that are hidden hold nothing, so that they can be asked about."""
+    """A writer's reader, in which hidden types are empty instead of unknown."""
 
     def is_empty(self, table_key: str) -> bool:
-        """Whether a type has no rows, or none that are shown."""
+        """Whether a type has no visible rows."""
         return not self.view.shows(table_key) or super().is_empty(table_key)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRights:
-    """What an actor may change of a graph, and what it sees of it; None for everything."""
+    """What an actor may change in a graph, and what it sees of it; each None for everything."""
 
     change: View | None
     read: View | None
     _named: dict[str, Catalog] = field(default_factory=dict, repr=False, compare=False)
-    """What `catalog` gave, by the hash of the schema."""
+    """Results of `catalog`, by schema hash."""
 
     # --- names ------------------------------------------------------------------------------------
 
     def catalog(self, whole: Catalog) -> Catalog:
-        """The names that the actor may use in a write: what it sees, and what it may change.
+        """The names that the actor may use in a write: visible ones, and those it may change.
 
-        The same one for the same schema, since plans are kept by their catalog.
+        Returns the same object for the same schema, because plans are cached by catalog.
         """
         found = self._named.get(whole.schema_hash)
         if found is None:
@@ -103,10 +101,10 @@ class WriteRights:
         return reduced(whole, shown, "+".join((whole.schema_hash, *keys)))
 
     def told(self, whole: Catalog) -> Catalog:
-        """The types with the rules whose violation is reported, on the rows that are seen.
+        """The types with only those constraints whose violation may be reported in detail.
 
-        A rule that no two entities have the same values would reveal a value of a property that the
-        actor cannot name. `check` holds the write against it as well, and reveals nothing.
+        A violated uniqueness constraint would reveal values of a property that the actor cannot
+        name. `check` also validates those, without details.
         """
         named = self.catalog(whole)
         if named is whole:
@@ -123,7 +121,7 @@ class WriteRights:
         return replace(whole, nodes=nodes, edges=edges)
 
     def require_settable(self, plan: MutationPlan) -> None:
-        """Raise `Denied` for a property that a mutation sets and that is not granted."""
+        """Raise `Denied` for a mutation that sets a property without a grant."""
         if self.change is None:
             return
         for step in statements_of(plan.steps):
@@ -137,7 +135,7 @@ class WriteRights:
                 raise _denied("property", step.type_name)
 
     def denied_insert(self, plan: MutationPlan, whole: Catalog) -> Denied:
-        """The error for an insert that has to set a property which the actor cannot name."""
+        """The error for an insert that must set a property that the actor cannot name."""
         named = self.catalog(whole)
         inserted = {
             step.type_name
@@ -158,7 +156,7 @@ class WriteRights:
     # --- rows -------------------------------------------------------------------------------------
 
     def seen(self, whole: SnapshotReader) -> SnapshotReader:
-        """The rows that the actor selects from, and whose keys and ends it meets."""
+        """The reader in which the actor's write selects rows, matches keys and resolves ends."""
         view = self.read
         return whole if view is None else _WriterReader(whole, view)
 
@@ -169,11 +167,10 @@ class WriteRights:
         whole: SnapshotReader,
         validate: Callable[[SnapshotReader], object],
     ) -> None:
-        """Raise for a write that is not granted, or that hidden rows do not allow.
+        """Raise for a write that is not granted, or that conflicts with hidden rows.
 
-        The caller has held it against `told` on the rows that the actor sees, so that what is
-        hidden is like what is absent. ``validate`` holds it against the whole schema on the rows of
-        any reader.
+        The caller has already validated it with `told` on the visible rows. ``validate`` validates
+        it with the whole schema on the rows of a given reader.
         """
         seen = self.seen(whole)
         for key, change in sorted(changes.items()):
@@ -199,13 +196,13 @@ class WriteRights:
             raise _denied("type", type.name) if is_seen else _hidden_conflict()
         _require_granted(type, rights, before, after)
         if blobs := _ungranted(type, rights, blobs=True):
-            # A write replaces the blobs of a stored row with the row.
+            # Replacing a stored row also replaces its blobs.
             is_set = any(after[name].null_count < after.num_rows for name in blobs)
             if is_set or (before.num_rows and after.num_rows):
                 raise _denied("property", type.name)
 
     def _sees(self, type: TableType, rows: pa.Table, seen: SnapshotReader) -> bool:
-        """Whether all of some rows are visible in the reader of this actor."""
+        """Whether all ``rows`` are visible to the actor."""
         assert self.read is not None
         if not self.read.shows(type.table_key):
             return False
@@ -214,10 +211,10 @@ class WriteRights:
         assert isinstance(seen, ViewedReader)
         return bool(pc.all(seen.mask(type.table_key, rows)).as_py())
 
-    # --- what is brought from a branch or a commit ------------------------------------------------
+    # --- merges, replays and pulls ----------------------------------------------------------------
 
     def columns_brought(self, type: TableType) -> list[str]:
-        """The columns of a type that `require_brought` looks at, none of them a blob."""
+        """The columns of a type that `require_brought` needs, without blobs."""
         named = [ID, *((SRC, DST) if isinstance(type, EdgeType) else ())]
         for rights in self._rights_of(type):
             named += columns_tested(rights.rows or (), ShownEnds.of(type))
@@ -230,7 +227,7 @@ class WriteRights:
         return list(dict.fromkeys(found))
 
     def require_brought_type(self, type: TableType) -> None:
-        """Raise `Denied` if the actor may change nothing of a type, or sees nothing of it."""
+        """Raise `Denied` if the actor may change or see nothing of a type."""
         is_seen = self.read is None or self.read.shows(type.table_key)
         if not is_seen:
             raise denied_unseen()
@@ -245,10 +242,10 @@ class WriteRights:
         target: SnapshotReader,
         source: SnapshotReader,
     ) -> None:
-        """Raise `Denied` for entities that the actor may not change, or does not see all of.
+        """Raise `Denied` for entities that the actor may not change, or does not fully see.
 
-        ``before`` and ``after`` have the columns of `columns_brought`, as they are in the target
-        and as they become. The readers are those of the actor.
+        ``before`` and ``after`` have the columns of `columns_brought`, in the target and as they
+        will be. The readers are restricted to the actor.
         """
         if self.read is not None:
             for rows, reader in ((before, target), (after, source)):
@@ -265,7 +262,7 @@ class WriteRights:
 def _changed_rows(
     type: TableType, change: Changed, whole: SnapshotReader
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """What is stored of the entities of a change, and the complete rows that they become."""
+    """The stored rows of the changed entities, and the complete rows that replace them."""
     schema = table_schema(type)
     names = [name for name in schema.names if not _is_blob(type, name)]
     is_empty = whole.is_empty(type.table_key)
@@ -309,7 +306,7 @@ def _is_blob(type: TableType, name: str) -> bool:
 
 
 def _ungranted(type: TableType, rights: TypeRights, blobs: bool) -> list[str]:
-    """The properties of a type that rights leave out: those that are blobs, or the others."""
+    """The properties of a type without a grant: only blobs, or only others."""
     if rights.properties is None:
         return []
     left_out = [name for name in type.properties if name not in rights.properties]
@@ -319,7 +316,7 @@ def _ungranted(type: TableType, rights: TypeRights, blobs: bool) -> list[str]:
 def _require_granted(
     type: TableType, rights: TypeRights, before: pa.Table, after: pa.Table
 ) -> None:
-    """Raise `Denied` unless rules grant some rows, and what is set in them."""
+    """Raise `Denied` unless rules grant the rows, and the properties set in them."""
     ends = ShownEnds.of(type)
     for rows in (before, after):
         if rights.rows is None or not rows.num_rows:
@@ -334,7 +331,7 @@ def _require_granted(
 def _require_kept(type: TableType, names: Sequence[str], before: pa.Table, after: pa.Table) -> None:
     """Raise `Denied` if a write sets a property that is not granted.
 
-    A stored entity keeps its value, and a new one has the default or null.
+    Allowed are the stored value of an existing entity, and the default or null of a new one.
     """
     at = pc.index_in(after[ID], value_set=before[ID].combine_chunks())
     is_new = at.is_null()
@@ -348,7 +345,7 @@ def _require_kept(type: TableType, names: Sequence[str], before: pa.Table, after
 
 
 def _has_defaults(type: TableType, name: str, rows: pa.Table) -> bool:
-    """Whether a property has in some rows what it has where an insert does not name it."""
+    """Whether a property has its default, or null, in all ``rows``."""
     declared = type.properties[name]
     try:
         value = property_value(declared.default, declared.type, name, strict=True)
@@ -359,7 +356,7 @@ def _has_defaults(type: TableType, name: str, rows: pa.Table) -> bool:
 
 
 def denied_unseen() -> Denied:
-    """The error for bringing along what the actor does not see."""
+    """The error for bringing in data that the actor does not see."""
     return Denied(
         "these changes are also of what you do not see, and no rule lets you make them",
         hint="an actor who sees them can make them, as by a change request",

@@ -1,7 +1,7 @@
-"""The audit: who decided, read and wrote what, as JSON lines in a file.
+"""The audit: policy decisions, reads and writes, as JSON lines in a file.
 
-The gate of a graph and its verbs have one way in, `Auditor`; nothing here knows of policies,
-requests and storage. `omnigraph audit` reads the files again, without a database.
+The gate of a graph and its verbs use `Auditor`; this room does not depend on policies, requests and
+storage. `omnigraph audit` reads the files without opening a graph.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The lines of one graph: one for each decision, and one for each access to its data.
+"""The audit lines of one graph: one per decision, and one per access to its data.
 
-The decision about a write is written before the write begins, and any decision is if the audit is
-required: what was never recorded was never done. The line of an access follows when it has ended,
-with what it read. Requests are much alike, so the parts of lines that are the same are kept.
+The decision about a write is written before the write begins; if the audit is required, so is every
+decision. Invariant: an action without a line was not done. The line of an access is written when it
+has ended, with its result. Equal parts of lines are cached, because requests are similar.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _READING = frozenset({"read", "export", "invoke_query", "graph_list", "maintain"
 
 
 class Asked(NamedTuple):
-    """Who asked, and what was decided."""
+    """A decision and its actor."""
 
     actor: str | None
     request_id: str | None
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 @dataclass(slots=True)
 class AccessLine:
-    """One call of a verb, filled in while it runs."""
+    """The line of one call of a verb, filled in while it runs."""
 
     verb: str
     started: float = field(default_factory=monotonic_seconds)
@@ -51,34 +51,34 @@ class AccessLine:
     rows: int | None = None
     params: Any = None
     held: tuple[tuple[float, Asked], ...] = ()
-    """Decisions whose lines are written together with this one, and when they were made."""
+    """Decisions to write together with this line, with their times."""
     failure: str | None = None
     seconds: float = 0.0
 
     @property
     def is_write(self) -> bool:
-        """Whether something other than reading was decided."""
+        """Whether any decision was about a write."""
         return any(each.action not in _READING for each in self.asked)
 
 
 class Auditor:
-    """Writes the lines of one graph. Safe to share between threads."""
+    """Writes the lines of one graph. Thread-safe."""
 
     def __init__(self, settings: AuditSettings, graph: str) -> None:
-        from omnigraph.audit import describing  # which imports this module
+        from omnigraph.audit import describing  # imported here, because it imports this module
 
         self.log = AuditLog.at(settings)
         self.describing = describing
-        """What verbs tell of their accesses; looked up once, and not for each of them."""
+        """The module that describes accesses; cached."""
         self._graph = graph
 
     @property
     def keeps_params(self) -> bool:
-        """Whether lines have the values of parameters."""
+        """Whether lines contain the values of parameters."""
         return self.log.settings.params
 
     def decided(self, asked: Asked) -> None:
-        """Record a decision; raises `AuditUnavailable` if it has to be kept and cannot be."""
+        """Record a decision; raises `AuditUnavailable` if it is required and fails."""
         moment, line = time.time(), _LINES.line
         if line is not None:
             line.asked.append(asked)
@@ -90,13 +90,13 @@ class Auditor:
             line.held += ((moment, asked),)
 
     def seen(self, asked: Asked) -> None:
-        """Keep a decision, new or known in this request, for the line of the access under way."""
+        """Add a decision, new or reused in this request, to the line of the current access."""
         line = current()
         if line is not None:
             line.asked.append(asked)
 
     def begin(self, verb: str) -> tuple[AccessLine, AccessLine | None]:
-        """The line of an access that begins, and the one that it is a part of."""
+        """Begin the line of an access; returns it and the enclosing one."""
         outer = current()
         _LINES.line = line = AccessLine(verb)
         return line, outer
@@ -104,10 +104,10 @@ class Auditor:
     def end(
         self, line: AccessLine, outer: AccessLine | None, failure: BaseException | None
     ) -> None:
-        """Record an access that has ended.
+        """Record a finished access.
 
-        Raises `AuditUnavailable` for a read that has to be kept and cannot be: its caller gets
-        nothing. A write that is done is not undone.
+        Raises `AuditUnavailable` if the line is required and cannot be written, so that the caller
+        of a read gets no data. A finished write is not undone.
         """
         _LINES.line = outer
         moment, line.seconds = time.time(), monotonic_seconds() - line.started
@@ -117,7 +117,7 @@ class Auditor:
                 line.failure = failure.code
         lines = partial(_access_lines, self._graph, moment, line)
         if line.params is not None:
-            text = lines()  # now: the caller may change their values
+            text = lines()  # rendered now, because the caller may change the values
             lines = partial(bytes, text)
         try:
             self.log.add(lines)
@@ -141,7 +141,7 @@ def _decision_parts(
     actor: str | None,
     more: tuple[str | None, str, str | None, str | None, bool, str | None],
 ) -> tuple[bytes, bytes]:
-    """What is before and behind the id of the request."""
+    """The parts before and after the id of the request."""
     address, action, branch, target_branch, allowed, rule_id = more
     facts = {
         "actor": actor,
@@ -156,7 +156,7 @@ def _decision_parts(
 
 
 def _access_lines(graph: str, moment: float, line: AccessLine) -> bytes:
-    """The lines of decisions that were held, and that of the access."""
+    """The lines of held decisions, then that of the access."""
     asked = line.asked
     last = asked[-1] if asked else None
     if len(asked) == 1 and last is not None:
@@ -214,7 +214,7 @@ _AlikeAccesses = tuple[
 
 @lru_cache(1024)
 def _access_parts(alike: _AlikeAccesses) -> tuple[bytes, bytes, bytes]:
-    """What is before the id of the request, before the number of rows, and behind that."""
+    """The parts before the id of the request, before the number of rows, and after it."""
     graph, who, verb, action, branch, target_branch = alike[:6]
     commit, query, digest, types, allowed, rules = alike[6:]
     actor, address = (None, None) if who is None else who
@@ -238,7 +238,7 @@ def _access_parts(alike: _AlikeAccesses) -> tuple[bytes, bytes, bytes]:
 
 
 def _members(facts: dict[str, Any]) -> bytes:
-    """Members of an object behind others, without those that are None."""
+    """The members of an object that follow others, without None values."""
     known = {name: value for name, value in facts.items() if value is not None}
     return b"," + orjson.dumps(known, default=str, option=orjson.OPT_NON_STR_KEYS)[1:-1]
 
@@ -258,7 +258,7 @@ _second = lru_cache(4)(
 )
 
 
-# --- the access under way -------------------------------------------------------------------------
+# --- the current access ---------------------------------------------------------------------------
 
 
 class _Lines(threading.local):
@@ -269,13 +269,13 @@ _LINES = _Lines()
 
 
 def current() -> AccessLine | None:
-    """The access that this thread is about, if one is audited."""
+    """The access of this thread, if it is audited."""
     return _LINES.line
 
 
 @lru_cache(512)
 def digest(source: str) -> str:
-    """What stands for the text of a query.
+    """A digest of the text of a query.
 
     >>> digest("query q { match { $p: Person } return { $p } }")
     '335466ef138e24e4'

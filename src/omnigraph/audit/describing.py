@@ -1,4 +1,4 @@
-"""What an access was about: read from the plan it ran, and from what its verb returned."""
+"""Describes accesses: from the plan that ran, and from the result of the verb."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Plan(Protocol):
 
     @property
     def name(self) -> str:
-        """What the query is called."""
+        """The name of the query."""
 
 
 # --- queries ------------------------------------------------------------------------------------
 
 
 def note_plan(plan: Plan, source: object) -> None:
-    """Add to the line of the access under way which query runs, and the types it names."""
+    """Add the query and the types it names to the line of the current access."""
     known = _TYPES_OF.get(id(plan))
     if known is None or known[0] is not plan:
         if len(_TYPES_OF) >= PLANS_KEPT_MAX:
@@ -46,7 +46,7 @@ _TYPES_OF: dict[int, tuple[Plan, frozenset[str]]] = {}
 
 
 def _types_in(part: object) -> Iterator[str]:
-    """The types that a plan names, in any of its parts."""
+    """The types that a plan names anywhere."""
     if isinstance(part, tuple | list | frozenset):
         for each in part:
             yield from _types_in(each)
@@ -59,11 +59,11 @@ def _types_in(part: object) -> Iterator[str]:
                 yield from _types_in(value)
 
 
-# --- what an access was about ---------------------------------------------------------------------
+# --- results of verbs -----------------------------------------------------------------------------
 
 
 def describe(line: AccessLine, found: object) -> None:
-    """Add to a line what a verb returned. Nothing that is computed later is computed for this."""
+    """Add the result of a verb to a line. Does not force lazy results."""
     if isinstance(found, Result):
         line.branch, line.commit = found.target.branch or line.branch, found.graph_commit_id
         line.rows = found.known_row_count
@@ -115,7 +115,7 @@ def _text(found: object) -> str | None:
 
 
 def names_in(given: object) -> Iterator[str]:
-    """Names of types, without their kind; what a caller got wrong is no name."""
+    """Names of types, without their kind; ignores invalid arguments."""
     listed = [given] if isinstance(given, str) else given
     if isinstance(listed, list | tuple | set | frozenset):
         yield from (each.rpartition(":")[2] for each in listed if isinstance(each, str))

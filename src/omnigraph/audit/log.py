@@ -1,11 +1,11 @@
 """The file of an audit: lines appended whole, rotated by size, synced once a second.
 
-Several threads and several processes may write to one file. Lines are put behind all others by one
-`write`, so they never mix. Rotation renames the file; a process that has it open notices within a
-second, and its lines until then are in the renamed file. Nothing is ever deleted here.
+Several threads and processes may write to one file. Lines are appended by a single `write`, so they
+never interleave. Rotation renames the file; other processes notice within a second, and their lines
+until then go to the renamed file. Files are never deleted.
 
-A line that may wait is written by a thread of its own, together with those of the next 50 ms: a
-system call for each line lets another thread run, and the request would wait for its turn.
+Lines that are not required are written by a separate thread, in batches of 50 ms: a system call per
+line would release the GIL, and the request would wait to get it back.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.errors import AuditUnavailable, InputError
 
 AUDIT_BYTES = 256 * 1024 * 1024
-"""The size at which a file is put aside, unless told otherwise."""
+"""The default size at which a file is rotated."""
 SYNC_SECONDS = 1.0
 WRITE_SECONDS = 0.05
-"""How long a line may wait for others."""
+"""How long a line waits for others."""
 WAITING_MAX = 4_096
-"""Lines that wait at most: behind so many, the caller writes all of them."""
+"""The maximum number of waiting lines; beyond it, the caller writes them all."""
 _PART_BYTES = 64 * 1024
 _PIPE_BYTES = 4_096
-"""What one write to a file, or to anything else, puts behind the rest without being mixed."""
+"""The bytes that one write appends atomically to something other than a regular file."""
 _MODE = 0o600
-"""Lines name readers and what they read: only the operator may read them."""
+"""Only the operator may read the file, which names readers and the data they read."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditSettings:
-    """Where lines go, and what happens if they cannot."""
+    """The file of an audit, and its options."""
 
     path: Path
     required: bool = False
-    """Whether nothing is read or written that cannot be recorded."""
+    """Whether an action that cannot be recorded is refused."""
     params: bool = False
-    """Whether lines have the values of parameters."""
+    """Whether lines contain the values of parameters."""
     bytes_max: int = AUDIT_BYTES
 
     def __post_init__(self) -> None:
@@ -58,14 +58,14 @@ class AuditSettings:
 
 
 class AuditLog:
-    """One audit file of this process. Safe to share between threads."""
+    """One audit file of this process. Thread-safe."""
 
     def __init__(self, settings: AuditSettings) -> None:
         self.settings = settings
         self.problem: str | None = None
-        """Why the last line was not written, or not synced; None if it was."""
+        """Why the last line was not written or synced; None if it was."""
         self.lost = 0
-        """Lines that could not be written."""
+        """The number of lines that could not be written."""
         self._lock = threading.Lock()
         self._file: int | None = None
         self._is_file = False
@@ -75,7 +75,7 @@ class AuditLog:
         self._is_unsynced = False
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        """Writes what waits, and syncs; None while there is nothing to do."""
+        """Writes waiting lines and syncs; None while idle."""
         self._sync_problem: str | None = None
         with self._lock:
             try:
@@ -88,7 +88,7 @@ class AuditLog:
 
     @classmethod
     def at(cls, settings: AuditSettings) -> AuditLog:
-        """The log of a file, one for all graphs of this process."""
+        """The log of a file, shared by all graphs of this process."""
         with _LOCK:
             found = _LOGS.get(settings)
             if found is None:
@@ -104,7 +104,7 @@ class AuditLog:
             raise self.unavailable(why)
 
     def add(self, lines: Callable[[], bytes]) -> None:
-        """Append lines soon, or now if they are required; the function gives their text."""
+        """Append lines soon, or now if they are required; the function renders them."""
         if self.settings.required:
             self.write(lines())
             return
@@ -115,13 +115,13 @@ class AuditLog:
             self.flush()
 
     def flush(self) -> None:
-        """Append what waits."""
+        """Append the waiting lines."""
         if self._waiting:
             with self._lock:
                 self._write_waiting()
 
     def unavailable(self, why: str) -> AuditUnavailable:
-        """The error of what cannot be recorded."""
+        """The error for an action that cannot be recorded."""
         return AuditUnavailable(
             f"nothing is done that cannot be recorded, and the audit cannot be written: {why}",
             hint="free space, or give the audit another place with `--audit` (audit=…); a server"
@@ -129,7 +129,7 @@ class AuditLog:
         )
 
     def sync(self) -> None:
-        """Make sure that what was written is durable."""
+        """Flush written lines to durable storage."""
         with self._lock:
             self._write_waiting()
             self._is_unsynced = False
@@ -145,7 +145,7 @@ class AuditLog:
             os.close(file)
 
     def close(self) -> None:
-        """Sync and close the file; a later line opens it again."""
+        """Sync and close the file; a later line reopens it."""
         self._closed.set()
         self.sync()
         with self._lock:
@@ -157,7 +157,7 @@ class AuditLog:
     # --- the file ---------------------------------------------------------------------------------
 
     def _write_waiting(self, more: bytes = b"") -> None:
-        """Append what waits, in its order, and more behind it."""
+        """Append the waiting lines in order, then ``more``."""
         texts = []
         while self._waiting:
             texts.append(self._waiting.popleft()())
@@ -175,7 +175,7 @@ class AuditLog:
             self._write_part(b"".join(part))
 
     def _room(self) -> int:
-        """The most that one write appends."""
+        """The maximum size of one write."""
         if not self._is_file:
             return _PIPE_BYTES
         return min(_PART_BYTES, self.settings.bytes_max - self._size)
@@ -211,7 +211,7 @@ class AuditLog:
             self._start()
 
     def _undo(self, written: int) -> None:
-        """Take back a part of a line, so that the next one begins on a line of its own."""
+        """Truncate a partly written line, so that the next one begins on its own line."""
         assert self._file is not None
         if self._is_file:
             with suppress(OSError):
@@ -226,10 +226,10 @@ class AuditLog:
         self._checked_at = monotonic_seconds()
 
     def _follow(self) -> None:
-        """Open the file anew if another process has rotated it, or it was moved."""
+        """Reopen the file if another process has rotated it, or it was moved."""
         assert self._file is not None
         own = os.fstat(self._file)
-        self._size = own.st_size  # other processes write, too
+        self._size = own.st_size  # other processes append, too
         try:
             there = self.settings.path.stat()
         except FileNotFoundError:
@@ -240,7 +240,7 @@ class AuditLog:
             self._open()
 
     def _rotate(self) -> None:
-        """Put the file aside under the moment, unless another process has just done so."""
+        """Rename the file by the current time, unless another process has just done so."""
         self._follow()
         if self._size == 0:
             return
@@ -265,7 +265,7 @@ class AuditLog:
         thread.start()
 
     def _work(self) -> None:
-        """Write what waits, sync once a second, and end after a second without lines."""
+        """Write waiting lines, sync once a second, and end after a second without lines."""
         synced_at = monotonic_seconds()
         while not self._closed.wait(WRITE_SECONDS):
             self.flush()
@@ -276,7 +276,7 @@ class AuditLog:
                 self.sync()
                 continue
             self._thread = None
-            # A line that was added before that relied on this thread.
+            # Lines may have been added while this thread was still set.
             if self._waiting:
                 self._start()
             return
@@ -287,7 +287,7 @@ _LOCK = threading.Lock()
 
 
 def flush_all() -> None:
-    """Append what waits in this process, so that it can be read."""
+    """Append the waiting lines of this process, so that they can be read."""
     for log in list(_LOGS.values()):
         log.flush()
 
@@ -303,12 +303,12 @@ def _close_all() -> None:
 
 
 def _forget_after_fork() -> None:
-    """A child shares files with its parent, and has none of its threads."""
-    if _LOCK.locked():  # by a thread that the child does not have
+    """Reset in a forked child, which shares files with its parent but has none of its threads."""
+    if _LOCK.locked():  # held by a thread that the child does not have
         _LOCK.release()
     for log in _LOGS.values():
         log._lock = threading.Lock()
-        log._waiting = deque()  # the parent writes it
+        log._waiting = deque()  # the parent writes them
         log._thread = None
         log._is_unsynced = False
 

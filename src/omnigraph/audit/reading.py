@@ -1,4 +1,4 @@
-"""Audit files read again: who read a type, and the lines as records of a graph."""
+"""Reading audit files: filtering lines, and converting them to graph records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from omnigraph.audit.log import flush_all
 from omnigraph.errors import InputError
 
 SCHEMA = Path(__file__).with_name("audit.pg")
-"""The types of a graph that audit lines are loaded into."""
+"""The schema of a graph into which audit lines are loaded."""
 
 _AGO = re.compile(r"(?P<count>[0-9]{1,6})(?P<unit>[smhdw])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -24,7 +24,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One line, with its place."""
+    """One line, with its position."""
 
     file: Path
     line: int
@@ -32,24 +32,24 @@ class AuditEntry:
 
     @property
     def id(self) -> str:
-        """The same for the same line, however often it is loaded: from its content."""
+        """A stable id, from the content of the line, so that loading it again has no effect."""
         content = orjson.dumps(dict(self.facts), option=orjson.OPT_SORT_KEYS)
         return hashlib.sha256(content).hexdigest()[:32]
 
     @property
     def types(self) -> list[str]:
-        """The types it touched."""
+        """The types that the line names."""
         return list(self.facts.get("types", ()))
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which lines are wanted: those that fit all that is given."""
+    """Filters lines; all given conditions must hold."""
 
     actor: str | None = None
     type: str | None = None
     since: str | None = None
-    """A moment as lines have it; compared as text."""
+    """A timestamp in the format of lines; compared as text."""
 
     @classmethod
     def of(cls, actor: str | None, type: str | None, since: str | None) -> AuditFilter:
@@ -57,7 +57,7 @@ class AuditFilter:
         return cls(actor, type, None if since is None else _moment(since))
 
     def fits(self, facts: Mapping[str, Any]) -> bool:
-        """Whether a line is wanted."""
+        """Whether a line passes."""
         if self.actor is not None and facts.get("actor") != self.actor:
             return False
         if self.type is not None and self.type not in facts.get("types", ()):
@@ -66,10 +66,10 @@ class AuditFilter:
 
 
 def read_entries(files: Iterable[Path], wanted: AuditFilter) -> Iterator[AuditEntry]:
-    """The wanted lines of files, in their order, those that wait in this process included.
+    """The lines of files that pass a filter, in order, including waiting ones of this process.
 
-    The last line of a file may be cut off, where a process ended as it wrote. Raises `InputError`
-    for a file that cannot be read, and for any other line that is none.
+    The last line of a file may be incomplete, if a process ended while writing it. Raises
+    `InputError` for an unreadable file, and for any other invalid line.
     """
     flush_all()
     for file in files:
@@ -127,7 +127,7 @@ _KEPT = (
     *("commit", "query", "query_digest", "rows", "decision", "seconds", "address", "error"),
 )
 _PROPERTIES = {"time": "at", "commit": "commit_id", "action": "action_name", "query": "query_name"}
-"""Names of lines that are words of the language."""
+"""Members whose names are keywords of the query language, with other names."""
 
 
 def _moment(text: str) -> str:

@@ -1,7 +1,7 @@
-"""A graph as tools for language models: the Model Context Protocol, over stdin and stdout.
+"""A graph as tools for language models, by the Model Context Protocol over stdin and stdout.
 
-`toolbox` decides which tools there are and what each does; only `stdio` knows the protocol. Nothing
-is written unless the operator named branches for it.
+`toolbox` defines the tools; only `stdio` implements the protocol. Writes are only possible to
+branches that the operator names.
 """
 
 from __future__ import annotations

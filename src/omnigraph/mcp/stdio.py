@@ -1,4 +1,4 @@
-"""Serving tools over stdin and stdout, with the SDK of the protocol."""
+"""Serves tools over stdin and stdout, with the SDK of the protocol."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def server_of(tools: Iterable[Tool], resources: Iterable[McpResource]) -> Server
         try:
             text = await anyio.to_thread.run_sync(resource.read)
         except OmnigraphError as error:
-            # A reading has no place for an error but the protocol's own.
+            # Reading a resource can only fail with a protocol error.
             raise MCPError(types.INTERNAL_ERROR, error.render()) from None
         contents = types.TextResourceContents(
             uri=resource.about.uri, mime_type=resource.about.mime_type, text=text
@@ -74,11 +74,11 @@ def server_of(tools: Iterable[Tool], resources: Iterable[McpResource]) -> Server
     ) -> types.CallToolResult:
         tool = by_name.get(params.name)
         if tool is None:
-            # A tool that is not allowed is unknown.
+            # A tool that is not allowed is reported as unknown.
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         arguments = params.arguments or {}
         try:
-            # The engine blocks, and other requests should not wait for it.
+            # Run in a thread: the engine blocks, and other requests must not wait.
             answer = await anyio.to_thread.run_sync(tool.run, arguments)
         except OmnigraphError as error:
             return _result(error.render(), error.envelope(), is_error=True)
@@ -96,7 +96,7 @@ def server_of(tools: Iterable[Tool], resources: Iterable[McpResource]) -> Server
 
 
 def serve(tools: Iterable[Tool], resources: Iterable[McpResource]) -> None:
-    """Answer on stdout what is asked on stdin, until that ends."""
+    """Answer requests from stdin on stdout, until stdin ends."""
     server = server_of(tools, resources)
 
     async def main() -> None:

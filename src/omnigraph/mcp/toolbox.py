@@ -1,4 +1,4 @@
-"""The tools and resources of one graph: their names, what they take, and what they do."""
+"""The tools and resources of one graph: names, arguments and functions."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _BELOW = "/*"
 
 @dataclass(frozen=True, slots=True)
 class ToolAccess:
-    """Which branches may be written to, and whether ad-hoc queries may run.
+    """The permissions of tools: branches to write to, ad-hoc queries, and reviews.
 
-    By default everything is read-only, and only stored queries run.
+    By default, only stored queries run, and nothing is written.
     """
 
     write_branches: tuple[str, ...] = ()
     """Names, or `prefix/*` for every branch below a prefix."""
     adhoc: bool = False
     rows_max: int = 200
-    """Rows of an answer; a longer one is cut off and says so."""
+    """The maximum rows of an answer; longer ones are truncated, with a note."""
     actor: str | None = None
-    """The author of writes to storage."""
+    """The actor of writes to storage."""
     reviews: bool = False
-    """Whether change requests may be approved and merged, which only people do otherwise."""
+    """Whether change requests may be approved and merged, which by default only people do."""
 
     @classmethod
     def of(
@@ -58,7 +58,7 @@ class ToolAccess:
         actor: str | None = None,
         reviews: bool = False,
     ) -> ToolAccess:
-        """What the flags of a command line allow; raises `InputError` for a malformed branch."""
+        """The permissions from command-line flags; raises `InputError` for a malformed branch."""
         allowed = tuple(write_branches)
         for pattern in allowed:
             check_branch_name(pattern.removesuffix(_BELOW))
@@ -68,11 +68,11 @@ class ToolAccess:
 
     @property
     def writes(self) -> bool:
-        """Whether anything may be written."""
+        """Whether any write is allowed."""
         return bool(self.write_branches)
 
     def require_writable(self, branch: str) -> None:
-        """Raise `Denied` for a branch that was not named."""
+        """Raise `Denied` for a branch that is not listed."""
         if not any(_fits(pattern, branch) for pattern in self.write_branches):
             raise Denied(
                 f"branch '{branch}' may not be written to here",
@@ -80,7 +80,7 @@ class ToolAccess:
             )
 
     def explained(self) -> str:
-        """What a model may do here, as a section of its primer."""
+        """A section of the primer that tells a model its permissions."""
         lines = [
             "# What is allowed here",
             "",
@@ -100,7 +100,7 @@ class ToolAccess:
         return "\n".join([*lines, ""])
 
     def shown(self) -> str:
-        """The branches in words."""
+        """The branches as text."""
         return " or ".join(f"'{pattern}'" for pattern in self.write_branches) or "no branch"
 
 
@@ -127,7 +127,7 @@ class Tool:
     schema: Mapping[str, Any]
     """The JSON schema of its arguments."""
     run: Callable[[Json], Json]
-    """Do it; raises `OmnigraphError`."""
+    """Runs the tool; raises `OmnigraphError`."""
     writes: bool = False
 
 
@@ -217,9 +217,9 @@ Given = TypeVar("Given", bound=Arguments)
 
 
 def tools_of(graph: AnyGraph, stored: Iterable[QueryTool], access: ToolAccess) -> list[Tool]:
-    """Every tool there is for this access, by name.
+    """All tools for these permissions, by name.
 
-    Raises `InputError` when a stored query has the name of another tool.
+    Raises `InputError` if a stored query has the name of another tool.
     """
     tools = [*_reading(graph), *_stored(stored, access)]
     if access.adhoc:
@@ -273,7 +273,7 @@ def _reading(graph: AnyGraph) -> list[Tool]:
 
 
 def _stored(stored: Iterable[QueryTool], access: ToolAccess) -> list[Tool]:
-    """One tool a stored query; those that write only if something may be written."""
+    """One tool per stored query; writing ones only if writes are allowed."""
     return [
         Tool(
             each.name,
@@ -319,7 +319,7 @@ def _adhoc(graph: AnyGraph, access: ToolAccess) -> list[Tool]:
 
 
 def _writing(graph: AnyGraph, access: ToolAccess) -> list[Tool]:
-    # A server takes the author from the token.
+    # A server derives the actor from the token.
     actor = access.actor if isinstance(graph, Graph) else None
 
     def create(given: NewBranch) -> Json:
@@ -359,7 +359,7 @@ def _writing(graph: AnyGraph, access: ToolAccess) -> list[Tool]:
 
 
 def _reviewing(graph: AnyGraph, access: ToolAccess) -> list[Tool]:
-    """Change requests; approving and merging only where that is allowed."""
+    """The tools for change requests; approving and merging only if allowed."""
     reviews = graph.reviews
     by: Any = {"actor": access.actor} if isinstance(graph, Graph) else {}
 
@@ -426,7 +426,7 @@ def _reviewing(graph: AnyGraph, access: ToolAccess) -> list[Tool]:
 
 @dataclass(frozen=True, slots=True)
 class McpResource:
-    """A text that a model reads before it asks."""
+    """A text for a model to read first."""
 
     about: FirstReading
     read: Callable[[], str]
@@ -436,7 +436,7 @@ class McpResource:
 def resources_of(
     graph: AnyGraph, stored: Iterable[QueryTool], access: ToolAccess
 ) -> list[McpResource]:
-    """What there is to read about a graph: as its schema is when it is read."""
+    """The resources of a graph, computed from its schema when read."""
     offered = [each for each in stored if access.writes or not each.writes]
 
     def queries() -> str:
@@ -489,7 +489,7 @@ def _tool(
 
 
 def _with_branch(schema: Mapping[str, Any], writable: ToolAccess | None) -> Json:
-    """A schema with the branch to run on; a write has to name one that it may write to."""
+    """A schema with the branch parameter, which for a write is required and limited."""
     if "branch" in schema["properties"]:
         return dict(schema)
     branch: Json = {"type": "string", "description": "the branch; main by default"}
@@ -512,7 +512,7 @@ def _written_branch(branch: Any, access: ToolAccess) -> str:
 
 
 def _document(found: Result | MutationReceipt, access: ToolAccess) -> Json:
-    """Rows, as many as fit, or what was changed."""
+    """The rows, up to the limit, or the counts of a write."""
     if isinstance(found, MutationReceipt):
         return found.to_dict()
     if found.row_count <= access.rows_max:
@@ -533,7 +533,7 @@ Invoke = Callable[[Mapping[str, Any], str | None], Result | MutationReceipt]
 
 @dataclass(frozen=True, slots=True)
 class QueryTool:
-    """One query that is called by its name."""
+    """A query that is called by its name."""
 
     name: str
     about: str
@@ -541,7 +541,7 @@ class QueryTool:
     schema: Mapping[str, Any]
     """The JSON schema of its parameters."""
     invoke: Invoke
-    """Run it with parameters on a branch."""
+    """Runs it with parameters on a branch."""
 
 
 def stored_in_files(
@@ -549,7 +549,7 @@ def stored_in_files(
 ) -> list[QueryTool]:
     """The queries of `.gq` files, or of directories with such files, checked against a graph.
 
-    Raises the compile error of the first bad one, and `InputError` for a path that is neither.
+    Raises the first compile error, and `InputError` for a path that is neither.
     """
     found = []
     for file in query_files(paths):
@@ -560,7 +560,7 @@ def stored_in_files(
 
 
 def stored_on_server(graph: RemoteGraph) -> list[QueryTool]:
-    """The queries stored with a server."""
+    """The stored queries of a server."""
     return [
         _query_tool(entry, _over_http(graph, entry.name, entry.is_mutation))
         for entry in graph.list_queries()

@@ -1,6 +1,6 @@
-"""Who calls, and what is written down of it: identities from tokens.
+"""Authentication: identities from tokens.
 
-This room knows tokens, keys and addresses, and nothing of rules, requests and graphs.
+This room deals with tokens, keys and addresses, and does not depend on rules, requests and graphs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Who calls: static tokens, signed tokens (JWT), revocations, and a limit for failed attempts.
+"""Authentication: static tokens, signed tokens (JWT), revocations, and a limit of failed attempts.
 
-`Identities.caller` is the one way in. A token that is not accepted has one answer, whatever is
-wrong with it. Keys of signed tokens come from a JWKS, a file or a URL. A file is read again when it
-has changed. A URL is fetched again when the keys are old or a token names a key that is not there,
-and never more often than `REFETCH_SECONDS`: made-up key ids cause no requests.
+The entry point is `Identities.caller`. All rejected tokens get the same answer. Keys of signed
+tokens come from a JWKS in a file or at a URL. A file is read again when it changes. A URL is
+fetched again when the keys are old or a token names an unknown key, at most every
+`REFETCH_SECONDS`, so that made-up key ids cause no flood of requests.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ KEY_TYPES: Mapping[str, str] = {
     **dict.fromkeys(("ES256", "ES384", "ES512"), "EC"),
     "EdDSA": "OKP",
 }
-"""The algorithms that can be allowed, all with a public key → the type of their keys."""
+"""The supported algorithms, all asymmetric, and the types of their keys."""
 DEFAULT_ALGORITHMS = ("RS256", "ES256")
 DEFAULT_ACTOR_CLAIM = "sub"
 
 SKEW_SECONDS = 60
-"""How far the clocks of this machine and of the identity provider may be apart."""
+"""The tolerated clock difference to the identity provider."""
 TOKEN_CHARACTERS_MAX = 16 * 1024
 KEYS_SECONDS = 300.0
-"""How old keys from a URL may be; older ones are used while the URL does not answer."""
+"""The maximum age of keys from a URL; older ones are used while the URL does not answer."""
 REFETCH_SECONDS = 10.0
-"""The least time between two attempts to get keys."""
+"""The minimum time between attempts to fetch keys."""
 FETCH_SECONDS = 5.0
 KEYS_BYTES_MAX = 1 << 20
 KEYS_MAX = 256
 
 ATTEMPTS_MAX = 100
-"""Tokens that an address may send in vain at once; one more every `ATTEMPT_SECONDS`."""
+"""Invalid tokens that an address may send at once; one more every `ATTEMPT_SECONDS`."""
 ATTEMPT_SECONDS = 0.6
 ADDRESSES_MAX = 4096
 ACCEPTED_MAX = 4096
@@ -64,24 +64,24 @@ ACCEPTED_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request."""
+    """The authenticated sender of a request."""
 
     actor: str
     claims: Mapping[str, Any] = field(default_factory=dict)
-    """What the token says about the actor; a static token says nothing."""
+    """The claims of a signed token; empty for a static token."""
 
 
 FileState = tuple[int, int, int]
 
 
 def file_state(path: Path) -> FileState:
-    """What changes when a file is written or replaced; raises `OSError`."""
+    """A fingerprint that changes when a file is written or replaced; raises `OSError`."""
     found = path.stat()
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _logged(event: str, read: Callable[[], None]) -> None:
-    """Read a file again; if that fails, what was read before stays, and the log says why."""
+    """Reload a file; on failure the previous content stays, and the error is logged."""
     try:
         read()
     except InputError as problem:
@@ -93,12 +93,12 @@ def _logged(event: str, read: Callable[[], None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JwtSettings:
-    """Which signed tokens are accepted; raises `InputError` for what could not work."""
+    """The configuration of signed tokens; raises `InputError` for invalid settings."""
 
     issuer: str
     audience: str
     keys: str
-    """A file, or a URL, of a JWKS."""
+    """A JWKS: a file or a URL."""
     algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS
     actor_claim: str = DEFAULT_ACTOR_CLAIM
 
@@ -141,7 +141,7 @@ class JwtSettings:
         algorithms: Sequence[str] | None = None,
         actor_claim: str | None = None,
     ) -> JwtSettings | None:
-        """What flags say, or else variables; None if nothing says anything."""
+        """The settings from flags, else from variables; None without any."""
         issuer = issuer or environment.get(ISSUER_VARIABLE, "")
         audience = audience or environment.get(AUDIENCE_VARIABLE, "")
         keys = keys or environment.get(KEYS_VARIABLE, "")
@@ -154,7 +154,7 @@ class JwtSettings:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the keys come from a URL."""
+        """Whether the keys are fetched from a URL."""
         return self.keys.startswith(("https://", "http://"))
 
 
@@ -177,14 +177,14 @@ class KeySet:
             self._read_changed()
 
     async def key(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
-        """The key with this id, for this algorithm; None if there is none."""
+        """The key with this id and algorithm; None if there is none."""
         if self._settings.is_remote:
             if kid not in self._keys or self._now() - self._read_at > KEYS_SECONDS:
                 await self._refetch(kid)
         else:
             _logged("keys of tokens not read", self._read_changed)
         found = self._keys.get(kid)
-        # A key is for one algorithm: what was made to check RS256 must not check HS256.
+        # A key is for one algorithm: a key for RS256 must not verify HS256.
         if found is None or found.get("alg", algorithm) != algorithm:
             return None
         if found["kty"] != KEY_TYPES[algorithm]:
@@ -199,7 +199,7 @@ class KeySet:
         return made
 
     def _read_changed(self) -> None:
-        """Read the file if it is not as it was; raises `InputError`."""
+        """Read the file if it has changed; raises `InputError`."""
         path = Path(self._settings.keys)
         try:
             seen = file_state(path)
@@ -222,7 +222,7 @@ class KeySet:
                 log.warning("keys of tokens not read", extra={"fields": {"reason": str(problem)}})
 
     def _take(self, text: bytes) -> None:
-        """Replace all keys: one that is not listed any more checks nothing any more."""
+        """Replace all keys: removed ones no longer verify tokens."""
         try:
             listed = orjson.loads(text)["keys"]
             usable = [
@@ -254,14 +254,14 @@ def _fetch(url: str) -> bytes:
 
 
 class SignedTokens:
-    """Checks signed tokens of one issuer."""
+    """Verifies signed tokens of one issuer."""
 
     def __init__(self, settings: JwtSettings, keys: KeySet | None = None) -> None:
         self._settings = settings
         self._keys = keys or KeySet(settings)
 
     async def caller(self, token: str) -> Caller | None:
-        """Who a token was issued to; None for one that is not accepted."""
+        """The caller of a valid token; None for a rejected one."""
         if len(token) > TOKEN_CHARACTERS_MAX or token.count(".") != 2:
             return None
         settings = self._settings
@@ -295,7 +295,7 @@ class SignedTokens:
 
 
 class Revocations:
-    """Actors and ids of tokens (`jti`) that are refused, as a file says at each request.
+    """Revoked actors and token ids (`jti`), from a file that is reread when it changes.
 
     The file is one JSON object: `{"actors": [...], "tokens": [...]}`.
     """
@@ -309,10 +309,10 @@ class Revocations:
             self._read(path)
 
     def has(self, caller: Caller) -> bool:
-        """Whether the caller is refused; the file is read again if it has changed."""
+        """Whether the caller is revoked; rereads the file if it has changed."""
         if self._path is None:
             return False
-        # What was revoked stays revoked while the file is broken.
+        # While the file is unreadable, the previous revocations stay in force.
         _logged("revocations not read", partial(self._read, self._path))
         return caller.actor in self._actors or caller.claims.get("jti") in self._tokens
 
@@ -352,21 +352,21 @@ def _are_texts(values: list[Any]) -> bool:
 
 
 class Attempts:
-    """Limits tokens that were sent in vain, by address. Used on the event loop only.
+    """Limits invalid tokens by address. Used on the event loop only.
 
-    An address that has used up its attempts is refused before its token is looked at. Tokens that
-    were accepted from that address before are excepted: otherwise one client could lock out all
-    others behind the same proxy.
+    An address without attempts left is refused before its token is checked. Tokens that were
+    accepted from it before are exempt: otherwise one client could lock out all others behind the
+    same proxy.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._full_at: OrderedDict[str, float] = OrderedDict()
-        """By address, the moment at which it has all of its attempts again."""
+        """By address, the time at which all attempts are available again."""
         self._accepted: OrderedDict[tuple[str, bytes], None] = OrderedDict()
 
     def require(self, address: str, token: str) -> None:
-        """Raise `TooManyRequests` for an address without attempts."""
+        """Raise `TooManyRequests` for an address that has no attempts left."""
         full_at = self._full_at.get(address)
         if full_at is not None and not self.knows(address, token):
             require_attempts(full_at - self._now())
@@ -376,7 +376,7 @@ class Attempts:
         return (address, _digest(token)) in self._accepted
 
     def failed(self, address: str) -> None:
-        """Count one attempt."""
+        """Count a failed attempt."""
         now = self._now()
         full_at = max(self._full_at.pop(address, now), now) + ATTEMPT_SECONDS
         self._full_at[address] = full_at
@@ -384,7 +384,7 @@ class Attempts:
             self._full_at.popitem(last=False)
 
     def succeeded(self, address: str, token: str) -> None:
-        """Remember a token that was accepted."""
+        """Remember an accepted token."""
         key = (address, _digest(token))
         self._accepted[key] = None
         self._accepted.move_to_end(key)
@@ -393,7 +393,7 @@ class Attempts:
 
 
 def require_attempts(seconds: float) -> None:
-    """Raise `TooManyRequests` if an address has all its attempts again only after these seconds."""
+    """Raise `TooManyRequests` if no attempt is left; ``seconds`` is the time until all are back."""
     if seconds > (ATTEMPTS_MAX - 0.5) * ATTEMPT_SECONDS:
         raise TooManyRequests(
             "too many tokens of this address were not valid", hint="wait a minute, then retry"
@@ -404,11 +404,11 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-# --- all together ---------------------------------------------------------------------------------
+# --- all methods ----------------------------------------------------------------------------------
 
 
 class Identities:
-    """Tells who sent a token. One for a process, in every generation."""
+    """Authenticates tokens. One instance per process, in every generation."""
 
     def __init__(
         self,
@@ -423,10 +423,10 @@ class Identities:
     async def caller(
         self, token: str, actor_of: Callable[[str], str | None], address: str
     ) -> Caller | None:
-        """Who sent a token from an address; None if it is not accepted.
+        """The caller of a token sent from an address; None if it is rejected.
 
-        ``actor_of`` knows the static tokens. Raises `TooManyRequests` for an address that has sent
-        too many that were not.
+        ``actor_of`` looks up static tokens. Raises `TooManyRequests` for an address that has sent
+        too many invalid ones.
         """
         self.attempts.require(address, token)
         actor = actor_of(token)

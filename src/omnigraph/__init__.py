@@ -63,7 +63,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """The names that need Arrow and Lance, imported when first used: start-up stays quick."""
+    """Import names that need Arrow and Lance on first use, to keep start-up fast."""
     if name in _IN_GRAPH:
         from omnigraph import graph
 

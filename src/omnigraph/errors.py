@@ -23,10 +23,10 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │       ├── IdentityError           identity error: …
     │       ├── QueryParseError         parse error: …
     │       ├── QueryTypeError          type error: T4: …
-    │       └── TranslationError        what a query of another language says cannot be said here
+    │       └── TranslationError        a query of another language has no equivalent
     ├── NotFound                        branch, commit, type, query, entity, object
     │   └── UnresolvedRevision          a revision names no commit, or several
-    ├── LimitExceeded                   actual, limit, and the knob
+    ├── LimitExceeded                   over a limit; the hint names the setting
     │   ├── QueryMemoryExceeded         a query needs more memory than its budget
     │   └── QueryTimeout                a query ran until its deadline
     ├── QueryCancelled                  the caller of a query stopped it
@@ -36,22 +36,22 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │   │   └── AlreadyInitialized      the root holds a graph, or leftovers of one
     │   ├── ExpectedVersionMismatch     a table of the write set moved
     │   ├── ReadSetChanged              head, ref or schema moved
-    │   ├── KeyConflict                 a strict insert met an existing id
+    │   ├── KeyConflict                 a strict insert found an existing id
     │   ├── RowLevelCasContention       the publish budget is exhausted
     │   ├── UncoveredDrift              an external writer moved a table
     │   ├── EffectFreeConflict          another writer was first; plan the write again
     │   ├── FencedOut                   another writer took over
-    │   ├── PreconditionFailed          a conditional write lost
+    │   ├── PreconditionFailed          a conditional write found another head
     │   ├── MergeConflicts              a three-way merge needs a decision
     │   ├── ReviewBlocked               a change request cannot be merged yet, with every reason
     │   └── ChangeDiffRefused           the commit has no comparable parent
     ├── Busy                            wait and retry
     │   ├── InitializationClaimed       another `init` of the same root is running
     │   ├── WriterBusy                  a live writer holds the lease
-    │   ├── ExportInProgress            a graph that is exported is not removed
+    │   ├── ExportInProgress            a graph cannot be removed while exported
     │   └── TooManyRequests             admission control
     ├── RecoveryRequired                an unfinished operation must be recovered first
-    │   └── UnreadableSidecar           its recovery sidecar cannot be believed
+    │   └── UnreadableSidecar           its recovery sidecar is damaged, wrong or newer
     ├── OutcomeUnknown                  ask again with the operation id
     │   ├── InitializationIndeterminate  `init` got no answer at its commit point
     │   └── AnswerLost                  a server may or may not have done a write
@@ -61,18 +61,18 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     ├── EmbeddingError                  the provider refused, or sent no usable vector
     ├── Denied                          the actor may not do this
     │   └── PolicyDenied                no rule of the policy allows it
-    ├── PolicyEvaluationFailed          the policy has no answer: neither yes nor no
+    ├── PolicyEvaluationFailed          the policy could not be evaluated
     ├── Unauthenticated                 no valid token
     ├── StorageError                    the store under the graph failed
     │   ├── InitializationCommitted     `init` made the graph, then failed
     │   ├── LeaseLost                   a writer's lease expired or was taken over
     │   ├── OutOfSpace                  the disk or the quota is full
     │   ├── StorageUnavailable          the store does not answer now
-    │   │   └── AuditUnavailable        the audit that is required cannot be written
+    │   │   └── AuditUnavailable        the required audit cannot be written
     │   ├── DamagedFile                 a file is missing, truncated or undecodable
     │   ├── HistoricalVersionReclaimed  the pinned version was cleaned up
     │   ├── ChangeFeedGap               the feed cannot be read from there
-    │   ├── RootMoved                   branches remember another root
+    │   ├── RootMoved                   branches refer to its former root
     │   ├── UnsupportedStorageVersion   written by a newer product
     │   └── ExternalBlobUnavailable     the object behind a blob URI
     └── InternalError                   a bug; please report it
@@ -92,7 +92,7 @@ from typing import Any, ClassVar, Literal
 HINT = "hint: "
 """Prefix of a hint in text output."""
 FULL_TRACEBACK = "OMNIGRAPH_FULL_TRACEBACK"
-"""Environment variable that makes notebooks show every frame of a traceback."""
+"""Environment variable that makes notebooks show all frames of a traceback."""
 _PACKAGE = __file__.removesuffix("errors.py")
 
 
@@ -100,11 +100,11 @@ class OmnigraphError(Exception):
     """Root of every error the product raises on purpose."""
 
     code: ClassVar[str] = "internal"
-    """Stable name of the class of failure: that of the class in snake case, unless it says."""
+    """The stable name of the error: by default the class name in snake case."""
     wire_code: ClassVar[str | None] = "internal"
-    """The envelope's closed code set; ``None`` where only the status is sent."""
+    """The code in the envelope's closed set; ``None`` if only the status is sent."""
     detail_key: ClassVar[str | None] = None
-    """Envelope member that carries ``details``, if the wire format defines one."""
+    """The member of the envelope for ``details``, if the wire format defines one."""
 
     def __init_subclass__(cls) -> None:
         if "code" not in cls.__dict__:
@@ -121,7 +121,7 @@ class OmnigraphError(Exception):
 
     @property
     def hint(self) -> str | None:
-        """What to do next. A traceback shows it below the sentence."""
+        """The next step. A traceback shows it below the message."""
         return self._hint
 
     @hint.setter
@@ -133,8 +133,8 @@ class OmnigraphError(Exception):
             self.add_note(f"{HINT}{hint}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default calls the class with the message alone, and most classes have another
-        # signature: an error of a worker process would arrive as a TypeError.
+        # The default would call the class with only the message, but most constructors take other
+        # arguments: an error of a worker process would become a TypeError.
         return _restored, (type(self), self.args), self.__dict__
 
     def envelope(self) -> dict[str, Any]:
@@ -152,11 +152,11 @@ class OmnigraphError(Exception):
         return {self.detail_key: self.details} if self.detail_key else {}
 
     def input_problems(self) -> dict[str, Any]:
-        """What is wrong with an input, one by one and by kind, if the error is about that."""
+        """The problems of an input, listed and counted by kind, if the error is about an input."""
         return {name: self.details[name] for name in ("problems", "counts") if name in self.details}
 
     def render(self) -> str:
-        """The text a person sees: what `str` gives, and the hint on a line of its own."""
+        """The text for users: `str`, and the hint on its own line."""
         return f"{self}\n{HINT}{self.hint}" if self.hint else str(self)
 
     def _render_traceback_(self) -> list[str]:
@@ -164,7 +164,7 @@ class OmnigraphError(Exception):
 
         The frames of this package follow if ``OMNIGRAPH_FULL_TRACEBACK`` is set.
         """
-        import traceback  # 12 ms of every start, for something only notebooks ask for
+        import traceback  # costs 12 ms, and only notebooks need it
 
         if os.environ.get(FULL_TRACEBACK):
             return "".join(traceback.format_exception(self)).splitlines()
@@ -182,7 +182,7 @@ class OmnigraphError(Exception):
 
 
 def _is_hidden(filename: str) -> bool:
-    """Whether a notebook hides a frame: that of this package, or of IPython calling the cell."""
+    """Whether a notebook hides a frame: one of this package, or of IPython itself."""
     return filename.startswith(_PACKAGE) or f"{os.sep}IPython{os.sep}" in filename
 
 
@@ -194,11 +194,11 @@ def _restored(kind: type[OmnigraphError], args: tuple[Any, ...]) -> OmnigraphErr
 
 
 def install_command(extra: str) -> str:
-    """The command that adds an extra to this installation, from the place it came from.
+    """The command that adds an extra to this installation, from its original source.
 
-    That is a checkout or a wheel, as `pip` remembers it, and an index only if it came from one.
+    That is the checkout, wheel or index that `pip` recorded.
     """
-    # Every command imports this module, and nearly none needs these.
+    # Imported here, because every command imports this module and few need these.
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlsplit
 
@@ -230,7 +230,7 @@ class UnsupportedSchemaChange(InputError):
 
 
 class WrongVerb(InputError):
-    """A query that writes was to be run as a read, or the other way round."""
+    """A query that writes was run as a read, or the reverse."""
 
 
 class ParameterError(InputError):
@@ -332,7 +332,7 @@ class LimitExceeded(OmnigraphError):
 
 
 class QueryMemoryExceeded(LimitExceeded):
-    """A query needs more memory than its budget; it was stopped before it took it."""
+    """A query would exceed its memory budget, and was stopped before."""
 
     code = "query_memory_exceeded"
 
@@ -375,7 +375,7 @@ class QueryCancelled(OmnigraphError):
 
 
 class ChecksFailed(OmnigraphError):
-    """Checks of a pipeline failed: its branch is kept, and the target is as it was."""
+    """Checks of a pipeline failed: its branch is kept, and the target is unchanged."""
 
     wire_code = "conflict"
     detail_key = "checks_failed"
@@ -425,7 +425,7 @@ class CompileError(InputError):
         self.diagnostic = diagnostic
 
     def wire_detail(self) -> dict[str, Any]:
-        """Position and diagnostic code, so that an editor can underline the cause."""
+        """Position and diagnostic code, for editors."""
         out: dict[str, Any] = {}
         if self.diagnostic:
             out["diagnostic"] = self.diagnostic
@@ -434,12 +434,12 @@ class CompileError(InputError):
         return out
 
     def __str__(self) -> str:
-        """File, line and column, the sentence, and the source line with a caret."""
+        """File, line and column, the message, and the source line with a caret."""
         if self.position is None:
             return self.message
         at = self.position
         gutter = " " * len(str(at.line))
-        # Tabs in front of the caret are repeated so that it stays under its character.
+        # Tabs before the caret are repeated, so that it stays under its character.
         indent = "".join("\t" if c == "\t" else " " for c in at.line_text[: at.column - 1])
         lines = [
             f"{at.path or '<input>'}:{at.line}:{at.column}: {self.message}",
@@ -451,13 +451,13 @@ class CompileError(InputError):
 
 
 class SchemaParseError(CompileError):
-    """The schema text is not admissible: syntax, or a rule of one declaration."""
+    """The schema text is invalid: its syntax, or a single declaration."""
 
     prefix = "parse error"
 
 
 class CatalogError(CompileError):
-    """The declarations of a schema do not fit together."""
+    """The declarations of a schema contradict each other."""
 
     code = "schema_catalog_error"
     prefix = "catalog error"
@@ -489,7 +489,7 @@ class TranslationError(CompileError):
 
 
 class Conflict(OmnigraphError):
-    """Nothing landed because the graph moved; read again and retry."""
+    """The write was not applied because the graph moved; read again and retry."""
 
     wire_code: ClassVar[str | None] = "conflict"
 
@@ -513,7 +513,7 @@ class ExpectedVersionMismatch(Conflict):
         )
 
     def wire_detail(self) -> dict[str, Any]:
-        """The current detail member and the one older clients read."""
+        """The current detail member and the one for older clients."""
         kind, _, name = str(self.details["table_key"]).partition(":")
         return {
             "published_dataset_version_conflict": {
@@ -540,7 +540,7 @@ class ReadSetChanged(Conflict):
 
 
 class KeyConflict(Conflict):
-    """A strict insert met an id that already exists."""
+    """A strict insert found an existing id."""
 
     detail_key = "key_conflict"
 
@@ -565,7 +565,7 @@ class KeyConflict(Conflict):
         )
 
     def wire_detail(self) -> dict[str, Any]:
-        """The entity alone; a load adds details of its source that do not travel here."""
+        """Only the entity: details of a load's source are not sent."""
         sent = ("entity_kind", "type_name", "entity_id")
         return {"key_conflict": {name: self.details[name] for name in sent if name in self.details}}
 
@@ -586,15 +586,15 @@ class UncoveredDrift(Conflict):
 
 
 class EffectFreeConflict(Conflict):
-    """Another writer was first and this attempt changed nothing: it may be planned again."""
+    """Another writer committed first, and this attempt had no effect: plan it again."""
 
 
 class FencedOut(Conflict):
-    """Another writer took the lease over; this one must not publish any more."""
+    """Another writer took over the lease; this one must not publish."""
 
 
 class PreconditionFailed(Conflict):
-    """A conditional write found another head than the caller expected."""
+    """A conditional write found another head than expected."""
 
     wire_code = None
     detail_key = "precondition_failure"
@@ -664,7 +664,7 @@ class InitializationClaimed(Busy):
 
 
 class WriterBusy(Busy):
-    """A live writer kept its lease past the wait budget."""
+    """A live writer held its lease beyond the wait limit."""
 
     detail_key = "writer_busy"
 
@@ -677,17 +677,17 @@ class WriterBusy(Busy):
 
 
 class ExportInProgress(Busy):
-    """A graph is not removed while another process or thread exports it."""
+    """A graph cannot be removed while another process or thread exports it."""
 
 
 class TooManyRequests(Busy):
-    """Admission control turned the request away."""
+    """Admission control rejected the request."""
 
     wire_code = "too_many_requests"
 
 
 class RecoveryRequired(OmnigraphError):
-    """An unfinished operation has to be recovered before this request can run."""
+    """An unfinished operation must be recovered before this request can run."""
 
     wire_code = None
 
@@ -707,22 +707,21 @@ class RecoveryRequired(OmnigraphError):
 
     @property
     def outcome(self) -> Literal["not_begun", "unknown"]:
-        """What became of the request that was refused.
+        """The outcome of the refused request.
 
-        `not_begun`: nothing of it was done, because another operation has to be recovered first.
-        `unknown`: it stopped after its first effect, and recovery will publish it or undo it.
+        `not_begun`: it had no effect, because another operation must be recovered first. `unknown`:
+        it stopped after its first effect, and recovery will publish it or undo it.
         """
         found: Literal["not_begun", "unknown"] = self.details["outcome"]
         return found
 
     def wire_detail(self) -> dict[str, Any]:
-        """Only the operation id travels; the reason is the sentence."""
+        """Only the operation id is sent; the reason is in the message."""
         return {"recovery_required": {"operation_id": self.details["operation_id"]}}
 
 
 class UnreadableSidecar(RecoveryRequired):
-    """A recovery sidecar that is damaged, contradicts the graph, or is newer; its bytes are
-    kept."""
+    """A recovery sidecar is damaged, contradicts the graph, or is newer; it is kept."""
 
     def __init__(
         self, name: str, problem: str, *, is_newer: bool = False, branch: str | None = None
@@ -730,10 +729,9 @@ class UnreadableSidecar(RecoveryRequired):
         self.name = name
         self.problem = problem
         self.is_newer = is_newer
-        """Whether a newer version of the product wrote it: its writer may be alive, and only that
-        version can settle it."""
+        """Whether a newer version of the product wrote it, which alone can settle it."""
         self.branch = branch
-        """The branch that a newer one names."""
+        """The branch that a newer sidecar names."""
         advice = "run `omnigraph recover`: it sets the file aside, and `omnigraph doctor` names it"
         if is_newer:
             advice = (
@@ -747,12 +745,12 @@ class UnreadableSidecar(RecoveryRequired):
         )
 
     def concerns(self, branch: str) -> bool:
-        """Whether a write to this branch has to wait for it."""
+        """Whether it blocks writes to this branch."""
         return self.branch in (None, branch)
 
 
 class OutcomeUnknown(OmnigraphError):
-    """The store did not say whether the operation landed; ask with its operation id."""
+    """The store did not report whether the operation was applied; query it by its operation id."""
 
     wire_code = None
 
@@ -765,14 +763,14 @@ class OutcomeUnknown(OmnigraphError):
 
 
 class InitializationIndeterminate(OutcomeUnknown):
-    """`init` got no reply at its commit point; everything it wrote is kept."""
+    """`init` got no reply at its commit point; all files it wrote are kept."""
 
 
 class AnswerLost(OutcomeUnknown):
-    """The connection broke after a write was sent; the server may have done it."""
+    """The connection broke after a write was sent; the server may have applied it."""
 
     def __init__(self, reason: str, operation_id: str | None = None) -> None:
-        # A stored query takes no id; whether it landed shows in the list of commits.
+        # A stored query takes no id; the list of commits shows whether it was applied.
         look = "look at the newest commits of the branch before you repeat the write"
         ask = f"repeat it with operation_id={operation_id!r} to learn its outcome"
         OmnigraphError.__init__(
@@ -801,13 +799,13 @@ class ClusterRefused(OmnigraphError):
 
 
 class ServerUnreachable(OmnigraphError):
-    """No server answered, or not in time; a read can be repeated."""
+    """No server answered in time; a read can be repeated."""
 
     wire_code = None
 
 
 class UnexpectedAnswer(OmnigraphError):
-    """The reply is not from an Omnigraph server, or from one of another version."""
+    """The reply is not from an Omnigraph server, or from an incompatible version."""
 
     wire_code = None
 
@@ -824,7 +822,7 @@ class Denied(OmnigraphError, PermissionError):
 
 
 class PolicyDenied(Denied):
-    """No rule of the graph's policy allows this to the actor, or there is no actor."""
+    """No rule of the graph's policy allows the action for the actor, or there is no actor."""
 
     def __init__(
         self,
@@ -846,7 +844,7 @@ class PolicyDenied(Denied):
 
 
 class PolicyEvaluationFailed(OmnigraphError):
-    """Evaluating the policy failed: neither an allow nor a denial, and nothing was done."""
+    """The policy could not be evaluated: the action was neither allowed nor denied, nor done."""
 
 
 class Unauthenticated(OmnigraphError):
@@ -857,7 +855,7 @@ class Unauthenticated(OmnigraphError):
 
 
 class StorageError(OmnigraphError):
-    """The storage under the graph failed or holds something unexpected."""
+    """The storage of the graph failed or contains something unexpected."""
 
 
 class InitializationCommitted(StorageError):
@@ -876,30 +874,30 @@ class LeaseLost(StorageError):
 
 
 class OutOfSpace(StorageError):
-    """The disk or the quota under the graph is full."""
+    """The disk or the quota is full."""
 
     wire_code = None
 
 
 class StorageUnavailable(StorageError):
-    """The store does not answer or takes no more requests now; try again later."""
+    """The store does not answer or rejects requests for now; try again later."""
 
     wire_code = None
 
 
 class AuditUnavailable(StorageUnavailable):
-    """The audit has to be written and cannot be, so nothing is read or written."""
+    """The required audit cannot be written, so nothing is read or written."""
 
 
 class DamagedFile(StorageError):
-    """A file under the graph is missing, truncated or cannot be decoded."""
+    """A file of the graph is missing, truncated or cannot be decoded."""
 
     def __init__(self, file: str, hint: str, problem: str) -> None:
         super().__init__(f"{file} is damaged: {problem}", hint=hint, details={"file": file})
 
 
 class HistoricalVersionReclaimed(StorageError):
-    """The version a snapshot pins was removed by cleanup."""
+    """Cleanup removed the version that a snapshot pins."""
 
     wire_code = "not_found"
 
@@ -922,11 +920,11 @@ class ChangeFeedGap(StorageError):
 
 
 class RootMoved(StorageError):
-    """The graph was moved or copied while branches still point at its former root."""
+    """The graph was moved or copied while branches still refer to its former root."""
 
 
 class UnsupportedStorageVersion(StorageError):
-    """The graph was written in a format this product does not know."""
+    """The graph has a storage format that this version does not support."""
 
 
 class ExternalBlobUnavailable(StorageError):

@@ -1,9 +1,9 @@
 """`omnigraph lsp`: the language service for editors, by the Language Server Protocol on stdio.
 
-Every answer is one of `query.editing`, which a page in a browser gets over HTTP; here places are
-converted, and the schema of a query file is found: the one that the command or the editor names,
-else the nearest `schema.pg` in the folder of the file or above it. What an editor has open counts
-before what the disk has.
+The answers come from `query.editing`, which Studio uses over HTTP; this module converts positions,
+and finds the schema of a query file: the one that the command or the editor names, else the nearest
+`schema.pg` in the folder of the file or above it. Texts open in the editor take precedence over
+files on disk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from omnigraph.syntax.formatting import language_of
 
 SCHEMA_NAME = "schema.pg"
 TEXT_CHARACTERS_MAX = 1_000_000
-"""Larger texts are not looked at: a message says so."""
+"""Larger texts are not analysed, which a message tells."""
 
 _SEVERITIES = {
     "error": types.DiagnosticSeverity.Error,
@@ -41,7 +41,7 @@ _KINDS = {
 
 
 class Opened:
-    """A text of the editor, with the schema of its names."""
+    """A text in the editor, with the schema for its names."""
 
     def __init__(self, server: OmnigraphLanguageServer, uri: str) -> None:
         self.uri = uri
@@ -51,23 +51,23 @@ class Opened:
         self.document = Document(server.text_of(uri) or "", language_of(uri), schema)
 
     def offset(self, position: types.Position) -> int:
-        """The character at a place of the editor."""
+        """The character offset of an editor position."""
         lines = _lines(self.document.text)
         at = self._codec.position_from_client_units(lines, position)
         return self.document.offset(at.line + 1, at.character + 1)
 
     def range(self, place: Place) -> types.Range:
-        """A place of this text, as the editor counts."""
+        """A range of this text in editor positions."""
         return _range(self._codec, self.document.text, place)
 
     def whole(self) -> types.Range:
-        """All of this text."""
+        """The range of the whole text."""
         lines = _lines(self.document.text)
         return self.range(Place(1, 1, len(lines), len(lines[-1]) + 1))
 
 
 class OmnigraphLanguageServer(LanguageServer):
-    """Answers one editor; ``schema`` is of every query file if it is given."""
+    """Serves one editor; ``schema``, if given, applies to every query file."""
 
     def __init__(self, version: str, schema: Path | None = None) -> None:
         super().__init__(
@@ -76,7 +76,7 @@ class OmnigraphLanguageServer(LanguageServer):
         self.schema = schema
 
     def text_of(self, uri: str) -> str | None:
-        """The text that an editor has open, or that of the file; None if there is none."""
+        """The text that is open in the editor, or that of the file; None if there is neither."""
         opened = self.workspace.text_documents.get(uri)
         if opened is not None:
             return str(opened.source)
@@ -87,7 +87,7 @@ class OmnigraphLanguageServer(LanguageServer):
             return None
 
     def schema_of(self, uri: str) -> str | None:
-        """The schema that the names of a query file are looked up in."""
+        """The schema for the names of a query file."""
         path = uris.to_fs_path(uri)
         if not _is_query(uri):
             return None
@@ -100,7 +100,7 @@ class OmnigraphLanguageServer(LanguageServer):
         return None
 
     def publish(self, uri: str) -> None:
-        """Send the problems of a text, and those of every open query if it is a schema."""
+        """Send the problems of a text; for a schema, also those of all open queries."""
         about = [uri]
         if not _is_query(uri):
             about += filter(_is_query, self.workspace.text_documents)
@@ -131,9 +131,9 @@ class OmnigraphLanguageServer(LanguageServer):
 
 
 def language_server(version: str, schema: Path | None = None) -> OmnigraphLanguageServer:
-    """A server that answers once it is started, with `start_io`."""
+    """A server, to be started with `start_io`."""
     server = OmnigraphLanguageServer(version, schema)
-    # Each function is registered for a method of the protocol; the library calls it by that.
+    # The library registers each function for a protocol method, and calls it by that.
 
     @server.feature(types.INITIALIZE)
     def configure(ls: OmnigraphLanguageServer, params: types.InitializeParams) -> None:
@@ -204,7 +204,7 @@ def _is_query(uri: str) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines as `Document` counts them."""
+    """The lines, split as `Document` does."""
     return text.split("\n")
 
 

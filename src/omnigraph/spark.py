@@ -1,9 +1,9 @@
 """Graphs as Spark frames: `omnigraph.spark.register(session)`, then `format("omnigraph")`.
 
-Where the option `policy` names a bundle, frames are those of an actor: the bundle decides as that
-of a handle does, and rows are those that such a handle sees. The processes of Spark open a graph by
-themselves, so the text of the bundle and the identity are sent along. Graphs are imported where
-they are opened: tasks of other frames have no use for them.
+If the option `policy` names a bundle, frames are those of an actor: the bundle decides, and rows
+are visible, as for a handle with that policy. Spark processes open the graph themselves, so the
+text of the bundle and the identity are sent to them. Graphs are imported only where they are
+opened, because tasks of other frames do not need them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["DecidedSource", "OmnigraphSource", "failure_of", "register"]
 
 
 class DecidedSource(OmnigraphSource):
-    """The same source, which decides for an actor where the option `policy` names a bundle."""
+    """The source, with policy decisions if the option `policy` names a bundle."""
 
     def acting(self) -> SourceActor | None:
-        """The actor of the options; raises `InputError` and `PolicyInvalid`."""
+        """The actor from the options; raises `InputError` and `PolicyInvalid`."""
         given = {name.lower(): value for name, value in self.options.items()}
         policy = given.get("policy")
         if policy is None:
@@ -45,15 +45,15 @@ class DecidedSource(OmnigraphSource):
 
 @dataclass(frozen=True, slots=True)
 class Acting:
-    """An actor, and the bundle that decides what it may do."""
+    """An actor and the bundle that decides for it."""
 
     bundle: str
-    """The text of the bundle: other machines may not have its file."""
+    """The text of the bundle, because other machines may not have its file."""
     identity: Identity
 
     @classmethod
     def of(cls, policy: str, actor: str | None, claims: str | None) -> Acting:
-        """What the options say; raises `InputError`, and `PolicyInvalid`."""
+        """The actor from the options; raises `InputError` and `PolicyInvalid`."""
         if actor is None:
             raise InputError(
                 "the option 'policy' needs the option 'actor'",
@@ -72,7 +72,7 @@ class Acting:
         return cls(text, Identity.of(actor, _claims(claims)))
 
     def graph(self, path: str, mode: Literal["read_only", "read_write"] = "read_only") -> Graph:
-        """The graph as the actor has it."""
+        """The graph as the actor sees it."""
         from omnigraph.graph import open_graph
         from omnigraph.policy import load_policy
 
@@ -81,10 +81,10 @@ class Acting:
     def pinned(
         self, path: str, type: str, branch: str, snapshot: str | None
     ) -> tuple[SnapshotReader, TableType, bool]:
-        """What the actor sees of a type at one commit, and whether it sees all of the branch.
+        """The actor's visible rows of a type at one commit, and whether it sees the whole branch.
 
-        It is decided, and recorded in an audit. Raises `PolicyDenied`, and `InputError` for a
-        commit with an older schema.
+        Decided by the policy and audited. Raises `PolicyDenied`, and `InputError` for a commit with
+        an older schema.
         """
         from omnigraph.graph.opened import recorded_verb
         from omnigraph.graph.tables import seen_of_type
@@ -101,7 +101,7 @@ class Acting:
         return reader, found, graph._view_of(reader.snapshot) is None
 
     def again(self, path: str, branch: str, commit_id: str, schema_hash: str) -> SnapshotReader:
-        """The same rows in another process; raises `Conflict` if the schema has changed since."""
+        """The same rows in another process; raises `Conflict` if the schema has changed."""
         graph = self.graph(path)
         opened = graph._opened
         reader, catalog = graph._seen(opened.reader(branch, commit_id))
@@ -114,13 +114,13 @@ class Acting:
         return reader
 
     def feed(self, path: str, branch: str) -> tuple[Kernel, SchemaHistory]:
-        """What a stream of changes reads, as far as the actor sees it; raises `PolicyDenied`."""
+        """The sources of a stream of changes, restricted to the actor; raises `PolicyDenied`."""
         graph = self.graph(path)
         graph._may_read("changes poll", branch)
         return graph._kernel, graph._schemas
 
     def require_writer(self, path: str, branch: str, from_: str | None) -> None:
-        """Before rows are written by tasks.
+        """Check the right to write rows, before tasks do.
 
         Raises `PolicyDenied`, and `Denied` for an actor whose rules are limited to types.
         """
@@ -133,7 +133,7 @@ class Acting:
         require_unlimited(opened.sight, "frame.write", by, branch)
 
     def require_merger(self, path: str, source: str, target: str) -> None:
-        """Before batches are merged into another branch."""
+        """Check the right to merge batches into another branch."""
         graph = self.graph(path, "read_write")
         graph._opened.gate.branch_merge(graph._access, source, target)
 

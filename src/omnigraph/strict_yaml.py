@@ -1,8 +1,8 @@
 """Strict YAML of policies, pipelines and settings: no unknown keys, few implicit types.
 
-A misspelt key must fail, because a rule that silently lost its scope would allow too much. A text
-is read event by event, and every value keeps its place and its path for messages. Only `true` and
-`false` are booleans; `no`, `on` and `True` are texts, and so is a date.
+A misspelt key is an error, because a rule that silently lost its scope would allow too much. Every
+value keeps its position and path for messages. Only `true` and `false` are booleans; `no`, `on` and
+`True` are texts, as are dates.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PLAIN_KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """An unquoted scalar that is not a text, as written."""
+    """An unquoted scalar other than a text, as written."""
 
     spelling: str
     kind: str
@@ -42,18 +42,18 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of a document, with its place in the file and its path from the top."""
+    """A value of a document, with its position and its path."""
 
     value: str | Plain | list[Node] | dict[str, Node]
     place: str
     path: str
     error: type[InputError]
-    """What a problem of the document is raised as."""
+    """The class for errors of the document."""
 
     def fail(
         self, problem: str, *, hint: str | None = None, is_duplicate: bool = False
     ) -> NoReturn:
-        """Raise the error of the document for this place; its details have the path."""
+        """Raise the document's error for this position; its details have the path."""
         details: dict[str, Any] = {"path": self.path}
         if is_duplicate:
             details["duplicate_key"] = True
@@ -62,7 +62,7 @@ class Node:
     def fields(
         self, *, required: Collection[str] = (), optional: Collection[str] = ()
     ) -> Mapping[str, Node]:
-        """The values by key: all that are ``required``, and none but those and ``optional``."""
+        """The values by key: all ``required`` ones, and no others than these and ``optional``."""
         fields = self.mapping()
         known = [*required, *optional]
         for key, node in fields.items():
@@ -77,7 +77,7 @@ class Node:
         return fields
 
     def mapping(self) -> Mapping[str, Node]:
-        """The values by key, whatever the keys are."""
+        """The values by key, with any keys."""
         return self.value if isinstance(self.value, dict) else self._wrong("a mapping")
 
     def items(self) -> list[Node]:
@@ -101,7 +101,7 @@ class Node:
 
     @property
     def label(self) -> str:
-        """What it is called in messages."""
+        """The name of the value in messages."""
         return f"`{self.path}`" if self.path else "the document"
 
     def _wrong(self, wanted: str, hint: str | None = None) -> NoReturn:
@@ -109,7 +109,7 @@ class Node:
 
 
 def plain_value(node: Node) -> Any:
-    """A value as JSON has it."""
+    """Convert a value to JSON types."""
     match node.value:
         case str() as text:
             return text
@@ -133,9 +133,9 @@ def _plain_scalar(spelling: str, kind: str) -> Any:
 
 
 def read_document(source: str | Path, error: type[InputError]) -> Node:
-    """The one document of a YAML text, or of the file at a path.
+    """The single document of a YAML text, or of the file at a path.
 
-    Raises ``error`` for what is not strict YAML, and `OSError` for an unreadable file.
+    Raises ``error`` if it is not strict YAML, and `OSError` for an unreadable file.
     """
     name = str(source) if isinstance(source, Path) else "<text>"
     text = _decoded(source.read_bytes(), name, error) if isinstance(source, Path) else source
@@ -206,7 +206,7 @@ class _Builder:
         self._error = error
 
     def document(self) -> Node:
-        next(self._events)  # the stream
+        next(self._events)  # the start of the stream
         start = next(self._events)
         if start.kind == "StreamEnd":
             return Node(Plain("", "nothing"), start.place, "", self._error)
@@ -253,7 +253,7 @@ class _Builder:
                     f"duplicate key `{inner}`", hint="keep one of the two", is_duplicate=True
                 )
             value = self._node(next(self._events), inner, depth + 1)
-            # Problems of a value are reported at its key.
+            # Report problems of a value at its key.
             fields[key.value] = replace(value, place=key.place)
         return fields
 

@@ -30,8 +30,7 @@ from bench.measure import calls_per_second
 from bench.progress import note
 from bench.scale import Scale
 from bench.server_load import RawConnection, request_bytes
-from omnigraph.client import RemoteGraph
-from omnigraph.client.patience import Patience
+from omnigraph.client import Patience, RemoteGraph
 from omnigraph.errors import InternalError, OmnigraphError, StorageError, TooManyRequests
 from omnigraph.graph import Graph
 

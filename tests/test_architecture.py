@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, str] = {
     "engines.spark": "errors model syntax query storage views engines engines.local pipeline.spark",
     "computing": "errors model syntax schema storage engines engines.local",
     "embedding": "errors model",
-    "strict_yaml": "errors syntax",
+    "strict_yaml": "errors model syntax",
     "access": "errors model",
     "audit": "errors model effects",
     "policy": "errors model syntax strict_yaml schema query views",

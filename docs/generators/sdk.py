@@ -75,7 +75,7 @@ BESIDE = {
     "omnigraph.schema.compile": ("lint_schema",),
     "omnigraph.policy": ("load_policy", "Policy"),
     "omnigraph.embedding.config": ("EmbeddingConfig",),
-    "omnigraph.client.patience": ("Patience",),
+    "omnigraph.client": ("Patience",),
 }
 """What the guides import from elsewhere than the package itself."""
 

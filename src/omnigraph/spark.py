@@ -9,12 +9,12 @@ opened, because tasks of other frames do not need them.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from omnigraph.errors import Conflict, InputError
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.data_source.options import SourceActor
 from omnigraph.pipeline.data_source.source import OmnigraphSource, register
 from omnigraph.pipeline.streaming import failure_of

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from omnigraph.errors import InputError
+from omnigraph.model.records import dataclass
 from omnigraph.syntax.suggest import did_you_mean
 
 DEPTH_MAX = 32

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 import omnigraph as og
-from omnigraph.client import list_graphs
-from omnigraph.client.patience import Patience
+from omnigraph.client import Patience, list_graphs
 from omnigraph.errors import (
     AnswerLost,
     Denied,

@@ -30,6 +30,7 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.graph.facade import in_place
 
 PACKAGE = Path(omnigraph.__file__).parent
+RECORDS = PACKAGE / "model" / "records.py"
 SCHEMA = """
 node Person { name: String @key  age: I32? }
 edge Knows: Person -> Person
@@ -77,7 +78,9 @@ def trace(request: Callable[[], object]) -> Trace:
     def place(code: CodeType) -> tuple[str, str] | None:
         if code not in places:
             path = Path(code.co_filename)
-            inside = path.is_relative_to(PACKAGE) and "<" not in code.co_filename
+            # Methods of dataclasses are compiled when they are first used; as one of the standard
+            # library, the decorator is passed through.
+            inside = path.is_relative_to(PACKAGE) and path != RECORDS and "<" not in path.name
             name = path.relative_to(PACKAGE).as_posix() if inside else ""
             places[code] = (name, name.partition("/")[0]) if inside else None
         return places[code]

@@ -14,7 +14,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import orjson
 
 from omnigraph.errors import InputError, TooManyRequests
 from omnigraph.model.ids import check_declared_actor
+from omnigraph.model.records import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ import orjson
 from omnigraph.audit.log import AuditLog, AuditSettings
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.errors import AuditUnavailable, OmnigraphError
+from omnigraph.model.records import dataclass
 
 _READING = frozenset({"read", "export", "invoke_query", "graph_list", "maintain"})
 

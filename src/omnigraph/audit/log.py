@@ -18,12 +18,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.errors import AuditUnavailable, InputError
+from omnigraph.model.records import dataclass
 
 AUDIT_BYTES = 256 * 1024 * 1024
 """The default size at which a file is rotated."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import orjson
 
 from omnigraph.audit.log import flush_all
 from omnigraph.errors import InputError
+from omnigraph.model.records import dataclass
 
 SCHEMA = Path(__file__).with_name("audit.pg")
 """The schema of a graph into which audit lines are loaded."""

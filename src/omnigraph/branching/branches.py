@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from omnigraph.commit.kernel import Kernel
@@ -28,6 +28,7 @@ from omnigraph.model.ids import (
     check_branch_name,
     check_new_branch_name,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.storage.manifest import ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import (
     BranchOperationRow,

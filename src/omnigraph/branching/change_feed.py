@@ -9,7 +9,6 @@ cache is kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -48,6 +47,7 @@ from omnigraph.model.changes import (
     PageLimits,
 )
 from omnigraph.model.ids import normalize_commit_id
+from omnigraph.model.records import dataclass
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow

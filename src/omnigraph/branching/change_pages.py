@@ -9,7 +9,6 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -34,6 +33,7 @@ from omnigraph.errors import ChangeCursorRejected
 from omnigraph.model.changes import COMMITS_MAX, ChangeFilter, CommitPage, PageLimits
 from omnigraph.model.diffs import DiffEntry, DiffPage, comparison
 from omnigraph.model.ids import EntityKind
+from omnigraph.model.records import dataclass
 
 FORMAT = 1
 TOKEN_BYTES_MAX = 4_096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,7 @@ from omnigraph.errors import ChangeDiffRefused, ChangeFeedGap, HistoricalVersion
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.changes import ChangeBlock, ChangeFilter, CommitCause, EntityChange
 from omnigraph.model.ids import MAIN_BRANCH
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.reader import SnapshotReader

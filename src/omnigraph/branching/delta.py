@@ -11,7 +11,7 @@ per differing entity stay in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import Mask, RowsAt, TableRows, same_rows
 from omnigraph.model.arrow import ID
+from omnigraph.model.records import dataclass
 from omnigraph.storage.fragments import Positions
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.row_places import (

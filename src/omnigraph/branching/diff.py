@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +21,7 @@ from omnigraph.model.changes import (
     TypeCounts,
 )
 from omnigraph.model.diffs import DiffEnd, DiffView
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.manifest import Snapshot
 from omnigraph.storage.manifest_rows import TableIdentity

@@ -7,7 +7,7 @@ the version in which it was last written, so versions in between are skipped.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from omnigraph.errors import (
 from omnigraph.model.arrow import ID
 from omnigraph.model.changes import ChangeOp, EntityChange, EntityVersion, Image
 from omnigraph.model.ids import EntityKind, TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import LAST_UPDATED_AT
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.manifest import ManifestState

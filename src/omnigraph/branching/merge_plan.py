@@ -7,7 +7,7 @@ copied, other rows are written, and the executor commits exactly these.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -55,6 +55,7 @@ from omnigraph.model.merging import (
     RowConflict,
 )
 from omnigraph.model.receipts import MergeOutcome
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.migration import MigrationPlan
 from omnigraph.storage.fragments import Positions

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from omnigraph.commit.schema.contract import past_catalog
 from omnigraph.commit.schema.rebase import SchemaPath, first_entry, schema_position
 from omnigraph.errors import ChangeDiffRefused, HistoricalVersionReclaimed, NotFound, StorageError
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.manifest import ManifestState, Snapshot, TableEntry

@@ -12,7 +12,6 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import IO
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ import pyarrow as pa
 from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failures import from_os_error
 from omnigraph.errors import LimitExceeded
+from omnigraph.model.records import dataclass
 
 MEMORY_VARIABLE = "OMNIGRAPH_MERGE_MEMORY_BYTES"
 SPILL_VARIABLE = "OMNIGRAPH_SPILL_BYTES_MAX"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +15,7 @@ from omnigraph.model.arrow import DST, ID, SRC, same_values
 from omnigraph.model.blobs import blob_summary
 from omnigraph.model.changes import Endpoints, Image
 from omnigraph.model.ids import EntityKind
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import END_TYPES, ShownEnds
 from omnigraph.model.result_json import rows_to_python
 from omnigraph.model.values import BLOB_PREFIX, BlobUri

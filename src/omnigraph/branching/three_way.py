@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import get_args
 
 import numpy as np
@@ -43,6 +43,7 @@ from omnigraph.branching.table_rows import (
 from omnigraph.errors import InputError, InternalError
 from omnigraph.model.arrow import ID, same_values
 from omnigraph.model.merging import ConflictKind, ConflictPolicy, MergeGranularity
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.storage.fragments import Positions
 from omnigraph.storage.row_places import added_rows, positions_of

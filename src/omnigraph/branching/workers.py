@@ -7,7 +7,7 @@ process makes the commit. Spark workers are in `pipeline.merging`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from omnigraph.commit.plan import ChangeSet, Exchanged, TableChange
 from omnigraph.commit.validation import checked_columns, validate
 from omnigraph.effects.requests import concurrently
 from omnigraph.model.merging import MergeConflict
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.storage.fragments import Positions
 from omnigraph.storage.row_places import WholeFragment, unshared_fragments, whole_fragments

@@ -7,7 +7,6 @@ configuration.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +15,7 @@ import typer
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.options import Given, GlobalFlag
 from omnigraph.cli.output import output_of
+from omnigraph.model.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.cli.operator_config import OperatorConfig, Scope

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +23,7 @@ from omnigraph.cli.addressing import ServedTarget, cluster_of, config_of, resolv
 from omnigraph.cli.help import Command, Commands, Group, RootGroup
 from omnigraph.cli.options import GlobalFlag, argument, one_of
 from omnigraph.cli.output import Output, output_of
+from omnigraph.model.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.client import RemoteGraph

@@ -11,7 +11,7 @@ import io
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +33,7 @@ from omnigraph.cli.options import (
     take_texts_as_typed,
 )
 from omnigraph.cli.output import Line, Output, Styled, output_of, warn_deprecated
+from omnigraph.model.records import dataclass
 from omnigraph.syntax.suggest import did_you_mean
 
 HELP_FLAGS = ["--help", "-h"]

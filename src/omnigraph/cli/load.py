@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from glob import has_magic
 from json import dumps
 from os import PathLike
@@ -39,6 +39,7 @@ from omnigraph.cli.output import Line, Output, Styled, counted, output_of, table
 from omnigraph.model.ids import checked_key
 from omnigraph.model.load_options import CsvOptions, ErrorOptions, OnError
 from omnigraph.model.receipts import AbsentMeaning, LoadMode, LoadReceipt
+from omnigraph.model.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph

@@ -187,9 +187,8 @@ def connected(
     ctx: typer.Context, target: ServedTarget, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> RemoteGraph:
     """The graph behind a server; closed when the command ends."""
-    from omnigraph.client import connect
+    from omnigraph.client import Patience, connect
     from omnigraph.client.exchange import Address
-    from omnigraph.client.patience import Patience
 
     address = Address.parse(target.url, target.graph)
     token = token_of(ctx, address.base)

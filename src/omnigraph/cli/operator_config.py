@@ -7,12 +7,13 @@ in particular none in the working directory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import InputError, NotFound
 from omnigraph.model.ids import check_declared_actor
+from omnigraph.model.records import dataclass
 from omnigraph.syntax.suggest import did_you_mean
 
 HOME_VARIABLE = "OMNIGRAPH_HOME"

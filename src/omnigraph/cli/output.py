@@ -15,11 +15,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TextIO
 
 import typer
+
+from omnigraph.model.records import dataclass
 
 WIDTH_WITHOUT_TERMINAL = 80
 WIDTH_MAX = 100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +25,7 @@ from omnigraph.cli.options import (
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of, table
 from omnigraph.errors import InputError, NotFound, PolicyInvalid
+from omnigraph.model.records import dataclass
 from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +24,7 @@ from omnigraph.cli.operator_config import HOME_VARIABLE, OperatorConfig, Scope
 from omnigraph.cli.options import Given, GlobalFlag, JsonFlag, argument, flag
 from omnigraph.cli.output import Line, fact_lines, output_of, table
 from omnigraph.errors import OmnigraphError
+from omnigraph.model.records import dataclass
 
 COMMANDS = Commands()
 PROFILES = Commands(

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -30,6 +30,7 @@ from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, flag, read_place
 from omnigraph.cli.output import Line, Output, Styled, output_of, table
 from omnigraph.cli.query import mutation_lines, table_layout, write_result
 from omnigraph.errors import CompileError, InputError, NotFound, OmnigraphError, QueryParseError
+from omnigraph.model.records import dataclass
 from omnigraph.model.text_table import TextTable
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source, Token, TokenKind

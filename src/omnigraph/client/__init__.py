@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from omnigraph.client.async_graph import AsyncRemoteGraph
+from omnigraph.client.connection import Patience
 from omnigraph.client.remote import RemoteGraph, connect, connect_async, list_graphs
 
 __all__ = [
     "NOT_SERVED",
     "AsyncRemoteGraph",
+    "Patience",
     "RemoteGraph",
     "connect",
     "connect_async",

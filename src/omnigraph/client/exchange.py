@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from math import isfinite
 from pathlib import Path
@@ -19,6 +19,7 @@ import orjson
 from omnigraph.errors import InputError, ParameterError, UnexpectedAnswer
 from omnigraph.model.ids import checked_key
 from omnigraph.model.parameters import plain_value
+from omnigraph.model.records import dataclass
 from omnigraph.model.values import BLOB_PREFIX
 from omnigraph.wire.operations import (
     GRAPH,

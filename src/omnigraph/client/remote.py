@@ -12,10 +12,9 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from omnigraph.client.async_graph import AsyncRemoteGraph
 from omnigraph.client.branches import AsyncRemoteReviews
-from omnigraph.client.connection import BlockingHttp, Connection, Http
+from omnigraph.client.connection import BlockingHttp, Connection, Http, Patience
 from omnigraph.client.exchange import Address, Exchange
 from omnigraph.client.handle import RowForm
-from omnigraph.client.patience import Patience
 from omnigraph.client.reading import AsyncRemoteTable
 from omnigraph.client.values import (
     AsyncRemoteBaseline,

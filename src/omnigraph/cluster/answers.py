@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from omnigraph.cluster.diagnostics import ClusterDiagnostic
 from omnigraph.cluster.plan import ApprovalGate, BlastRadius, Change
 from omnigraph.model.json_object import OPTIONAL, JsonObject
+from omnigraph.model.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ on it continue.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnigraph.cluster.desired import Resource, graph_id_of, kind_of
 from omnigraph.cluster.diagnostics import ClusterFindings, sentence
@@ -32,6 +32,7 @@ from omnigraph.effects.clock import MINT
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import ClusterRefused, ExportInProgress, OmnigraphError
 from omnigraph.graph import delete_graph, init, open_graph
+from omnigraph.model.records import dataclass
 from omnigraph.syntax.tokens import Source
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from omnigraph.effects.uri import Root
 from omnigraph.embedding.config import PROVIDER_NAMES, EmbeddingConfig
 from omnigraph.errors import ClusterRefused, InputError
 from omnigraph.model.external_uris import ExternalBases, ExternalPlace
+from omnigraph.model.records import dataclass
 from omnigraph.strict_yaml import Node, Plain, plain_value, read_document
 from omnigraph.syntax.suggest import did_you_mean
 

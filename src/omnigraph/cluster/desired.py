@@ -7,7 +7,7 @@ checked.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +29,7 @@ from omnigraph.errors import (
     PolicyInvalid,
     SchemaParseError,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.policy import load_policy
 from omnigraph.query.compile import check_query
 from omnigraph.review.checks import load_checks

@@ -7,12 +7,12 @@ file at once. `ClusterRefused` is the exception for problems that end a command.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Literal, TypeVar
 
 from omnigraph.errors import ClusterRefused, CompileError, OmnigraphError
 from omnigraph.model.json_object import JsonObject
+from omnigraph.model.records import dataclass
 
 Severity = Literal["error", "warning"]
 Refusal = TypeVar("Refusal", bound=OmnigraphError)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from omnigraph.model.records import dataclass
 
 
 def digest_of(data: bytes) -> str:

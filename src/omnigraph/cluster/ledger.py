@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -18,6 +17,7 @@ from omnigraph.cluster.diagnostics import sentence
 from omnigraph.cluster.digests import GraphParts, state_cas
 from omnigraph.effects.objects import ObjectStore, Token
 from omnigraph.errors import ClusterRefused, OmnigraphError
+from omnigraph.model.records import dataclass
 
 STATE = "__cluster/state.json"
 VERSION = 1

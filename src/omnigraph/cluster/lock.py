@@ -12,13 +12,13 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from omnigraph.cluster.diagnostics import ClusterFindings, sentence
 from omnigraph.cluster.ledger import Strict, decoded, require_version, validated
 from omnigraph.effects.clock import MINT, SYSTEM_CLOCK
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import ClusterRefused, OmnigraphError
+from omnigraph.model.records import dataclass
 
 LOCK = "__cluster/lock.json"
 VERSION = 1

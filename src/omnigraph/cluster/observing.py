@@ -6,7 +6,7 @@ Graphs are opened read-only, and only their main branch is read.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from omnigraph.effects.requests import concurrently
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph, OpenMode, open_graph
+from omnigraph.model.records import dataclass
 
 OPENED_AT_ONCE = 4
 

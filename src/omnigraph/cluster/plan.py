@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
 from omnigraph.cluster.config import ClusterConfig
@@ -24,6 +24,7 @@ from omnigraph.cluster.ledger import (
 )
 from omnigraph.cluster.records import Approval
 from omnigraph.model.json_object import HIDDEN, OPTIONAL, JsonObject
+from omnigraph.model.records import dataclass
 
 Operation = Literal["create", "update", "delete"]
 Disposition = Literal["applied", "derived", "deferred", "blocked"]

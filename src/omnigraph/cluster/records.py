@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from omnigraph.cluster.desired import kind_of
@@ -18,6 +17,7 @@ from omnigraph.cluster.digests import digest_of
 from omnigraph.cluster.ledger import Digest, Ledger, Strict, decoded, require_version, validated
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import ClusterRefused, OmnigraphError
+from omnigraph.model.records import dataclass
 
 RECOVERIES = "__cluster/recoveries"
 APPROVALS = "__cluster/approvals"

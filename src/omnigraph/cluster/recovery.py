@@ -6,7 +6,7 @@ is changed in memory here; settled sidecars are removed only after it was writte
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnigraph.cluster.desired import graph_id_of
 from omnigraph.cluster.diagnostics import ClusterFindings, sentence
@@ -15,6 +15,7 @@ from omnigraph.cluster.lock import now_text
 from omnigraph.cluster.observing import SeenGraph, StorageRoot, recompose, see_graph
 from omnigraph.cluster.plan import RECOVERY_PENDING
 from omnigraph.cluster.records import RecoverySidecar, read_sidecars
+from omnigraph.model.records import dataclass
 
 
 @dataclass(slots=True)

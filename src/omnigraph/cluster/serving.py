@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from omnigraph.cluster.config import CLUSTER_SCOPE, storage_of
@@ -21,6 +21,7 @@ from omnigraph.cluster.records import RECOVERIES, graph_key, read_contents, read
 from omnigraph.effects.uri import Root
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import ClusterRefused, InputError, OmnigraphError
+from omnigraph.model.records import dataclass
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _MANAGED = re.compile(r"((?P<root>.*)/)?graphs/(?P<graph_id>[^/]+)\.omni/?")

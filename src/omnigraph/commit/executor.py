@@ -8,7 +8,6 @@ visible; before it, nothing of it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -41,6 +40,7 @@ from omnigraph.errors import (
     RecoveryRequired,
     StorageError,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract
 from omnigraph.storage.datasets import DraftedCommit, Flushes, Handle, row_count
 from omnigraph.storage.digests import encode_digests

@@ -8,7 +8,6 @@ not depend on objects that others may remove.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from omnigraph.errors import ExternalBlobUnavailable, LimitExceeded, ValueConver
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.external_uris import ExternalBases, ExternalPlace, without_credentials
 from omnigraph.model.receipts import LoadMode
+from omnigraph.model.records import dataclass
 
 
 def _none_allowed(uri: str) -> bool:

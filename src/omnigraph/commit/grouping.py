@@ -8,7 +8,7 @@ other is argued in `docs/design/crash-safety.md`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -38,6 +38,7 @@ from omnigraph.errors import (
 )
 from omnigraph.model.arrow import ID
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.manifest import TableEntry

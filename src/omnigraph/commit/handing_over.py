@@ -18,7 +18,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from omnigraph.effects.local_disk import OsLock, is_locked
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.ids import TableKey, is_ulid
+from omnigraph.model.records import dataclass
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity
 from omnigraph.storage.transactions import added_fragments, append_of
 

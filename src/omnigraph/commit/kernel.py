@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Literal
 
@@ -36,6 +36,7 @@ from omnigraph.effects.requests import concurrently, outcome
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, ReadSetChanged, SchemaContractError, StorageError
 from omnigraph.model.receipts import CommitKind
+from omnigraph.model.records import dataclass
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import Handle, LanceStore
 from omnigraph.storage.layout import LEASES, MAIN, past_schema_name

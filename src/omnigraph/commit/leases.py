@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -29,6 +29,7 @@ from omnigraph.effects.local_disk import OsLock, folder_of_locks, is_locked
 from omnigraph.effects.objects import ObjectStore, Token
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import DamagedFile, LeaseLost, StorageError, WriterBusy
+from omnigraph.model.records import dataclass
 from omnigraph.storage.layout import LEASES
 from omnigraph.storage.manifest import Published
 from omnigraph.storage.manifest_rows import CommitRow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, Protocol
@@ -31,6 +31,7 @@ from omnigraph.model.arrow import DST, ID, SRC, node_schema
 from omnigraph.model.ids import TableKey
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.receipts import MutationReceipt
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import RECORD_END_TYPES, UNRESOLVED, qualified
 from omnigraph.model.values import Value, datetime_from_ms, entity_id, spell
 from omnigraph.query import expressions as ex

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -30,6 +30,7 @@ from omnigraph.model.arrow import (
     column_from_values,
     spell_column,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import ShownEnds
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import BlobUri, Value, assigned_value, entity_id, property_value

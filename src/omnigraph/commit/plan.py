@@ -11,7 +11,7 @@ happened.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from omnigraph.commit.leases import Lease
 from omnigraph.effects.environment import positive_number
 from omnigraph.errors import LimitExceeded
 from omnigraph.model.receipts import CommitKind
+from omnigraph.model.records import dataclass
 from omnigraph.storage.layout import RECOVERY
 from omnigraph.storage.manifest import Snapshot, TableEntry
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, TableRow, VersionRow

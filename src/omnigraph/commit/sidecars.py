@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -22,6 +22,7 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import UnreadableSidecar
+from omnigraph.model.records import dataclass
 from omnigraph.storage.layout import RECOVERY, REFUSED_SIDECARS
 from omnigraph.storage.manifest_rows import CommitRow, TableRow, identity_columns
 

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -46,6 +46,7 @@ from omnigraph.errors import (
 )
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.model.receipts import CommitKind
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.layout import MAIN

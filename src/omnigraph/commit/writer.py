@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import count
 
@@ -26,6 +26,7 @@ from omnigraph.errors import (
 )
 from omnigraph.model.arrow import BLOB_STORAGE, ID
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.storage import transactions
 from omnigraph.storage.datasets import Handle, fragment_count
 from omnigraph.storage.manifest import ManifestBranch, TableEntry

@@ -9,7 +9,7 @@ Connected components take few rounds by another way, which each engine has of it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.computing.blocks import Block, Counts, Floats, Keys, Places, owner_of, ranges
+from omnigraph.model.records import dataclass
 
 State: TypeAlias = Any
 """What a block keeps of its nodes between rounds; each algorithm has its own."""

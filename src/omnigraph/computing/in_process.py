@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +23,7 @@ from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.engines.local.tables import tables_of
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 from omnigraph.storage.reader import SnapshotReader
 
 OnRound = Callable[[int, float], None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,6 +13,7 @@ from omnigraph.computing.algorithms import Described, EdgeUse
 from omnigraph.computing.blocks import Floats, Keys
 from omnigraph.errors import InputError
 from omnigraph.model.hashing import StringHash
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ValueType
 from omnigraph.schema.catalog import Catalog, EdgeType
 from omnigraph.syntax.suggest import did_you_mean

@@ -6,7 +6,6 @@ NetworKit's (both in the extra `algorithms`), closeness searches from many nodes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -19,6 +18,7 @@ from omnigraph.computing.in_process import Computed, Topology, named_after
 from omnigraph.engines.local.adjacency import Adjacency
 from omnigraph.errors import InputError, install_command
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 
 Measure = Literal["jaccard", "cosine", "overlap"]
 """Common neighbours by all neighbours, by the mean of both numbers of them, by the smaller one."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,6 +30,7 @@ from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.requests import concurrently
 from omnigraph.effects.uri import Root
 from omnigraph.errors import Busy, DamagedFile, InputError, NotFound, StorageError
+from omnigraph.model.records import dataclass
 from omnigraph.model.upkeep import ScrubFinding
 from omnigraph.storage.digests import FileDigest, digest_chunks, digest_of
 from omnigraph.storage.layout import ADJACENCY, DIGESTS, LEASES, LOAD_SCRATCH, RECOVERY

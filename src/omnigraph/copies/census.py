@@ -7,13 +7,14 @@ does not even open has one as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
+from omnigraph.model.records import dataclass
 from omnigraph.storage.datasets import Handle, LanceStore
 from omnigraph.storage.digests import LISTED, FileDigest, decode_digests, read_listings
 from omnigraph.storage.failures import LIBRARY_ERRORS, is_of_a_library, lance_errors, version_named

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.schema.contract import promoted_contract, staged_objects
 from omnigraph.copies.census import Census, Pinned, branch_names, census_of, manifest_files, pin
 from omnigraph.errors import Busy, DamagedFile, InputError, SchemaContractError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
+from omnigraph.model.records import dataclass
 from omnigraph.storage.digests import ETAG, FileDigest, digest_of
 from omnigraph.storage.layout import MAIN, MANIFEST, PAST_SCHEMAS, SCHEMA_OBJECTS
 from omnigraph.storage.manifest_rows import check_stamp

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from omnigraph.model.json_object import Json, JsonObject
+from omnigraph.model.records import dataclass
 from omnigraph.model.upkeep import ScrubFinding
 
 

@@ -12,7 +12,7 @@ next one goes on from there. It writes only to the destination.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from omnigraph.branching.ancestry import Commits, distances, merge_base, parents
@@ -35,6 +35,7 @@ from omnigraph.errors import (
     ReadSetChanged,
 )
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK, check_branch_name
+from omnigraph.model.records import dataclass
 from omnigraph.storage.manifest import ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.reader import SnapshotReader

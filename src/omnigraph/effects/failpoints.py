@@ -26,12 +26,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.errors import InputError
+from omnigraph.model.records import dataclass
 
 VARIABLE = "OMNIGRAPH_FAILPOINTS"
 PAUSE_MS_MAX = 300_000

@@ -20,9 +20,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
+
+from omnigraph.model.records import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -13,13 +13,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from omnigraph.effects.environment import s3_options
 from omnigraph.errors import InputError
+from omnigraph.model.records import dataclass
 
 HIDDEN_PREFIX = ".omnigraph-"
 """Segments starting with this are the store's own: staged files, lock files, probes.

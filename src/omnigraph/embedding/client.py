@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from omnigraph.embedding.config import (
@@ -22,6 +22,7 @@ from omnigraph.embedding.config import (
     config_from_environment,
 )
 from omnigraph.errors import EmbeddingError, InputError
+from omnigraph.model.records import dataclass
 from omnigraph.model.values import round_to_f32
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Protocol, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from omnigraph.errors import InputError
+from omnigraph.model.records import dataclass
 
 # --- provider -------------------------------------------------------------------------------------
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol, TypeAlias
 
 from omnigraph.errors import InputError
+from omnigraph.model.records import dataclass
 from omnigraph.model.result import LazyRows
 from omnigraph.model.result_json import ResultColumns
 from omnigraph.query.expressions import Nearest, Rrf

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
@@ -43,6 +42,7 @@ from omnigraph.model.embeddings import EMBEDS, EmbedReceipt, EmbedResult
 from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import ErrorOptions, LoadObserver, LoadOrigin, SparkOptions
 from omnigraph.model.receipts import CommitInfo, LoadReceipt
+from omnigraph.model.records import dataclass
 from omnigraph.model.result import ReadTarget
 from omnigraph.pipeline.embedding import (
     NODE,

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property, lru_cache
 from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
 from omnigraph.errors import InputError
 from omnigraph.model.ids import MAIN_BRANCH, check_declared_actor
+from omnigraph.model.records import dataclass
 from omnigraph.policy import Action, Identity
 from omnigraph.storage.layout import MAIN
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +26,7 @@ from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.receipts import ExportFormat, ExportReceipt, checked_export_format
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import ShownEnds
 from omnigraph.model.result import (
     ExplainedRun,

@@ -7,7 +7,6 @@ are described, not read: their kind, size and URI.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -24,6 +23,7 @@ from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.parameters import parameter_value, plain_value
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import END_TYPES, ShownEnds
 from omnigraph.model.result import ReadTarget
 from omnigraph.model.tables import Table, TableInfo, Where, batch_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -42,6 +42,7 @@ from omnigraph.model.receipts import (
     MutationReceipt,
     check_load_mode,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import NoneType
 from typing import TypeAlias
 
@@ -33,6 +33,7 @@ from omnigraph.model.arrow_columns import (
     sound_texts,
     values_from_text,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar, ValueType
 
 ENUM_VALUES_MAX = 16

@@ -7,7 +7,7 @@ keys of many tables, so for numbers, and for very few texts, the names have to a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from omnigraph.inference.columns import (
     sorted_hashes,
 )
 from omnigraph.inference.tables import Cells, InferredTable, words_of
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar
 
 SOURCE_WORDS = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from omnigraph.inference.columns import InferredColumn
 from omnigraph.inference.keys import (
@@ -19,6 +19,7 @@ from omnigraph.inference.keys import (
 from omnigraph.inference.tables import InferredTable, words_of
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import EntityKind
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import VIRTUAL_COLUMNS, ValueType
 
 _PROPERTY_NAME = re.compile(r"[a-z_][A-Za-z0-9_]*")

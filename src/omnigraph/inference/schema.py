@@ -7,7 +7,7 @@ import shlex
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from omnigraph.inference.proposal import InferredProperty, InferredType, counted
 from omnigraph.inference.tables import InferredTable, Source, tables_of
 from omnigraph.model.load_options import CsvOptions, checked_options
 from omnigraph.model.receipts import LoadReceipt
+from omnigraph.model.records import dataclass
 from omnigraph.schema.compile import compile_schema
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from omnigraph.loading.records.framing import RecordSource, read_chunks
 from omnigraph.loading.sources import FileSource, FoundFile, corrupt, find_all
 from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import CsvOptions, MappingArguments
+from omnigraph.model.records import dataclass
 from omnigraph.model.values import shown
 
 TYPE_NAME = re.compile(r"[A-Z][A-Za-z0-9_]*")

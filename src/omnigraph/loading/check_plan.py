@@ -7,7 +7,7 @@ for two constraints: that they are unique, and that the nodes at the ends of edg
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
@@ -26,6 +26,7 @@ from omnigraph.commit.validation.constraints import (
 from omnigraph.commit.validation.evaluation import KeyColumns, keys_of
 from omnigraph.model.arrow import ID, SRC
 from omnigraph.model.receipts import LoadMode
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import UNRESOLVED
 from omnigraph.model.types import ROW_ADDRESS
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType

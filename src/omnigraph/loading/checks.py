@@ -8,7 +8,7 @@ constraints are evaluated on the sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from itertools import groupby
 from operator import itemgetter
@@ -38,6 +38,7 @@ from omnigraph.loading.executors import (
     mapped_tasks,
     task_numbers,
 )
+from omnigraph.model.records import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

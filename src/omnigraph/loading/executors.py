@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError, StorageError
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.spark.gateway import (
     interrupts_first,
     is_loss,

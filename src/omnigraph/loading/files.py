@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from glob import has_magic
 from pathlib import Path, PurePosixPath
@@ -18,6 +18,7 @@ from uuid import uuid4
 from pyarrow import fs
 
 from omnigraph.effects.environment import s3_options
+from omnigraph.model.records import dataclass
 
 S3 = "s3://"
 DATASET_FOLDER = "_versions"

@@ -19,7 +19,7 @@ replaces visible rows only, and the resulting rows are checked by its rules
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from hashlib import sha256
 from time import perf_counter
@@ -69,6 +69,7 @@ from omnigraph.loading.skipping import (
 from omnigraph.loading.sources import FileSource, find_all, input_digest, record_source, type_of
 from omnigraph.model.arrow import DST, ID, SRC, unchanged_rows
 from omnigraph.model.receipts import LoadedType
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import TableType, table_schema
 from omnigraph.storage.reader import SnapshotReader
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ from omnigraph.loading.skipping import count_bad, type_key_of
 from omnigraph.loading.sources import type_of
 from omnigraph.model.arrow import ID
 from omnigraph.model.receipts import LoadMode
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog, EdgeType, TableType, table_schema
 from omnigraph.storage.reader import SnapshotReader
 

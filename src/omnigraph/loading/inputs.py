@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -32,6 +31,7 @@ from omnigraph.model.exports import EXPORT_FILE, complete_export
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.load_options import MappingArguments
 from omnigraph.model.receipts import ExportReceipt, LoadMode
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +36,7 @@ from omnigraph.loading.request import LoadBranch, LoadSpec
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.receipts import LoadedType, LoadReceipt, LoadStage
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog
 
 if TYPE_CHECKING:

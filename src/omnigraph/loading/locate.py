@@ -6,7 +6,7 @@ Runs only if a check failed. Reads the input again, unless there are scratch row
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -62,6 +62,7 @@ from omnigraph.loading.staging import (
     renumbered,
 )
 from omnigraph.model.arrow import ID
+from omnigraph.model.records import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from omnigraph.errors import InputError
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import TIMESTAMP
 from omnigraph.model.arrow_columns import sound_texts
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import MS_MAX, MS_MIN
 from omnigraph.query.evaluate import call

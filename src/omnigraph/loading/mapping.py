@@ -9,7 +9,7 @@ reads still gives the property of its own name, if the type has one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from omnigraph.loading.map_expressions import (
 from omnigraph.loading.records.problems import RefusedValue, name_hint
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.arrow_columns import json_values, values_from_text
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import END_TYPES
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import EdgeType, TableType

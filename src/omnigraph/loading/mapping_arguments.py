@@ -6,7 +6,7 @@ Each entry may begin with its scope, a type or a file, and a colon: `Person:Full
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from omnigraph.errors import InputError
@@ -16,6 +16,7 @@ from omnigraph.loading.records.problems import name_hint
 from omnigraph.loading.sources import FileSource
 from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import MappingArguments
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog, TableType
 
 

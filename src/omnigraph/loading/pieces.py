@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from omnigraph.loading.sources import (
     find_all,
     type_of,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog
 
 TASK_BYTES_MIN = 4 << 20

@@ -7,7 +7,7 @@ the formats.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,7 @@ from omnigraph.loading.sources import FoundFile, corrupt, type_of
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.arrow_columns import values_from_text
 from omnigraph.model.receipts import LoadMode
+from omnigraph.model.records import dataclass
 from omnigraph.model.values import property_value
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
 from omnigraph.schema.contract import SchemaContract, open_contract

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -28,6 +27,7 @@ from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE
 from omnigraph.loading.upsert_tasks import NEW, Stretches, UpsertJob
 from omnigraph.model.arrow import DST, ID, SRC, same_values
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import TableType, table_schema
 from omnigraph.storage import blobs
 from omnigraph.storage.written import (

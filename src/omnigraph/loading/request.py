@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,7 @@ from omnigraph.model.receipts import (
     LoadStage,
     check_absent,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow, commit_info

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ from omnigraph.loading.sources import type_of
 from omnigraph.model.arrow import SRC
 from omnigraph.model.ids import TableKey
 from omnigraph.model.receipts import LoadedType
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog
 
 SKIPPED_MAX = 1_000_000

@@ -9,7 +9,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -22,6 +22,7 @@ from omnigraph.loading.mapping import PLAIN, TableMapping
 from omnigraph.loading.records.framing import RecordSource, items_on_lines
 from omnigraph.loading.records.problems import close_name, name_hint
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog, TableType
 from omnigraph.storage.failures import sentence_of
 

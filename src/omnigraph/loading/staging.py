@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from uuid import uuid4
 
@@ -33,6 +33,7 @@ from omnigraph.loading.records.problems import FirstProblems, Problem, ProblemKi
 from omnigraph.loading.records.rows import TypedRows
 from omnigraph.loading.skipping import Record, count_bad, type_key_of
 from omnigraph.loading.sources import FoundFile, type_of
+from omnigraph.model.records import dataclass
 from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, fragment_rows, write_rows
 
 PART_ROWS_MAX = 1 << 19

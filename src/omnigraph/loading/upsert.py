@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from omnigraph.commit.kernel import Capture
@@ -39,6 +39,7 @@ from omnigraph.loading.upsert_tasks import (
 )
 from omnigraph.model.arrow import ID
 from omnigraph.model.receipts import LoadedType
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import table_schema
 from omnigraph.storage.written import TablePlace, fragment_groups
 

@@ -15,7 +15,7 @@ fragments get a deletion file. Nothing is visible before the commit, so every ta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from omnigraph.loading.reading import Reading
 from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE
 from omnigraph.model.arrow import ID
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ROW_ADDRESS, ROW_ID
 from omnigraph.storage.written import (
     Deletions,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,6 +15,7 @@ from omnigraph.graph import Graph
 from omnigraph.graph.reading import query_files
 from omnigraph.model.ids import check_branch_name
 from omnigraph.model.receipts import MutationReceipt
+from omnigraph.model.records import dataclass
 from omnigraph.model.result import Result
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.query.primer import (

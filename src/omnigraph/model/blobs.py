@@ -6,13 +6,13 @@ A value is described by metadata in its table: its size and its etag are known w
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from omnigraph.errors import BlobRangeError, InputError
 from omnigraph.model.changes import ENTITY_KINDS
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.json_object import Json, JsonObject
+from omnigraph.model.records import dataclass
 from omnigraph.model.result import ReadTarget
 from omnigraph.model.values import BlobUri
 

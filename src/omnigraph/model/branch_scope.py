@@ -6,12 +6,12 @@ It calls only the verbs in `BranchVerbs`, so that embedded and served graphs sha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from omnigraph.errors import AlreadyExists
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity
 from omnigraph.model.receipts import MergeReceipt
+from omnigraph.model.records import dataclass
 
 
 class BranchVerbs(Protocol):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from omnigraph.errors import InputError, LimitExceeded
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.json_object import HIDDEN, OPTIONAL, Json, JsonObject
+from omnigraph.model.records import dataclass
 from omnigraph.model.text_table import ELLIPSIS, cell_text, one_line
 
 ChangeOp = Literal["insert", "update", "delete"]
@@ -60,7 +61,7 @@ class EntityChange(JsonObject):
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """The change, with the endpoints of its latest image."""
-        change = super(EntityChange, cls).from_dict(document)
+        change = super(EntityChange, cls).from_dict(document)  # noqa: UP008 - slots make the class anew
         latest = change.after or change.before
         return change if latest is None else replace(change, endpoints=latest.endpoints)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from omnigraph.errors import InputError
 from omnigraph.model.json_object import JsonObject
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.receipts import LoadReceipt
+from omnigraph.model.records import dataclass
 from omnigraph.model.result import ReadTarget, pandas_frame, polars_frame
 from omnigraph.model.result_json import rows_to_python
 from omnigraph.model.text_table import TextTable, cell_text, html_line, html_table

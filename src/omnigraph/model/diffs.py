@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
@@ -20,6 +19,7 @@ from omnigraph.model.changes import (
 )
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
+from omnigraph.model.records import dataclass
 from omnigraph.model.text_table import TextTable, html_line, html_table
 
 Comparison: TypeAlias = Literal["merge_base", "direct"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from omnigraph.model.json_object import OPTIONAL, JsonObject
+from omnigraph.model.records import dataclass
 
 Language = Literal["gq", "pg"]
 """Queries, and schemas."""

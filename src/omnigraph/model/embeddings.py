@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
 from omnigraph.model.receipts import CommitInfo
+from omnigraph.model.records import dataclass
 
 EMBEDS = "embeds"
 """The key of a commit's metadata that lists properties, such as `Doc.meaning`, whose vectors were

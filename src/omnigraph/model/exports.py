@@ -17,7 +17,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ import pyarrow as pa
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.receipts import EXPORT_VERSION, ExportedType, ExportFormat, ExportReceipt
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import END_TYPES, RECORD_END_TYPES
 from omnigraph.model.result_json import rows_to_python
 from omnigraph.model.tables import TableInfo

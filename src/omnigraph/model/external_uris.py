@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote, unquote_to_bytes
 
 from omnigraph.errors import InputError
+from omnigraph.model.records import dataclass
 from omnigraph.model.values import BLOB_URI_BYTES_MAX
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>/.*)?")

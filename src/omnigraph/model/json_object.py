@@ -13,7 +13,7 @@ import ast
 import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from enum import StrEnum
 from itertools import pairwise
 from textwrap import dedent
@@ -29,6 +29,7 @@ from typing import (
     get_type_hints,
 )
 
+from omnigraph.model.records import dataclass
 from omnigraph.model.text_table import html_facts
 
 ALWAYS = object()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import PathLike
 from typing import Any, Literal, TypeVar, get_args
 
 from omnigraph.errors import InputError
+from omnigraph.model.records import dataclass
 
 Options = TypeVar("Options")
 

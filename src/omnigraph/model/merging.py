@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -21,6 +20,7 @@ from omnigraph.model.changes import (
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
 from omnigraph.model.receipts import MergeOutcome
+from omnigraph.model.records import dataclass
 from omnigraph.model.text_table import TextTable, html_line, html_table
 
 ConflictPolicy: TypeAlias = Literal["fail", "source", "target"]

@@ -7,12 +7,13 @@ if another commit follows immediately.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from omnigraph.errors import InputError
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.json_object import HIDDEN, OPTIONAL, Json, JsonObject
+from omnigraph.model.records import dataclass
 
 LoadMode = Literal["append", "merge", "overwrite"]
 AbsentMeaning = Literal["keep", "null"]
@@ -131,7 +132,7 @@ class LoadedType(JsonObject):
         """The counts; older servers send only the number of entities."""
         loaded = document["entities_loaded"]
         counts = {"records_read": loaded, "inserted": loaded, "updated": 0, "unchanged": 0}
-        return super(LoadedType, cls).from_dict({**counts, **document})
+        return super(LoadedType, cls).from_dict({**counts, **document})  # noqa: UP008 - slots make the class anew
 
 
 @dataclass(frozen=True, slots=True)

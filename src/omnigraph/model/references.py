@@ -12,7 +12,6 @@ several types have that id, the prefix lists all of them: `12,15:p1`. Neither is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 
 from omnigraph.model.arrow import DST, SRC
 from omnigraph.model.ids import REFERENCE_SEPARATOR
+from omnigraph.model.records import dataclass
 
 END_TYPES = {SRC: "src_type", DST: "dst_type"}
 """The columns with the type at each end, in tables and objects that show such edges."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -18,6 +17,7 @@ from omnigraph.errors import InputError
 from omnigraph.model.governor import current
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.json_object import OPTIONAL, PLAIN, Json, JsonObject
+from omnigraph.model.records import dataclass
 from omnigraph.model.result_json import ResultColumns, rows_to_python
 from omnigraph.model.text_table import TextTable, cell_text, html_line, html_table
 

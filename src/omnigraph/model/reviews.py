@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from omnigraph.errors import InputError, NotFound
 from omnigraph.model.json_object import OPTIONAL, PLAIN, Json, JsonObject
 from omnigraph.model.receipts import MergeReceipt
+from omnigraph.model.records import dataclass
 from omnigraph.model.text_table import html_line, html_table
 
 ReviewState: TypeAlias = Literal["open", "merged", "closed"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.json_object import JsonObject
+from omnigraph.model.records import dataclass
 from omnigraph.model.result import ReadTarget, pandas_frame, polars_frame
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ import datetime as dt
 import json
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal, TypeAlias
+
+from omnigraph.model.records import dataclass
 
 CellLayout: TypeAlias = Literal["truncate", "wrap"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Literal, TypeAlias
 
 from omnigraph.model.json_object import Json, JsonObject
+from omnigraph.model.records import dataclass
 
 ID = "id"
 """The column of the id of an entity."""

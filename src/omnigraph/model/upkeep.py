@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from omnigraph.errors import InputError
 from omnigraph.model.json_object import Json, JsonObject
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import IndexSpec, PendingIndex
 
 SUMMARY = Json(within="summary")

@@ -44,11 +44,11 @@ import math
 import re
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeGuard, TypeVar
 
 from omnigraph.errors import ValueConversionError
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
 
 # --- dates and date-times -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from omnigraph.errors import EmbeddingError, StorageError
 from omnigraph.loading.executors import TaskRunner
 from omnigraph.loading.files import Files
 from omnigraph.model.arrow import ID
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ROW_ADDRESS, ROW_ID
 from omnigraph.storage.written import (
     Numbers,

@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ from omnigraph.loading.upsert import PART_ROWS, SHARE_IDS, committed_parts
 from omnigraph.model.arrow import ID
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.merging import MergeConflict
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.storage.datasets import Handle

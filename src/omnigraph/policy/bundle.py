@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import NoReturn
 
 from omnigraph.errors import CompileError, PolicyInvalid
+from omnigraph.model.records import dataclass
 from omnigraph.policy.identity import Action, ClaimTest, Identity, PolicyKind
 from omnigraph.strict_yaml import Node, Plain, read_document
 from omnigraph.syntax.query_parser import parse_condition

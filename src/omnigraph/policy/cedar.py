@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +18,7 @@ from omnigraph.errors import (
     PolicyEvaluationFailed,
     install_command,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.policy.bundle import (
     TYPED_ACTIONS,
     BranchProtection,

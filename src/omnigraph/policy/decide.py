@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.errors import InputError, PolicyDenied, PolicyEvaluationFailed, PolicyInvalid
+from omnigraph.model.records import dataclass
 from omnigraph.policy.bundle import (
     VERSION,
     BranchRequirements,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
+
+from omnigraph.model.records import dataclass
 
 ClaimValue: TypeAlias = str | int | float | bool | tuple[str, ...]
 """Supported types of claims. Other claims of a token, such as objects, are ignored."""

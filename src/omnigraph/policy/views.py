@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from omnigraph.errors import CompileError, PolicyInvalid
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import RecordsType, Scalar, ValueType
 from omnigraph.policy.bundle import Bundle, PolicyRule, TypeGrant, fail_condition
 from omnigraph.policy.cedar import CedarPolicies, TypeResource

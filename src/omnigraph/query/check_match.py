@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Set
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import assert_never
 
+from omnigraph.model.records import dataclass
 from omnigraph.query import expressions as ex
 from omnigraph.query.check_return import check_block
 from omnigraph.query.lower import CheckedBlock, CheckedWeight, retype

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan

@@ -8,7 +8,7 @@ works on tokens, so the text need not parse.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Literal
 
@@ -22,6 +22,7 @@ from omnigraph.model.editing import (
     LanguageAnswer,
     Place,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar
 from omnigraph.query.lint import Severity, lint_queries
 from omnigraph.schema.catalog import Catalog, EdgeType, Property, TableType

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import TypeAlias, TypeGuard
 
@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import TIMESTAMP, arrow_type
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import spell, to_utc_ms
 from omnigraph.query import expressions as ex

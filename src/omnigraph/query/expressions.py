@@ -8,9 +8,10 @@ recognised as the ranking one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Literal, TypeAlias, get_args
 
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import ScalarValue
 from omnigraph.syntax.query_ast import (

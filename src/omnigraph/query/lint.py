@@ -6,11 +6,12 @@ Descriptors tell what a query returns, reads and writes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, assert_never
 
 from omnigraph.errors import CompileError, QueryParseError, QueryTypeError
+from omnigraph.model.records import dataclass
 from omnigraph.model.signatures import FieldDescriptor, FieldKind
 from omnigraph.model.types import RecordsType, Scalar, ValueType
 from omnigraph.query import plan

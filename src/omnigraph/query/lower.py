@@ -8,11 +8,12 @@ bound, and leave optional matches to the end. Engines that know table sizes may 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from heapq import heappop, heappush
 from itertools import chain, count
 from typing import Generic, TypeVar
 
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ID, Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query.plan import (

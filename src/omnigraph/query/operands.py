@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from omnigraph.errors import QueryTypeError
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import RecordsType, Scalar, ValueType
 from omnigraph.model.values import round_to_f32
 from omnigraph.query import expressions as ex

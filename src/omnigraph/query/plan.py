@@ -12,10 +12,11 @@ choose another order, and may follow a hop from its target, where `Expand.revers
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal, TypeAlias, assert_never
 
 from omnigraph.errors import InputError
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ParameterType, ValueType
 from omnigraph.query.expressions import (
     AggregateValue,

@@ -7,11 +7,11 @@ the schema before it is shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
 from omnigraph.errors import CompileError
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query.compile import compile_query
 from omnigraph.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, Property

@@ -21,11 +21,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import InputError, OmnigraphError, QueryCancelled
+from omnigraph.model.records import dataclass
 from omnigraph.model.result import Result
 from omnigraph.model.reviews import (
     CHECK_NAME_CHARACTERS_MAX,

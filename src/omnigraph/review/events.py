@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 from omnigraph.commit.kernel import Kernel
 from omnigraph.effects.clock import later_ulid
 from omnigraph.errors import NotFound, OmnigraphError, StorageError
+from omnigraph.model.records import dataclass
 from omnigraph.model.reviews import (
     ID_PREFIX,
     CheckState,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -35,6 +35,7 @@ from omnigraph.errors import (
 from omnigraph.model.changes import ChangeFilter, PageLimits
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK, check_branch_name
 from omnigraph.model.merging import HIDDEN_CONFLICT
+from omnigraph.model.records import dataclass
 from omnigraph.model.reviews import (
     ID_CHARACTERS_MAX,
     ID_PREFIX,

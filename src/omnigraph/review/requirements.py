@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from omnigraph.model.records import dataclass
 from omnigraph.model.reviews import BlockReason, Review
 
 

@@ -7,9 +7,8 @@ can show all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from omnigraph.errors import CompileError
+from omnigraph.model.records import dataclass
 from omnigraph.schema.effective import EffectiveSchema, Report, check_names, expand
 from omnigraph.schema.rules import (
     check_default_form,

@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.model.ids import EntityKind, TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import IndexSpec, Scalar, ValueType
 from omnigraph.syntax.schema_ast import LiteralValue
 

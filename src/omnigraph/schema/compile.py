@@ -6,13 +6,13 @@ A text is compiled against an accepted schema, or on its own for a new graph.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import CompileError
 from omnigraph.model.ids import reference_prefix
+from omnigraph.model.records import dataclass
 from omnigraph.schema.admission import admit, find_problems
 from omnigraph.schema.catalog import (
     Annotation,

@@ -6,10 +6,11 @@ the hashes of both. This module encodes and decodes them; it does no I/O.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from omnigraph.errors import CompileError, SchemaContractError
+from omnigraph.model.records import dataclass
 from omnigraph.schema.admission import admit
 from omnigraph.schema.catalog import Catalog, canonical_json, sha256_of
 from omnigraph.schema.compile import project

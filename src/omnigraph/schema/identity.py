@@ -8,12 +8,13 @@ that does not depend on the order of the source.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import count
 from typing import Literal, TypeVar
 
 from omnigraph.errors import IdentityError, Position
+from omnigraph.model.records import dataclass
 from omnigraph.schema.admission import AdmittedSchema
 from omnigraph.schema.catalog import TypeKind
 from omnigraph.schema.effective import EffectiveInterface, EffectiveType, Report

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from omnigraph.errors import SchemaContractError, UnsupportedSchemaChange
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import Annotation, Range, TypeKind, annotation_key
 from omnigraph.schema.compile import CompiledSchema, compile_schema

@@ -12,11 +12,11 @@ counter, so no number is used twice.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import get_args
 
 from omnigraph.errors import SchemaContractError
 from omnigraph.model.ids import is_ulid
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ValueType
 from omnigraph.schema.admission import AdmittedSchema
 from omnigraph.schema.catalog import (

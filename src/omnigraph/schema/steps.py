@@ -7,11 +7,12 @@ and in drops: the executor runs them in order, so a rename comes before the use 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ValueType
 from omnigraph.schema.catalog import (
     Annotation,

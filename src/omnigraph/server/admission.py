@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 
 from omnigraph.errors import InputError, LimitExceeded, TooManyRequests
 from omnigraph.model.governor import (
@@ -18,6 +17,7 @@ from omnigraph.model.governor import (
     bytes_from_environment,
     query_bytes,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.wire.requests import TIMEOUT
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Literal, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -45,6 +45,7 @@ from omnigraph.model.receipts import (
     MutationReceipt,
     ReplayReceipt,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.policy import Action, Decision, Identity
 from omnigraph.server.admission import ANONYMOUS, Admission, QueryLimits, StreamBudget
 from omnigraph.server.auth import READS, RuntimeState, bearer_token

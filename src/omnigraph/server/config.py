@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -15,6 +15,7 @@ from omnigraph.access.identity import JwtSettings
 from omnigraph.audit.log import AuditSettings
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError
+from omnigraph.model.records import dataclass
 from omnigraph.server.auth import OwnerSession
 from omnigraph.syntax.tokens import Source
 from omnigraph.wire.operations import GRAPH_ID_PATTERN, RESERVED_GRAPH_IDS

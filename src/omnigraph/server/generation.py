@@ -9,7 +9,7 @@ import hashlib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -20,6 +20,7 @@ from omnigraph.graph import AUTO_OPTIMIZE_VARIABLE, Graph, open_graph
 from omnigraph.graph.gate import SYSTEM, Access
 from omnigraph.graph.opened import for_access
 from omnigraph.graph.reading import query_files
+from omnigraph.model.records import dataclass
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.policy import Policy, load_policy
 from omnigraph.review.checks import (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from omnigraph.model.records import dataclass
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.policy import Action
 from omnigraph.wire import operations

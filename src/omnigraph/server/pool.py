@@ -17,11 +17,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from omnigraph.errors import Busy, TooManyRequests
+from omnigraph.model.records import dataclass
 
 Returned = TypeVar("Returned")
 Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]

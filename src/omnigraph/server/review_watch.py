@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from omnigraph.effects.clock import ulid_at
 from omnigraph.errors import Conflict, NotFound, OmnigraphError, QueryCancelled
 from omnigraph.graph.reviews import Reviews, run_check
 from omnigraph.model.governor import Governor
+from omnigraph.model.records import dataclass
 from omnigraph.model.result import Result
 from omnigraph.model.reviews import Review, ReviewEvent
 from omnigraph.review.checks import DeclaredCheck

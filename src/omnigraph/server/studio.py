@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import gzip
 import mimetypes
-from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.responses import RedirectResponse, Response
 
 from omnigraph.errors import InputError, NotFound
+from omnigraph.model.records import dataclass
 from omnigraph.server.call import Call
 from omnigraph.wire.operations import Operation
 

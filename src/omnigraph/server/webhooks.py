@@ -23,7 +23,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from omnigraph.errors import InputError
+from omnigraph.model.records import dataclass
 from omnigraph.model.reviews import ReviewEventKind
 from omnigraph.server.metrics import Metrics
 from omnigraph.strict_yaml import Node, read_document

@@ -26,7 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ import orjson
 
 from omnigraph.errors import InputError, InternalError, OmnigraphError
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
+from omnigraph.model.records import dataclass
 from omnigraph.server.admission import QUERIES_BYTES_VARIABLE, Admission
 from omnigraph.server.config import ServerConfig
 from omnigraph.server.logs import LogPipe, configure_logs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from lance import LanceDataset
 from lance.blob import BlobFile
 
 from omnigraph.model.arrow import BLOB_STORAGE, ID
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ROW_ADDRESS, ROW_ID
 from omnigraph.model.values import BlobUri
 from omnigraph.storage.failures import count_lance, lance_errors

@@ -10,7 +10,6 @@ that stay are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from lance.schema import LanceSchema
 from lance.udf import BatchUDF, batch_udf
 
 from omnigraph.model.arrow import ID
+from omnigraph.model.records import dataclass
 from omnigraph.storage.failures import lance_errors
 
 Fill: TypeAlias = Callable[[pa.RecordBatch], pa.Array]

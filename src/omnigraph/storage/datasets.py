@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from omnigraph.effects.requests import concurrently
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, OmnigraphError, StorageError
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
+from omnigraph.model.records import dataclass
 from omnigraph.storage.damage import cut_off, damaged_version, missing
 from omnigraph.storage.digests import CommitDigests
 from omnigraph.storage.drafts import (

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.requests import concurrently
 from omnigraph.effects.uri import Root
 from omnigraph.errors import DamagedFile, OmnigraphError, StorageError
+from omnigraph.model.records import dataclass
 from omnigraph.storage.damage import damaged_content
 from omnigraph.storage.failures import LIBRARY_ERRORS
 from omnigraph.storage.layout import DIGESTS, MAIN, MANIFEST, PAST_SCHEMAS, RECOVERY_AUDIT, REVIEWS

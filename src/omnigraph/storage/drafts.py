@@ -24,7 +24,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.requests import concurrently
 from omnigraph.effects.uri import Root
 from omnigraph.errors import StorageError
+from omnigraph.model.records import dataclass
 from omnigraph.storage.digests import FileDigest, digest_of
 from omnigraph.storage.failures import LIBRARY_ERRORS, version_file
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from lance.blob import BlobType
 from lance.fragment import FragmentMetadata
 
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ROW_ADDRESS
 from omnigraph.storage.failures import count_lance, lance_errors, translated
 

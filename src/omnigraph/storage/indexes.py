@@ -8,13 +8,13 @@ rename: a new column that takes over the name of an old one gets an index of its
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
 
 from omnigraph.errors import InternalError
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import IndexKind, IndexSpec, PendingIndex
 from omnigraph.storage.failures import count_lance, lance_errors
 from omnigraph.storage.upkeep_tasks import (

@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -27,6 +27,7 @@ from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
 from omnigraph.model.receipts import CommitKind
+from omnigraph.model.records import dataclass
 from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.failures import count_lance
 from omnigraph.storage.layout import MAIN, MANIFEST

@@ -6,7 +6,7 @@ A branch is scanned once when it is first seen; afterwards one probe says whethe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
 
@@ -17,6 +17,7 @@ from lance import LanceDataset
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import DamagedFile, InternalError, NotFound, StorageError, UnresolvedRevision
 from omnigraph.model.ids import EntityKind, TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import LAST_UPDATED_AT, ROW_ADDRESS
 from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.failures import count_lance, lance_errors, version_file

@@ -8,7 +8,7 @@ row is decoded. A stamp that contradicts the columns is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import orjson
@@ -19,6 +19,7 @@ from omnigraph.effects.uri import Root
 from omnigraph.errors import RootMoved, StorageError, UnsupportedStorageVersion
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, SCHEMA_APPLY_LOCK, EntityKind
 from omnigraph.model.receipts import CommitInfo, CommitKind, LoadedType, MergedRequest, TagInfo
+from omnigraph.model.records import dataclass
 from omnigraph.storage.layout import MAIN
 
 STAMP_KEY = b"omnigraph:internal_schema_version"

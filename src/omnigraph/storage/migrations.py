@@ -14,7 +14,6 @@ two processes that migrate concurrently one loses each commit, reads again and h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -25,6 +24,7 @@ from omnigraph.effects.clock import IdMint
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import RowLevelCasContention, StorageError, UnsupportedStorageVersion
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION
+from omnigraph.model.records import dataclass
 from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.failures import count_lance
 from omnigraph.storage.layout import MAIN, MANIFEST

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
@@ -35,6 +35,7 @@ from omnigraph.errors import (
     RecoveryRequired,
     RowLevelCasContention,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.storage.datasets import fragment_count
 from omnigraph.storage.drafts import WrittenFiles
 from omnigraph.storage.failures import count_lance, lance_errors

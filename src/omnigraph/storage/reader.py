@@ -7,7 +7,7 @@ under the name it had, and one that took over the name of another is not confuse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from lance import LanceDataset
 from omnigraph.effects.objects import open_store
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound
 from omnigraph.model.arrow import BLOB_STORAGE, ID, property_id
+from omnigraph.model.records import dataclass
 from omnigraph.model.values import BlobUri
 from omnigraph.storage import blobs, fragments
 from omnigraph.storage.blobs import BlobCell

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ from lance import LanceDataset, Transaction
 from lance.blob import BlobType
 
 from omnigraph.model.arrow import ID
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import LAST_UPDATED_AT
 from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.fragments import (

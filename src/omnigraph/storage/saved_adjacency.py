@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from omnigraph.effects.failures import StorageFailure
 from omnigraph.effects.objects import ObjectStore
+from omnigraph.model.records import dataclass
 from omnigraph.storage.digests import digest_of
 from omnigraph.storage.fragments import FragmentState
 from omnigraph.storage.layout import ADJACENCY

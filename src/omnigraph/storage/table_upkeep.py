@@ -21,7 +21,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
@@ -31,6 +31,7 @@ from lance.optimize import Compaction
 
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import InternalError
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import INDEX_KINDS, IndexKind, IndexSpec, PendingIndex
 from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.fragments import fragment_json

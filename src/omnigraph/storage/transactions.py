@@ -13,7 +13,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -28,6 +28,7 @@ from omnigraph.effects.failures import FailureClass, StoreFull, StoreUnavailable
 from omnigraph.effects.local_disk import files_below
 from omnigraph.errors import NotFound, OmnigraphError
 from omnigraph.model.arrow import BLOB_STORAGE, ID
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ROW_ADDRESS
 from omnigraph.storage.damage import cut_off, damaged_version
 from omnigraph.storage.failures import (

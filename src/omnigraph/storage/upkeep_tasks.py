@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import lance
@@ -16,6 +15,7 @@ from lance import LanceDataset
 from lance.dataset import Index
 from lance.optimize import CompactionTask, RewriteResult
 
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import IndexSpec
 from omnigraph.storage.failures import lance_errors
 

@@ -8,7 +8,6 @@ belong to an unfinished write, and stay for a week.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -18,6 +17,7 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
+from omnigraph.model.records import dataclass
 from omnigraph.storage.failures import count_lance, lance_errors, version_named
 from omnigraph.storage.fragments import fragments_of
 from omnigraph.storage.layout import MAIN

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import lance
@@ -24,6 +24,7 @@ from lance.fragment import FragmentMetadata, LanceFragment, RowIdSequence, write
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import StorageError
 from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ROW_ADDRESS
 from omnigraph.storage.failures import LIBRARY_ERRORS, count_lance, lance_errors, lance_failure
 from omnigraph.storage.layout import FILE_FORMAT

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from omnigraph.errors import InternalError
 from omnigraph.model.editing import Language
+from omnigraph.model.records import dataclass
 from omnigraph.syntax.query_expressions import QueryStream
 from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.schema_parser import SchemaStream, parse_schema

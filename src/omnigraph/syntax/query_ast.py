@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import Literal as OneOf
 from typing import get_args
 
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ParameterType
 from omnigraph.syntax.tokens import Source, Span
 

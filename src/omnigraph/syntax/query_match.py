@@ -19,9 +19,9 @@ follows an edge called `contains`. The block words are words like any other unle
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NoReturn
 
+from omnigraph.model.records import dataclass
 from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.query_conditions import COMPARISONS, TEST_WORDS, parse_filter
 from omnigraph.syntax.query_expressions import (

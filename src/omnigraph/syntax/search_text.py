@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from omnigraph.errors import QueryParseError
+from omnigraph.model.records import dataclass
 from omnigraph.syntax.query_ast import TextQueryKind
 from omnigraph.syntax.tokens import NESTING_MAX, Source, Span
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 from typing import Literal as OneOf
 
+from omnigraph.model.records import dataclass
 from omnigraph.syntax.tokens import Span
 
 # --- expressions ----------------------------------------------------------------------------------

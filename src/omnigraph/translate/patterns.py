@@ -9,8 +9,9 @@ them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import EdgeType
 from omnigraph.syntax.tokens import Span

@@ -6,11 +6,11 @@ A `MATCH` becomes the clauses of a match (`patterns`), `WITH` a stage, and `RETU
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import CompileError, Position, TranslationError
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ValueType
 from omnigraph.query.compile import compile_query
 from omnigraph.schema.catalog import Catalog

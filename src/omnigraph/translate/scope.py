@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal as OneOf
 from typing import NoReturn
 
 from omnigraph.errors import TranslationError
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import Catalog, EdgeType, Property
 from omnigraph.syntax.suggest import did_you_mean

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.errors import Busy, DamagedFile, NotFound, OmnigraphError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.model.upkeep import CleanedTable, CleanupPolicy, CleanupReceipt
 from omnigraph.storage.fragments import fragments_of
 from omnigraph.storage.layout import ADJACENCY, LOAD_SCRATCH, MAIN, MANIFEST, PAST_SCHEMAS

@@ -8,7 +8,6 @@ lease. No version is removed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from omnigraph.commit.kernel import Capture, Kernel
@@ -20,6 +19,7 @@ from omnigraph.commit.writer import UPKEEP_ACTOR, WriteAttempt
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.environment import positive_number
 from omnigraph.effects.requests import concurrently
+from omnigraph.model.records import dataclass
 from omnigraph.model.upkeep import IndexedTable, IndexReceipt, OptimizedTable, OptimizeReceipt
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, declared_indexes
 from omnigraph.schema.contract import AcceptedSchema

@@ -7,7 +7,7 @@ failed run has no effect.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from omnigraph.commit.executor import Executor
@@ -22,6 +22,7 @@ from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import InputError, InternalError
 from omnigraph.model.receipts import CommitKind
+from omnigraph.model.records import dataclass
 from omnigraph.model.upkeep import Classification, RepairAction, RepairedTable, RepairReceipt
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import Handle

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 from omnigraph.commit.plan import FIRST_VERSION
 from omnigraph.effects.clock import ulid_at
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.model.ids import is_ulid
+from omnigraph.model.records import dataclass
 from omnigraph.storage.layout import (
     LOAD_SCRATCH,
     MAIN,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -28,6 +28,7 @@ from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.local_disk import symbolic_links
 from omnigraph.errors import DamagedFile, InputError, NotFound, OmnigraphError
 from omnigraph.model.ids import normalize_commit_id
+from omnigraph.model.records import dataclass
 from omnigraph.model.upkeep import ScrubFinding, ScrubKind, ScrubReport
 from omnigraph.storage.damage import problem_of
 from omnigraph.storage.digests import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from omnigraph.effects.requests import concurrently
 from omnigraph.effects.uri import Root
 from omnigraph.errors import DamagedFile, OmnigraphError, RootMoved, UncoveredDrift
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK
+from omnigraph.model.records import dataclass
 from omnigraph.model.upkeep import (
     KEEP_RECOMMENDED,
     CleanupPolicy,

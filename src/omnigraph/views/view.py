@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any
 
 from omnigraph.model.arrow import DST, SRC
+from omnigraph.model.records import dataclass
 from omnigraph.query.expressions import Expression, PropertyValue, walk
 from omnigraph.schema.catalog import (
     Catalog,

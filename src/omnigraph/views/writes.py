@@ -11,7 +11,7 @@ or a pull would change. The latter must also be visible to the actor, before and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import Conflict, ConstraintViolation, Denied, ValueConversionError
 from omnigraph.model.arrow import DST, ID, SRC, column_from_values, same_values
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import ShownEnds
 from omnigraph.model.values import property_value
 from omnigraph.query.plan import (

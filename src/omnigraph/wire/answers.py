@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from omnigraph.model.changes import EntityVersion
 from omnigraph.model.json_object import HIDDEN, OPTIONAL, JsonObject
 from omnigraph.model.receipts import CommitInfo, LoadReceipt, TagInfo
+from omnigraph.model.records import dataclass
 from omnigraph.model.result import ReadAnswer
 from omnigraph.model.signatures import QuerySignature
 

@@ -7,7 +7,7 @@ description.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -30,6 +30,7 @@ from omnigraph.model.receipts import (
     SchemaRebaseReceipt,
     TagInfo,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.model.result import Explanation, ReadAnswer, SnapshotSummary
 from omnigraph.model.reviews import Review, ReviewEvents, ReviewMerged, ReviewPage
 from omnigraph.model.signatures import SchemaDescription

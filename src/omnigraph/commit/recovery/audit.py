@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from omnigraph.errors import NotFound
+from omnigraph.model.records import dataclass
 from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.failures import count_lance
 from omnigraph.storage.layout import RECOVERY_AUDIT

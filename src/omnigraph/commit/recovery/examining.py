@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from omnigraph.commit.kernel import ForkState, Kernel
@@ -16,6 +15,7 @@ from omnigraph.errors import (
     OmnigraphError,
     UncoveredDrift,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.manifest import ManifestState, TableEntry
 from omnigraph.storage.transactions import DatasetRef, latest_version, transactions_since

@@ -6,7 +6,7 @@ then the next recovery finds what is left to do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from omnigraph.commit.executor import Executor
@@ -26,6 +26,7 @@ from omnigraph.commit.recovery.examining import ExaminedTable, TableClass
 from omnigraph.commit.schema.contract import discard_staged, promote_contract, staged_contract
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import NotFound
+from omnigraph.model.records import dataclass
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestBranch, ManifestState

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from omnigraph.commit.schema.stored_data import check_stored_data
 from omnigraph.commit.write_path import earlier_commit
 from omnigraph.errors import Conflict, RecoveryRequired, SchemaParseError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.contract import AcceptedSchema, build_contract
 from omnigraph.schema.migration import PlannedMigration, plan_change

@@ -8,10 +8,11 @@ in the registry.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
+from omnigraph.model.records import dataclass
 from omnigraph.model.values import property_value
 from omnigraph.schema.catalog import Catalog, Property, TableType, table_schema
 from omnigraph.storage.columns import ColumnsChange, Fill, TargetColumn

@@ -13,7 +13,6 @@ its columns have changed since, the branch gets a copy of that version and chang
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -35,6 +34,7 @@ from omnigraph.commit.schema.stored_data import check_stored_data
 from omnigraph.commit.write_path import earlier_commit
 from omnigraph.errors import Conflict, InputError, SchemaContractError
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog, TableType, table_schema
 from omnigraph.schema.compile import project
 from omnigraph.schema.contract import AcceptedSchema

@@ -9,7 +9,7 @@ process holds, evaluates the same constraints over the parts it was cut into (`l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial, reduce
 
 import pyarrow as pa
@@ -38,6 +38,7 @@ from omnigraph.errors import InternalError
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.merging import ConflictKind
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import UNRESOLVED, ids_in, qualified, with_prefix
 from omnigraph.query.kernels import equal_members
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType, table_schema

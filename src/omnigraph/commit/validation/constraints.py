@@ -28,7 +28,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -40,6 +40,7 @@ from omnigraph.model.arrow import ID, SRC
 from omnigraph.model.ids import TableKey
 from omnigraph.model.json_object import HIDDEN
 from omnigraph.model.merging import ConflictKind, MergeConflict
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import RECORD_END_TYPES, UNRESOLVED, id_in
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import non_finite_message, null_message, round_to_f32, spell

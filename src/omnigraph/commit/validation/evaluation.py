@@ -7,7 +7,6 @@ bulk load, in threads or Spark workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import groupby
 from operator import itemgetter
@@ -30,6 +29,7 @@ from omnigraph.commit.validation.constraints import (
     value_constraints,
 )
 from omnigraph.model.arrow import ID, entity_id_column, spell_column
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import (
     UNRESOLVED,
     Column,

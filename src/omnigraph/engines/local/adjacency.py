@@ -8,7 +8,7 @@ deduplication.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -39,6 +39,7 @@ from omnigraph.engines.local.sorting import (
     spread_values,
 )
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.engines.local.saved import SavedColumns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import Governor, current
+from omnigraph.model.records import dataclass
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, evaluate
 from omnigraph.query.kernels import Datum, list_contains

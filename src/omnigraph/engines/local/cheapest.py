@@ -12,7 +12,7 @@ node ids are smallest, compared from the target backwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +30,7 @@ from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import ID, arrow_type
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 from omnigraph.query.expressions import PropertyValue
 from omnigraph.query.plan import FLIPPED, ComputedWeight, Direction
 

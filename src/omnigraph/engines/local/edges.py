@@ -8,7 +8,7 @@ nodes. `FetchedEdges` reads only the edges a query needs through Lance's indexes
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
@@ -37,6 +37,7 @@ from omnigraph.engines.local.sorting import (
 )
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 from omnigraph.query.plan import FLIPPED, Direction
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import FragmentState

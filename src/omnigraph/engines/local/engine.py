@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -47,6 +47,7 @@ from omnigraph.engines.local.tables import GraphMemory, Session, TraversalSettin
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.model.result_json import ResultColumns
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan

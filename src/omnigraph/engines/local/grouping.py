@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
@@ -29,6 +29,7 @@ from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import current
 from omnigraph.model.hashing import StringHash, first_words
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from omnigraph.engines.local.rows import taken
 from omnigraph.engines.local.sorting import sorted_numbers
 from omnigraph.model.governor import current
 from omnigraph.model.hashing import Hashes, StringHash
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import qualified, with_prefix
 
 Slots = npt.NDArray[np.int32]

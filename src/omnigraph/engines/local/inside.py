@@ -10,10 +10,11 @@ all rows. An `any` that reads one outer variable can even replace the scan that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from omnigraph.engines.local import order
 from omnigraph.engines.local.order import Orders, Parts, TableSizes, is_equality, share
+from omnigraph.model.records import dataclass
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 

@@ -9,7 +9,6 @@ so that memory stays bounded.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +25,7 @@ from omnigraph.engines.local.prepared import LastHop
 from omnigraph.engines.local.sorting import Counts
 from omnigraph.engines.local.tables import Session
 from omnigraph.engines.local.trees import tree_groups
+from omnigraph.model.records import dataclass
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
@@ -42,6 +41,7 @@ from omnigraph.engines.local.sorting import (
     stable_order,
 )
 from omnigraph.engines.local.tables import Session
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan

@@ -7,7 +7,7 @@ extremes are ranks of the values they stand for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -20,6 +20,7 @@ from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.rows import Mask, taken
 from omnigraph.engines.local.sorting import BLOCK_ROWS, blocks
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 from omnigraph.query import expressions as ex
 
 Values: TypeAlias = npt.NDArray[Any]

@@ -12,10 +12,11 @@ rows it is evaluated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias, assert_never
 
 from omnigraph.engines.local.reach import expected_reach
+from omnigraph.model.records import dataclass
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.lower import reversed_hop

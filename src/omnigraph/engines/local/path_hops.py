@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -34,6 +32,7 @@ from omnigraph.engines.local.paths import (
 from omnigraph.engines.local.reach import PresentOnly, reach
 from omnigraph.engines.local.sorting import Keys, reserve_rows, sorted_distinct, spread
 from omnigraph.engines.local.tables import Session
+from omnigraph.model.records import dataclass
 from omnigraph.query import plan
 
 Found = tuple[Rows, Slots, Bound]

@@ -8,7 +8,7 @@ if there are several. Between two bound nodes the search runs from both ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -38,6 +38,7 @@ from omnigraph.engines.local.sorting import (
 )
 from omnigraph.errors import InternalError
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import ids_in
 
 Mask = npt.NDArray[np.bool_]

@@ -8,7 +8,7 @@ replaced in expressions by columns that are computed separately.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import assert_never
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from omnigraph.engines.local.prepared import (
     single_test,
 )
 from omnigraph.model.arrow import DST, ID, SRC, arrow_type
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import END_TYPES
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from omnigraph.engines.local.search import text_column, vector_column
 from omnigraph.engines.local.sorting import sorted_distinct
 from omnigraph.engines.local.tables import Session
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 from omnigraph.query import expressions as ex
 
 # --- order of rows --------------------------------------------------------------------------------

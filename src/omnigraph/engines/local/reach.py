@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +19,7 @@ from omnigraph.engines.local.sorting import (
     spread_values,
 )
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 
 # --- breadth-first search -------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +27,7 @@ from omnigraph.engines.local.nodes import EDITS_MAX, CachedNodes
 from omnigraph.engines.local.rows import RowView, taken
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.query.compile import interface_nodes, referenced_types
 from omnigraph.schema.catalog import Catalog, EdgeType
 from omnigraph.storage.reader import SnapshotReader

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial, reduce
 from operator import and_, or_
 
@@ -29,6 +28,7 @@ from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.hashing import StringHash
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan

@@ -10,7 +10,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -35,6 +34,7 @@ from omnigraph.engines.local.vectors import VectorColumn, smallest
 from omnigraph.errors import InputError, InternalError, QueryParseError
 from omnigraph.model.arrow import ID, arrow_type
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import scalar_operand

@@ -8,7 +8,6 @@ Up to `AT_ONCE` values, one call of numpy does it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from omnigraph.errors import InputError
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 
 Key = TypeVar("Key", bound=np.generic)
 Value = TypeVar("Value", bound=np.generic)

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
@@ -37,6 +37,7 @@ from omnigraph.engines.local.saved import SavedCounts, SavedEdges
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import Governor, current
 from omnigraph.model.ids import EntityKind, TableKey, reference_prefix
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import ShownEnds, ids_in, type_names_in
 from omnigraph.model.result_json import ResultColumns
 from omnigraph.model.types import IndexSpec

@@ -8,7 +8,6 @@ analyser, so a search in memory finds what an index in storage finds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count, zip_longest
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers, spread
 from omnigraph.errors import InputError
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 from omnigraph.storage.search import analysed_words
 
 # --- postings -------------------------------------------------------------------------------------

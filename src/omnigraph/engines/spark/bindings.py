@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator as op
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from itertools import count
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ from omnigraph.engines.spark.workers import Constants, Evaluation
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import ID, arrow_type
 from omnigraph.model.ids import reference_prefix
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan

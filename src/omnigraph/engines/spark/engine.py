@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,6 +26,7 @@ from omnigraph.engines.spark.tail import AnswerFrame, answer
 from omnigraph.engines.spark.types import from_carried
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import current
+from omnigraph.model.records import dataclass
 from omnigraph.model.result_json import ResultColumns
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.pipeline.spark.gateway import loss_named

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator as op
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Literal, assert_never
 
@@ -38,6 +38,7 @@ from omnigraph.engines.spark.tables import Tables, tested_after
 from omnigraph.engines.spark.tail import aggregate_column
 from omnigraph.engines.spark.types import sort_keys
 from omnigraph.model.arrow import ID
+from omnigraph.model.records import dataclass
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.explain import explain_step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ from omnigraph.engines.spark.workers import (
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import DST, ID, SRC, arrow_type
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import ShownEnds
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -23,6 +23,7 @@ from omnigraph.engines.spark.tables import Tables, rank_calls
 from omnigraph.engines.spark.types import FLOATS, one_zero, sort_keys
 from omnigraph.engines.spark.workers import ListAggregate, fitting_sums
 from omnigraph.errors import InputError, InternalError
+from omnigraph.model.records import dataclass
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression, scalar_operand

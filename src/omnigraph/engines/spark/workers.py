@@ -12,7 +12,7 @@ import datetime as dt
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from typing import Literal
 
@@ -26,6 +26,7 @@ from omnigraph.engines.local.vectors import VectorColumn
 from omnigraph.engines.spark.types import carried_type, from_carried, to_carried
 from omnigraph.errors import InternalError, OmnigraphError
 from omnigraph.model.arrow import DST, ID, SRC, arrow_type
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import END_TYPES, ShownEnds, ids_in, qualified, type_names_in
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, evaluate, holds

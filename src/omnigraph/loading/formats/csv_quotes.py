@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from omnigraph.model.records import dataclass
 
 ROW_BYTES_MAX = 256 << 20
 """The longest row. Without a bound, an unclosed quote would read the whole text into memory."""

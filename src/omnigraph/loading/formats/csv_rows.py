@@ -7,7 +7,6 @@ quote become problems, and the other rows are still read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -28,6 +27,7 @@ from omnigraph.loading.pieces import Piece, blocks_of
 from omnigraph.loading.records.exact_json import BOM
 from omnigraph.loading.records.problems import Problem, RecordPlace
 from omnigraph.loading.sources import FoundFile, delimiter_of
+from omnigraph.model.records import dataclass
 
 BLOCK_BYTES = 4 << 20
 """Bytes parsed at a time."""

@@ -8,7 +8,7 @@ type together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from omnigraph.loading.records.framing import Chunk
@@ -21,6 +21,7 @@ from omnigraph.loading.records.problems import (
     unit_of,
 )
 from omnigraph.model.arrow import DST, SRC
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import VIRTUAL_COLUMNS
 from omnigraph.model.values import shown
 from omnigraph.schema.catalog import Catalog, EdgeType, TableType

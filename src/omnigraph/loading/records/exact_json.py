@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import orjson
+
+from omnigraph.model.records import dataclass
 
 BOM = b"\xef\xbb\xbf"
 

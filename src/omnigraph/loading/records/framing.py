@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from omnigraph.errors import LimitExceeded
 from omnigraph.loading.records.exact_json import Refusal, decode_all, decode_plain
 from omnigraph.loading.records.problems import Grammar, Problem, RecordPlace, Unit, unit_of
+from omnigraph.model.records import dataclass
 
 CHUNK_BYTES = 1 << 20
 """Bytes decoded at a time. Larger chunks are slower: CPU caches, garbage collection."""

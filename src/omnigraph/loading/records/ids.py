@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,7 @@ from omnigraph.effects.clock import APART_CHARACTERS
 from omnigraph.errors import ValueConversionError
 from omnigraph.loading.records.problems import Problem, RecordPlace, Unit, ambiguous_id
 from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import UNRESOLVED
 from omnigraph.model.types import ValueType
 from omnigraph.model.values import WrongType, scalar_value, spell

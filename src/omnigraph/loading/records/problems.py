@@ -10,7 +10,7 @@ import json
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import date
 from difflib import get_close_matches
 from math import isfinite
@@ -26,6 +26,7 @@ from omnigraph.errors import (
     ValueConversionError,
 )
 from omnigraph.model.ids import EntityKind, TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ only if a column fails are its values converted one by one, to find every proble
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -62,6 +62,7 @@ from omnigraph.model.arrow_columns import (
     sound_texts,
     values_from_text,
 )
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import END_TYPES, RECORD_END_TYPES, UNRESOLVED, qualified
 from omnigraph.model.types import VIRTUAL_COLUMNS, Scalar, ValueType
 from omnigraph.model.values import Value, property_value, shown

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from omnigraph.effects.uri import Root
 from omnigraph.loading.executors import TaskRunner, mapped
 from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import SparkOptions
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.computing import rounds
 from omnigraph.pipeline.computing.partitions import blocked, blocks_for, named_nodes, scans
 from omnigraph.pipeline.spark.gateway import loss_named

@@ -10,7 +10,7 @@ this one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,6 +22,7 @@ from omnigraph.computing.selection import Selection, checked_weights, node_keys
 from omnigraph.effects.uri import Root
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.written import committed_batches, fragment_groups
 

@@ -9,7 +9,6 @@ rounds the RDD is checkpointed, so that the plan of a job does not grow with the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from omnigraph.computing.algorithms import Algorithm, Received, Report
 from omnigraph.computing.blocks import Block, Counts, Keys, group_names, owner_of
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.computing.partitions import (
     BlockedGraph,
     BlockNodes,

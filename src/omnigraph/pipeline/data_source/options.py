@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from omnigraph.effects.environment import s3_variables, take_over_s3_variables
@@ -16,6 +16,7 @@ from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import check_declared_actor
 from omnigraph.model.load_options import ErrorOptions, MappingArguments
 from omnigraph.model.receipts import AbsentMeaning, LoadMode, check_absent
+from omnigraph.model.records import dataclass
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from omnigraph.errors import InputError
 from omnigraph.loading.inputs import SIGNED
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import TableKey
+from omnigraph.model.records import dataclass
 from omnigraph.model.references import END_TYPES, ShownEnds
 from omnigraph.pipeline.data_source.options import SentToProcesses, SourceActor, SourceOptions
 from omnigraph.schema.catalog import table_schema

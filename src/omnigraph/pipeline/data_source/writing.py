@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import orjson
 import pyarrow as pa
@@ -32,6 +31,7 @@ from omnigraph.loading.sources import FileSource, FoundFile, type_of
 from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.ids import checked_key
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.data_source.options import SentToProcesses, SourceOptions
 from omnigraph.storage.layout import load_scratch_name
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,6 +27,7 @@ from omnigraph.model.ids import EntityKind, check_branch_name
 from omnigraph.model.json_object import JsonObject
 from omnigraph.model.load_options import ErrorOptions, OnError
 from omnigraph.model.receipts import AbsentMeaning, LoadMode
+from omnigraph.model.records import dataclass
 from omnigraph.model.reviews import CHECK_NAME_CHARACTERS_MAX
 from omnigraph.review.checks import Expected
 from omnigraph.strict_yaml import Node, Plain, plain_value, read_document

@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,6 +20,7 @@ from omnigraph.errors import InputError, OmnigraphError, SourceChanged
 from omnigraph.graph import Graph, open_graph
 from omnigraph.loading.files import Files, Stamp, pattern_base
 from omnigraph.model.receipts import CommitInfo
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.files.document import PipelineDocument, PipelineProblem, SourceKeys
 
 WHOLE = "*"

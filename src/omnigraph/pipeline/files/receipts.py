@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from omnigraph.model.embeddings import EmbedResult
 from omnigraph.model.json_object import OPTIONAL, PLAIN, JsonObject
 from omnigraph.model.receipts import CommitInfo, LoadedType, MergeReceipt
+from omnigraph.model.records import dataclass
 
 PipelineOutcome = Literal["no_change", "loaded", "merged"]
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.loading.files import COMPRESSED, Files
 from omnigraph.loading.records.absence import is_needed
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.files.checking import CASTS, catalog_of
 from omnigraph.schema.catalog import EdgeType, NodeType, Property, TableType
 

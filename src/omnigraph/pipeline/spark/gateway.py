@@ -21,11 +21,11 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import StorageError
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.spark.java import Java, reason_of
 
 STOP_SECONDS_MAX = 20

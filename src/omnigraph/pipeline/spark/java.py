@@ -7,10 +7,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from omnigraph.errors import InputError
+from omnigraph.model.records import dataclass
 
 VERSION_MIN = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?[^"]*"')

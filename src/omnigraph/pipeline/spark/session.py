@@ -17,13 +17,14 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from omnigraph.errors import InputError, StorageError, install_command
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.spark.gateway import (
     JVM_OPTIONS,
     Jvm,

@@ -9,7 +9,7 @@ reported as done; repeating it changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import get_args
@@ -27,6 +27,7 @@ from omnigraph.loading.request import EXISTING_BRANCH, LoadSpec, load_receipt
 from omnigraph.model.load_options import ErrorOptions
 from omnigraph.model.merging import ConflictPolicy
 from omnigraph.model.receipts import AbsentMeaning, LoadMode, LoadReceipt
+from omnigraph.model.records import dataclass
 from omnigraph.storage.layout import MAIN
 
 CONFLICT_POLICIES: tuple[ConflictPolicy, ...] = get_args(ConflictPolicy)

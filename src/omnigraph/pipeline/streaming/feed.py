@@ -8,7 +8,7 @@ entities, each for some consecutive commits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import islice
 from math import ceil
 from typing import Any
@@ -32,6 +32,7 @@ from omnigraph.commit.opening import open_for_reading
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError
 from omnigraph.model.changes import COMMITS_DEFAULT, ChangeFilter, EntityChange, Image
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.data_source.options import (
     ACTING_OPTIONS,
     SentToProcesses,

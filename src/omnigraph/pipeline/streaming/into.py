@@ -13,7 +13,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
@@ -38,6 +37,7 @@ from omnigraph.loading.sources import FileSource, Frame, type_of
 from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.receipts import LoadReceipt
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.data_source.writing import schema_branch
 from omnigraph.pipeline.spark.gateway import loss_named
 from omnigraph.pipeline.spark.session import require_classic

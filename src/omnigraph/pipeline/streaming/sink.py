@@ -8,7 +8,6 @@ share only the messages of tasks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from omnigraph.errors import InputError
 from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.merging import ConflictPolicy
+from omnigraph.model.records import dataclass
 from omnigraph.pipeline.data_source.options import (
     SentToProcesses,
     SourceActor,

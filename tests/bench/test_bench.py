@@ -68,7 +68,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(languages, "SCHEMA_LINES", 20)
     monkeypatch.setattr(languages, "process_seconds", lambda arguments: 0.1)
     monkeypatch.setattr(languages, "shell_answer_ms", lambda graph: 5.0)
-    monkeypatch.setattr(languages, "seconds_per_call", measure.best_seconds)
+    monkeypatch.setattr(languages, "seconds_per_call", measure.seconds_of)
+    monkeypatch.setattr(languages, "best_seconds", measure.seconds_of)
     monkeypatch.setattr(upkeep, "SMALL", upkeep.Sizes(12, 1, 2, 2))
     monkeypatch.setattr(upkeep, "INDEXED_AT", 6)
     few = kernel.Sizes(2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1, 2, 0.1, 3, 10)
@@ -89,6 +90,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(aggregates, "CACHE", tmp_path)
     monkeypatch.setitem(aggregates.MEMORY_SIZES, Scale.SMALL, Size("tiny-edges", 400, 3_000))
     monkeypatch.setattr(aggregates, "COMMITS", 1)
+    monkeypatch.setattr(aggregates, "memory", lambda weighted: [])  # in `test_aggregates`
     monkeypatch.setattr(aggregates, "EDGE_QUESTIONS", aggregates.EDGE_QUESTIONS[:1])
     monkeypatch.setattr(query_processes, "FIRST_ROUNDS", 1)
     monkeypatch.setattr(queries, "measure_processes", lambda files: [])

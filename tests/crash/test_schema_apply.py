@@ -165,8 +165,12 @@ def test_c_rec_037_an_interrupted_promotion_is_completed_and_reported_until_then
 
 
 @pytest.mark.slow
-def test_c_rec_038_a_parked_live_apply_is_not_promoted_by_a_load(root: Path) -> None:
-    graph = prepared(root)
+def test_c_rec_038_a_parked_live_apply_is_not_promoted_by_a_load(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(root)
+    monkeypatch.setenv("OMNIGRAPH_LEASE_WAIT_MS", "100")
+    graph = open_graph(root)
     pause = processes.Pause(root.parent)
     live = processes.start("schema-apply", root, f"schema_apply.after_manifest_commit={pause.at()}")
     pause.reached()

@@ -95,7 +95,7 @@ def test_c_pip_025_groups_of_several_node_types_have_equal_names(
     assert_equal(here, graph.compute.connected_components(engine="spark", spark=session))
     assert len({row["component"] for row in here.to_pylist()}) == 2 + 4
     found = graph.compute.pagerank(
-        engine="spark", spark=session, into="Place.score", to_branch="ranks"
+        engine="spark", spark=session, iterations=3, into="Place.score", to_branch="ranks"
     )
     ranks = {row["id"]: row["rank"] for row in found.to_pylist() if row["type"] == "Place"}
     places = graph.table("Place", branch="ranks").to_arrow().to_pylist()

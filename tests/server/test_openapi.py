@@ -10,15 +10,8 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as with_seed
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from omnigraph.server.config import GraphSpec
 from omnigraph.server.routes import HANDLERS
@@ -164,12 +157,6 @@ def test_statuses_and_headers_that_only_some_operations_have_are_declared():
 
 # --- against a running server ---------------------------------------------------------------------
 
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_schema_conformance,
-]
 EXAMPLES = budget(3, 100)
 """Of each operation, of requests that are as described and of some that are not."""
 
@@ -180,10 +167,17 @@ def description() -> dict[str, Any]:
     return openapi()
 
 
-@schemathesis.serializer("application/x-ndjson")
-def ndjson(_context, value) -> bytes:
-    """Lines as they are."""
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+@pytest.fixture(scope="module")
+def schemathesis() -> Any:
+    """The library, which takes half a second to import: the workers that only collect do not."""
+    import schemathesis
+
+    @schemathesis.serializer("application/x-ndjson")
+    def ndjson(_context, value) -> bytes:
+        """Lines as they are."""
+        return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+
+    return schemathesis
 
 
 @pytest.fixture(scope="module")
@@ -208,11 +202,11 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 @pytest.mark.slow
 @pytest.mark.parametrize("operation_id", sorted(OPERATION_IDS | OURS))
 def test_generated_requests_get_no_5xx_and_what_the_description_promises(
-    tried: Live, operation_id: str
+    tried: Live, operation_id: str, schemathesis: Any
 ):
     schema = schemathesis.openapi.from_dict(description()).include(operation_id=operation_id)
     (found,) = schema.get_all_operations()
-    operation: Any = found.ok()  # type: ignore[union-attr]
+    operation = found.ok()
 
     _try(operation, schemathesis.GenerationMode.POSITIVE, tried)
     if operation.body or list(operation.iter_parameters()):
@@ -220,6 +214,20 @@ def test_generated_requests_get_no_5xx_and_what_the_description_promises(
 
 
 def _try(operation, mode, live: Live) -> None:
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+    checks = [
+        not_a_server_error,
+        status_code_conformance,
+        content_type_conformance,
+        response_schema_conformance,
+    ]
+
     @with_seed(7)
     @settings(
         max_examples=EXAMPLES,
@@ -235,7 +243,7 @@ def _try(operation, mode, live: Live) -> None:
         case.call_and_validate(
             base_url=live.url,
             headers={"Authorization": f"Bearer {TOKENS['act-ana']}"},
-            checks=CHECKS,
+            checks=checks,
         )
 
     attempt()

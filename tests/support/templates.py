@@ -1,4 +1,4 @@
-"""Graphs that many tests start from: made once in a process, then copied file by file.
+"""Graphs that many tests start from: made once in a process, kept in memory, written as copies.
 
 A graph without branches names no place outside itself, so that its copy is a graph. The files of
 branches name the place they were made at. Lance stores that place as plain text behind its length,
@@ -7,8 +7,8 @@ so that a copy can name another place of the same length.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,36 +23,52 @@ def place_in(folder: Path, name: str = "graph") -> Path:
 
 
 @dataclass(frozen=True)
+class _File:
+    contents: bytes
+    changed_ns: int
+
+    @classmethod
+    def read(cls, path: Path) -> _File:
+        return cls(path.read_bytes(), path.stat().st_mtime_ns)
+
+
+@dataclass(frozen=True)
 class _Template:
-    folder: TemporaryDirectory[str]
-    root: Path
-    naming: tuple[Path, ...]
-    """The files that name its place: those of branches."""
+    place: bytes
+    """Where it was made."""
+    folders: Sequence[str]
+    files: Mapping[str, _File]
+    names_place: bool
+    """Some files do: those of branches."""
 
     @classmethod
     def make(cls, make: Callable[[Path], object], length: int) -> _Template:
-        folder = TemporaryDirectory(prefix="omnigraph-template-")
-        root = Path(folder.name) / "graph.omni"
-        root = root.with_name("-" * (length - len(str(root))) + root.name)
-        make(root)
-        naming = [
-            path.relative_to(root)
-            for path in root.rglob("*")
-            if path.is_file() and bytes(root) in path.read_bytes()
-        ]
-        return cls(folder, root, tuple(naming))
+        with TemporaryDirectory(prefix="omnigraph-template-") as folder:
+            root = Path(folder) / "graph.omni"
+            root = root.with_name("-" * (length - len(str(root))) + root.name)
+            make(root)
+            made = {str(path.relative_to(root)): path for path in sorted(root.rglob("*"))}
+            files = {name: _File.read(path) for name, path in made.items() if path.is_file()}
+            folders = [name for name in made if name not in files]
+        names_place = any(bytes(root) in file.contents for file in files.values())
+        if names_place:
+            # Other bytes than were written: their digests would say that they are damaged.
+            folders = [name for name in folders if not name.startswith("__digests")]
+            files = {name: f for name, f in files.items() if not name.startswith("__digests")}
+        return cls(bytes(root), folders, files, names_place)
 
     def fits(self, root: Path) -> bool:
-        return not self.naming or len(bytes(root)) == len(bytes(self.root))
+        return not self.names_place or len(bytes(root)) == len(self.place)
 
     def copy(self, root: Path) -> None:
-        shutil.copytree(self.root, root, symlinks=True)
-        if self.naming:
-            # Other bytes than were written: their digests would say that they are damaged.
-            shutil.rmtree(root / "__digests", ignore_errors=True)
-        for path in self.naming:
-            contents = (self.root / path).read_bytes()
-            (root / path).write_bytes(contents.replace(bytes(self.root), bytes(root)))
+        place = bytes(root)
+        root.mkdir(parents=True)
+        for folder in self.folders:
+            (root / folder).mkdir()
+        for name, file in self.files.items():
+            with (root / name).open("xb", buffering=0) as copy:
+                copy.write(file.contents.replace(self.place, place))
+                os.utime(copy.fileno(), ns=(file.changed_ns, file.changed_ns))
 
 
 _made: dict[Callable[[Path], object], list[_Template]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -66,27 +67,30 @@ def strict(schema: Any) -> Any:
     return closed
 
 
-DESCRIPTION = strict(deepcopy(openapi()))
+@cache
+def description() -> Any:
+    """The description, which is built from all operations."""
+    return strict(deepcopy(openapi()))
 
 
 def check(answer: httpx.Response, operation_id: str) -> None:
     """Hold an answer against what is declared for its operation and status."""
     operation = next(
         operation
-        for item in DESCRIPTION["paths"].values()
+        for item in description()["paths"].values()
         for operation in item.values()
         if operation["operationId"] == operation_id
     )
     assert str(answer.status_code) in operation["responses"], answer.text
     declared = operation["responses"][str(answer.status_code)]
     if "$ref" in declared:
-        declared = DESCRIPTION["components"]["responses"][declared["$ref"].rpartition("/")[2]]
+        declared = description()["components"]["responses"][declared["$ref"].rpartition("/")[2]]
     media = answer.headers.get("content-type", "").partition(";")[0]
     if not answer.content or media != JSON:
         return
     schema = {
         **declared["content"][media]["schema"],
-        "components": {"schemas": DESCRIPTION["components"]["schemas"]},
+        "components": {"schemas": description()["components"]["schemas"]},
     }
     problems = list(Draft202012Validator(schema).iter_errors(answer.json()))
     assert problems == [], answer.text

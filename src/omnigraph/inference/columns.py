@@ -222,7 +222,7 @@ class InferredColumn:
 
     def _type_of(self, column: pa.Array) -> ValueType:
         for candidate in _candidates(column):
-            if not accepts(candidate, column.type) or _is_cut(column, candidate):
+            if not accepts(candidate, column.type) or _has_time(column, candidate):
                 continue
             try:
                 converted = _converted(column, candidate)
@@ -413,7 +413,7 @@ def _is_code(cells: pa.StringArray) -> bool:
     return may_be and _any(pc.match_substring_regex(cells, _CODE_LIKE))
 
 
-def _is_cut(column: pa.Array, type: ValueType) -> bool:
+def _has_time(column: pa.Array, type: ValueType) -> bool:
     """Whether a date would cut texts that include a time."""
     items = column.flatten() if type.is_list else column
     if type.scalar not in _MOMENTS or not accepts(_STRING, items.type):

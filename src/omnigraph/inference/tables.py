@@ -290,7 +290,7 @@ def type_name(path: str) -> str:
     """The name of a type for the rows of a path.
 
     >>> [type_name(each) for each in ("flights-airport.csv", "data/cities.jsonl.gz", "2020.csv")]
-    ['FlightAirport', 'City', 'T2020']
+    ['FlightsAirport', 'City', 'T2020']
     >>> type_name("s3://lake/people/*.parquet")
     'People'
     """
@@ -312,7 +312,7 @@ def words_of(name: str) -> list[str]:
     """The words of a name, without accents; capitals within it begin words.
 
     >>> words_of("IMDB Rating"), words_of("originAirportId"), words_of("Größe (m²)")
-    (['IMDB', 'Rating'], ['origin', 'Airport', 'Id'], ['Groe', 'm2'])
+    (['IMDB', 'Rating'], ['origin', 'Airport', 'Id'], ['Groe', 'm', '2'])
     """
     plain = unicodedata.normalize("NFKD", name)
     return _WORD.findall("".join(each for each in plain if each.isascii()))

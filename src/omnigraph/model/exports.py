@@ -123,13 +123,13 @@ def export_directory(
         directory.describe(is_complete=True)
         # Another process may have written to the path since.
         _require_place(target, path, overwrite=overwrite)
-        _put(staged, target, target.with_name(f".{target.name}.replaced-{suffix}"))
+        _move_into_place(staged, target, target.with_name(f".{target.name}.replaced-{suffix}"))
     except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
         raise
 
 
-def _put(staged: Path, target: Path, aside: Path) -> None:
+def _move_into_place(staged: Path, target: Path, aside: Path) -> None:
     """Make ``staged`` the directory at ``target``."""
     had_one = target.exists()
     if had_one:

@@ -143,7 +143,7 @@ class Governor:
     _locks = 0
     """Locks held through `locked`: meanwhile the query keeps its turn, since others may wait for
     it."""
-    _next_look: float | None = None
+    _next_check: float | None = None
     """When `check` has to check the deadline or take a turn next."""
     _entered: _Entered | None = None
 
@@ -167,11 +167,11 @@ class Governor:
         now = clock()
         if timeout_s is not None:
             self.timeout_s = timeout_s
-            self.deadline = self._next_look = now + timeout_s
+            self.deadline = self._next_check = now + timeout_s
         if turns is not None:
             self._turns = turns
             if timeout_s is None or timeout_s > LONG_S:
-                self._next_look = now + LONG_S
+                self._next_check = now + LONG_S
 
     def cancel(self, reason: str = "the caller cancelled it") -> None:
         """Stop the query at its next check; ``reason`` becomes part of the error."""
@@ -181,32 +181,32 @@ class Governor:
         """Raise `QueryCancelled` or `QueryTimeout` if the query has to stop."""
         if self._cancelled is not None:
             raise QueryCancelled(self._cancelled)
-        if self._next_look is not None and self._clock() > self._next_look:
-            self._look()
+        if self._next_check is not None and self._clock() > self._next_check:
+            self._check_due()
 
-    def _look(self) -> None:
+    def _check_due(self) -> None:
         """Raise `QueryTimeout` after the deadline; otherwise take the next turn."""
-        self._require_time()
+        self._require_before_deadline()
         if self._turns is None:
             return
         if not self._locks:
             self._end_turn()
-            self._turns.take(self._require_going_on)
+            self._turns.take(self._require_not_stopped)
             self._has_turn = True
-        self._look_again(self._clock() + TURN_S)
+        self._schedule_check(self._clock() + TURN_S)
 
-    def _require_time(self) -> None:
+    def _require_before_deadline(self) -> None:
         if self.deadline is not None and self._clock() > self.deadline:
             assert self.timeout_s is not None
             raise QueryTimeout(self.timeout_s)
 
-    def _require_going_on(self) -> None:
+    def _require_not_stopped(self) -> None:
         if self._cancelled is not None:
             raise QueryCancelled(self._cancelled)
-        self._require_time()
+        self._require_before_deadline()
 
-    def _look_again(self, at: float) -> None:
-        self._next_look = at if self.deadline is None else min(at, self.deadline)
+    def _schedule_check(self, at: float) -> None:
+        self._next_check = at if self.deadline is None else min(at, self.deadline)
 
     def _end_turn(self) -> None:
         if self._has_turn:

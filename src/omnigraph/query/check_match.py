@@ -124,7 +124,7 @@ class _BlockChecker:
                 case ast.Hop():
                     self._hop(clause)
                 case ast.Filter(left=ast.BlockValue(function="exists", items=()) as tested) if (
-                    wanted := _wanted_existence(clause)
+                    wanted := _expected_existence(clause)
                 ) is not None:
                     inner = self._inner(tested.clauses)[0]
                     if wanted:
@@ -582,7 +582,7 @@ class _BlockChecker:
             )
 
 
-def _wanted_existence(clause: ast.Filter) -> bool | None:
+def _expected_existence(clause: ast.Filter) -> bool | None:
     """Whether an `exists { … }` compared to a literal has to be true; None for other tests."""
     value = clause.right.value if isinstance(clause.right, ast.Literal) else None
     return value if clause.operator == "=" and isinstance(value, bool) else None

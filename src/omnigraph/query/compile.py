@@ -190,7 +190,7 @@ def _check_read(query: ast.Query, body: ast.ReadBody, context: Context) -> plan.
     """The plan of a read; the plan of each stage is nested in the plan of the next one."""
     stage: plan.Stage | None = None
     for each in body.stages:
-        stage = _handed_on(_check_part(query, each, context, stage, is_stage=True))
+        stage = _stage_of(_check_part(query, each, context, stage, is_stage=True))
         values = {one.name: ex.BoundValue(one.variable, one.type) for one in stage.values}
         context = replace(context, values=values)
     read = _check_part(query, body, context, stage)
@@ -200,7 +200,7 @@ def _check_read(query: ast.Query, body: ast.ReadBody, context: Context) -> plan.
     return read
 
 
-def _handed_on(read: plan.ReadPlan) -> plan.Stage:
+def _stage_of(read: plan.ReadPlan) -> plan.Stage:
     """The step that binds the rows of a stage."""
     carried = dict(read.group_by.items) if read.group_by is not None else {}
     nodes: list[plan.StageNode] = []

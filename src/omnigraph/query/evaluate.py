@@ -137,7 +137,7 @@ class _Evaluation:
             case ex.ArithmeticValue():
                 return self._arithmetic(node)
             case ex.ScalarCall(function="coalesce"):
-                return _coalesce(self._until_known(node.arguments), node.type)
+                return _coalesce(self._coalesce_arguments(node.arguments), node.type)
             case ex.ScalarCall():
                 return call(node.function, [self.value(a) for a in node.arguments], node.type)
             case ex.ListItem():
@@ -172,7 +172,7 @@ class _Evaluation:
                 kind = node.__class__.__name__
                 raise InternalError(f"{kind} is not a value of a single row")
 
-    def _until_known(self, arguments: Sequence[ex.Expression]) -> list[Datum]:
+    def _coalesce_arguments(self, arguments: Sequence[ex.Expression]) -> list[Datum]:
         """The values to choose from; stored columns after one without nulls are not read."""
         values: list[Datum] = []
         for argument in arguments:

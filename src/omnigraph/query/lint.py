@@ -315,7 +315,7 @@ def lint_queries(origin: str | bytes | Path | Source, catalog: Catalog) -> LintR
             )
             continue
         plans.append(compiled)
-        findings += _backwards(query, compiled, catalog)
+        findings += _backward_hops(query, compiled, catalog)
         operation = describe_operation(compiled, catalog)
         results.append(QueryResult(query.name, kind, warnings, None, operation))
     findings += _never_updated(plans, catalog)
@@ -330,7 +330,7 @@ def lint_queries(origin: str | bytes | Path | Source, catalog: Catalog) -> LintR
     return LintReport(tuple(results), tuple(findings))
 
 
-def _backwards(
+def _backward_hops(
     query: ast.Query, compiled: plan.QueryPlan, catalog: Catalog
 ) -> Iterator[QueryFinding]:
     """L202: hops against their edge type from a node that could also be one of its sources.

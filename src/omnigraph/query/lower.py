@@ -340,12 +340,12 @@ class _Ordering:
     def pattern(self) -> Pattern:
         """All clauses as steps."""
         # The sort order of the starts does not change until they are bound.
-        starts = iter(sorted(self._block.nodes, key=self._badness))
+        starts = iter(sorted(self._block.nodes, key=self._start_order))
         if self._block.stage is not None:
             self._steps.append(self._block.stage)
             for name in self._block.stage.introduces:
                 self._bind(name)
-        self._test_what_is_ready()
+        self._emit_ready_tests()
         while True:
             hop = self._hops.next()
             if hop is not None:
@@ -355,14 +355,14 @@ class _Ordering:
                 if start is None:
                     break
                 self._scan(start)
-            self._test_what_is_ready()
+            self._emit_ready_tests()
         for inner, introduced in self._block.optionals:
             self._steps.append(Extend(self._inner(inner), introduced))
             for name in introduced:
                 self._bind(name)
-            self._test_what_is_ready()
+            self._emit_ready_tests()
             while self._unnest():
-                self._test_what_is_ready()
+                self._emit_ready_tests()
         for each in self._later:
             self._compute(each)
         return Pattern(tuple(self._steps))
@@ -388,7 +388,7 @@ class _Ordering:
     def _inner(self, block: CheckedBlock) -> Pattern:
         return _Ordering(block, self._catalog, self).pattern()
 
-    def _badness(self, name: str) -> tuple[bool, int]:
+    def _start_order(self, name: str) -> tuple[bool, int]:
         """Sort key of the variables to scan: by key, then by equality, then by any condition.
 
         The target of a hop that cannot be reversed is scanned last.
@@ -461,7 +461,7 @@ class _Ordering:
             self._bind(step.variable)
         return bool(ready)
 
-    def _test_what_is_ready(self) -> None:
+    def _emit_ready_tests(self) -> None:
         ready = self._predicates.take_ready()
         if ready:
             self._steps.append(FilterRows(tuple(ready)))

@@ -237,7 +237,7 @@ class Expressions:
                     given.span,
                     "divide `toFloat(…)`" if known else "give a schema, or divide `toFloat(…)`",
                 )
-            parts = [self._undone(each) for each in (given.left, given.right)]
+            parts = [self._without_float_cast(each) for each in (given.left, given.right)]
             return ValueText(f"{parts[0].operand(2)} / {parts[1].operand()}", F64, True, 2)
         type_ = F64 if is_float else (I64 if all(k is not None for k in kinds) else None)
         if given.operator == "-" and _both_moments(kinds):
@@ -246,7 +246,7 @@ class Expressions:
         shown = f"{left.operand(level)} {given.operator} {right.operand(level + 1)}"
         return ValueText(shown, type_, nullable, level)
 
-    def _undone(self, given: ast.Expression) -> ValueText:
+    def _without_float_cast(self, given: ast.Expression) -> ValueText:
         """An operand of a division, without a cast to float, since `/` always divides floats."""
         if isinstance(given, ast.CypherCast):
             return self.value(given.operand)
@@ -534,7 +534,7 @@ class Expressions:
             case ast.CypherNullTest():
                 node = self._entity(given.operand)
                 if node is not None and node.kind == "edge":
-                    text = self._always_there(node, given.span)
+                    text = self._null_only_with_edge(node, given.span)
                 else:
                     text = node.text if node is not None else self.value(given.operand).text
                 return f"{text} is {'not ' if given.negated != negated else ''}null"
@@ -549,7 +549,7 @@ class Expressions:
         found_value = self.value(given, BOOL)
         return f"{found_value.text} = {'false' if negated else 'true'}"
 
-    def _always_there(self, edge: Bound, span: Span) -> str:
+    def _null_only_with_edge(self, edge: Bound, span: Span) -> str:
         """A property of an edge that is null only if the edge is."""
         catalog = self._state.catalog
         if catalog is not None and edge.type_name is not None:

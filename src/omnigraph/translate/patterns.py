@@ -143,7 +143,10 @@ class Patterns:
         work = _Matching(match, dict(self.scope), found, later, ignores, [*apart, *where])
         for pattern in match.patterns:
             self._pattern(pattern, work)
-        later = [*self._told_apart([each for each in found if isinstance(each, _Hop)]), *later]
+        later = [
+            *self._distinct_relationships([each for each in found if isinstance(each, _Hop)]),
+            *later,
+        ]
         lines = [each.line() if isinstance(each, _Hop) else each for each in found] + later
         if match.where is not None:
             lines += self.expressions().clauses(match.where)
@@ -156,14 +159,14 @@ class Patterns:
                 self._state.fail("a node without a label has no counterpart", only.span)
         first, implied = pattern.nodes[0], None
         if first.variable is None and pattern.relationships:
-            towards = _turned(pattern.relationships[0])
+            towards = _flipped(pattern.relationships[0])
             edge = self._state.edge_type(towards.type_name or "", towards.span)
             implied = self._implied(edge, towards)
         previous = self._node(first, work, implied)
         for relationship, node in zip(pattern.relationships, pattern.nodes[1:], strict=True):
             edge = self._state.edge_type(relationship.type_name or "", relationship.span)
             following = self._node(node, work, self._implied(edge, relationship))
-            self._typed_by(edge, relationship, previous, following)
+            self._infer_end_types(edge, relationship, previous, following)
             self._hop(relationship, edge, (previous, following), pattern, work)
             previous = following
         if pattern.path in self._used and pattern.path not in self.scope:
@@ -224,7 +227,7 @@ class Patterns:
             work.found.append(f"{bound.text}: {type_}{pairs}")
         return name
 
-    def _typed_by(
+    def _infer_end_types(
         self,
         edge: EdgeType | None,
         relationship: ast.CypherRelationshipPattern,
@@ -379,7 +382,7 @@ class Patterns:
                 "if each node is meant, say `WITH DISTINCT` or `RETURN DISTINCT`",
             )
         reaches_start = relationship.choice == "every" or self._state.dialect == "kuzu"
-        if reaches_start and lengths.minimum and not _keeps_apart(work.apart, nodes, pattern):
+        if reaches_start and lengths.minimum and not _implies_distinct(work.apart, nodes, pattern):
             self._state.note(
                 "the start of the path, reached again over a cycle, is not found", lengths.span
             )
@@ -394,14 +397,14 @@ class Patterns:
         most = "" if lengths.maximum is None else str(lengths.maximum)
         return f"{{{lengths.minimum},{most}}}{path}"
 
-    def _told_apart(self, hops: Sequence[_Hop]) -> list[str]:
+    def _distinct_relationships(self, hops: Sequence[_Hop]) -> list[str]:
         """Conditions that hops of one type differ: no relationship occurs twice in one `MATCH`."""
         found: list[str] = []
         if self._state.dialect == "kuzu":
             return found
         for at, one in enumerate(hops):
             for other in hops[at + 1 :]:
-                if one.type_name != other.type_name or self._never_same(one, other):
+                if one.type_name != other.type_name or self._cannot_be_same(one, other):
                     continue
                 if one.far is not None or other.far is not None:
                     self._state.fail(
@@ -420,7 +423,7 @@ class Patterns:
                     found.append(f"{one.variable} != {other.variable}")
         return found
 
-    def _never_same(self, one: _Hop, other: _Hop) -> bool:
+    def _cannot_be_same(self, one: _Hop, other: _Hop) -> bool:
         """Whether two hops cannot be the same edge, since its ends would have other types."""
         if one.is_undirected or other.is_undirected:
             return False
@@ -430,7 +433,7 @@ class Patterns:
         )
 
 
-def _turned(relationship: ast.CypherRelationshipPattern) -> ast.CypherRelationshipPattern:
+def _flipped(relationship: ast.CypherRelationshipPattern) -> ast.CypherRelationshipPattern:
     """The relationship seen from its other end."""
     directions: dict[ast.Direction, ast.Direction] = {"out": "in", "in": "out", "both": "both"}
     return replace(relationship, direction=directions[relationship.direction])
@@ -442,7 +445,7 @@ def _is_single(edge: EdgeType) -> bool:
     return frozenset(("src", "dst")) in unique or edge.cardinality.maximum == 1
 
 
-def _keeps_apart(
+def _implies_distinct(
     conditions: Sequence[ast.Expression], nodes: tuple[str, str], pattern: ast.CypherPattern
 ) -> bool:
     """Whether one of the conditions implies that the two ends are different nodes."""

@@ -229,7 +229,7 @@ class _Query:
         if is_reduced and any(_is_property(key) and key.split()[0] not in shown for key in keys):
             # Grouped and distinct rows can only be ordered by returned columns: an additional stage
             # hands on the nodes whose properties are the keys.
-            handed = [self._handed(item, text) for item, text in zip(items, shown, strict=True)]
+            handed = [self._stage_item(item, text) for item, text in zip(items, shown, strict=True)]
             lines += _listed(f"with{distinct}", [each for each, _ in handed])
             shown = [after for _, after in handed]
             distinct = ""
@@ -258,7 +258,7 @@ class _Query:
             lines.append(f"offset {self._count(projection.skip)}")
         return lines, pending
 
-    def _handed(self, item: ast.CypherProjectionItem, shown: str) -> tuple[str, str]:
+    def _stage_item(self, item: ast.CypherProjectionItem, shown: str) -> tuple[str, str]:
         """An item of the additional stage, and the item of the last stage made from it."""
         if isinstance(item.expression, ast.CypherVariable):
             bound = self._patterns.scope[item.expression.name]

@@ -110,7 +110,7 @@ class Translating:
         if self.catalog is None:
             return type_name(label)
         known = {**self.catalog.nodes, **self.catalog.interfaces}
-        found = _nearly(label, known)
+        found = _matching_name(label, known)
         if found is None:
             self.fail(f"the schema has no node type `{label}`", span, did_you_mean(label, known))
         return found
@@ -119,7 +119,7 @@ class Translating:
         """The edge type that a relationship names; None without a schema."""
         if self.catalog is None:
             return None
-        found = _nearly(name, self.catalog.edges)
+        found = _matching_name(name, self.catalog.edges)
         if found is None:
             hint = did_you_mean(name, self.catalog.edges)
             self.fail(f"the schema has no edge type `{name}`", span, hint)
@@ -136,7 +136,7 @@ class Translating:
             found = self.catalog.nodes[bound.type_name].properties
         else:
             found = self.catalog.interfaces[bound.type_name].properties
-        spelled = _nearly(name, found)
+        spelled = _matching_name(name, found)
         if spelled is None:
             where = f"`{bound.type_name}` has no property `{name}`"
             self.fail(where, span, did_you_mean(name, found))
@@ -188,7 +188,7 @@ def _joined(upper: str) -> str:
     return first + "".join(part.capitalize() for part in rest)
 
 
-def _nearly(name: str, known: Iterable[str]) -> str | None:
+def _matching_name(name: str, known: Iterable[str]) -> str | None:
     """The known name itself, or the one that differs only in case and underscores."""
     names = list(known)
     if name in names:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from omnigraph.engines.local import adjacency as adjacency_module
 from omnigraph.engines.local import sorting as sorting_module
-from omnigraph.engines.local.adjacency import Adjacency, EdgeOrder, EditedAdjacency, _EndsAndPlace
+from omnigraph.engines.local.adjacency import Adjacency, EdgeOrder, EditedAdjacency, _PackedEdges
 from omnigraph.engines.local.edges import merged_ends
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.sorting import Counts, sorted_distinct, spread
@@ -181,7 +181,7 @@ def test_edges_are_in_the_order_of_adjacency(
     assert (made.has_parallels, made.has_loops) == (adjacency.has_parallels, adjacency.has_loops)
     with pytest.MonkeyPatch.context() as patch:
         # Ends and places that take more than 64 bits together.
-        patch.setattr(_EndsAndPlace, "of", lambda ends: None)
+        patch.setattr(_PackedEdges, "of", lambda ends: None)
         twice = EdgeOrder.build(adjacency, (near, far), positions)
     assert order.positions.tolist() == together.positions.tolist() == twice.positions.tolist()
 

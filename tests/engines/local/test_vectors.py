@@ -157,7 +157,7 @@ def test_beginnings_rule_out_most_vectors_of_clusters() -> None:
         column = VectorColumn.of(
             pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
         )
-        left = column._left_by_heads(rows[17].astype(np.float64), 10, None, None)
+        left = column._not_ruled_out(rows[17].astype(np.float64), 10, None, None)
     assert left is not None
     assert 10 <= len(left) <= len(rows) // 40
 
@@ -174,7 +174,7 @@ def test_beginnings_that_say_nothing_are_soon_left_alone() -> None:
         query = rows[0].astype(np.float64)
         for _ in range(vectors._HEADS_PATIENCE):
             assert column._patience
-            assert column._left_by_heads(query, 2, None, None) is None
+            assert column._not_ruled_out(query, 2, None, None) is None
         assert not column._patience
         wanted = np.argsort(((rows - query) ** 2).sum(axis=1))[:2]
         assert column.best(query, 2)[0].tolist() == wanted.tolist()

@@ -175,7 +175,7 @@ class Adjacency:
             is_only: npt.NDArray[np.bool_] = self._only().take(sources, mode="clip") == targets
             return is_only
         if len(sources) > _MANY_PAIRS * len(self.neighbours):
-            found = self._met_by_edges(sources, targets)
+            found = self._search_edges(sources, targets)
             if found is not None:
                 return found
         there = self._looked_up(sources, targets) if len(sources) <= BLOCK_ROWS else None
@@ -242,7 +242,7 @@ class Adjacency:
         found[some[inside]] = self.neighbours[places[inside]] == wanted[inside]
         return found
 
-    def _met_by_edges(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_] | None:
+    def _search_edges(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_] | None:
         """Search the edges among the pairs, for many more pairs; None for unsorted pairs."""
         current().reserve(3 * len(sources))
         if not are_in_order(sources, targets):
@@ -598,7 +598,7 @@ class EdgeOrder:
 
         The positions are ascending.
         """
-        keys = _EndsAndPlace.of(ends)
+        keys = _PackedEdges.of(ends)
         if keys is not None:
             nodes = len(adjacency.pointers) - 1
             return cls(adjacency, keys.ordered(ends, positions, nodes)[1], positions[:0])
@@ -611,7 +611,7 @@ class EdgeOrder:
     @classmethod
     def with_adjacency(cls, ends: Ends, positions: Positions, nodes: int) -> EdgeOrder:
         """The order together with its adjacency, where possible by one sort for both."""
-        keys = _EndsAndPlace.of(ends)
+        keys = _PackedEdges.of(ends)
         if keys is None:
             return cls.build(Adjacency.build(*ends, nodes), ends, positions)
         return cls(*keys.ordered(ends, positions, nodes), positions[:0])
@@ -718,14 +718,14 @@ def _lists_of(before: SortedEdges, slots: Slots) -> Adjacency:
 
 
 @dataclass(frozen=True, slots=True)
-class _EndsAndPlace:
+class _PackedEdges:
     """Packs near end, far end and position of an edge into one 64-bit key, where they fit."""
 
     far_bits: int
     place_bits: int
 
     @classmethod
-    def of(cls, ends: Ends) -> _EndsAndPlace | None:
+    def of(cls, ends: Ends) -> _PackedEdges | None:
         count = len(ends[0])
         if not count:
             return None

@@ -131,7 +131,7 @@ def is_counted(rows: int, columns: int) -> bool:
     return rows > UNCOUNTED_ROWS or (columns > _UNCOUNTED_COLUMNS and rows > 1)
 
 
-class _Held:
+class _ChargedBytes:
     """Bytes that are charged to the query as long as this object lives."""
 
     _nbytes = 0
@@ -170,7 +170,7 @@ class BindingValues:
         self._blocks: dict[str, pa.Array] = {}
         # Keyed by identity, because hashing a leaf costs more than reading a value. The leaf is
         # stored too, so that its `id` is not reused.
-        self._known: dict[int, tuple[ColumnExpression, pa.Array, _Held | None]] = {}
+        self._known: dict[int, tuple[ColumnExpression, pa.Array, _ChargedBytes | None]] = {}
 
     def __call__(self, leaf: ColumnExpression) -> pa.Array:
         """The values of a leaf."""
@@ -178,7 +178,7 @@ class BindingValues:
         if known is None:
             column = self._read(leaf)
             many = self.frame.count > 1 and is_counted(self.frame.count, len(self._known))
-            held = _Held(self.session.governor, column.nbytes) if many else None
+            held = _ChargedBytes(self.session.governor, column.nbytes) if many else None
             known = self._known[id(leaf)] = (leaf, column, held)
         return known[1]
 

@@ -180,14 +180,14 @@ def _tail_strategy(session: Session) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _RowRange:
     """The range of ordered rows that `offset` and `limit` select."""
 
     start: int
     stop: int | None
 
     @classmethod
-    def of(cls, session: Session) -> _Cut:
+    def of(cls, session: Session) -> _RowRange:
         run = session.run
         if run.plan.limit is None and run.plan.offset is None:
             return _ALL_ROWS
@@ -198,7 +198,7 @@ class _Cut:
         return self.start > 0 or (self.stop is not None and self.stop < count)
 
 
-_ALL_ROWS = _Cut(0, None)
+_ALL_ROWS = _RowRange(0, None)
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class _RowColumns(BindingValues):
 def _row_answer(session: Session, frame: BindingTable) -> ResultColumns:
     prepared = session.prepared
     compiled = prepared.compiled
-    cut = _Cut.of(session)
+    cut = _RowRange.of(session)
     scores: dict[str, pa.Array] = {}
     ranks: npt.NDArray[np.int64] | None = None
     if compiled.rank is not None:
@@ -299,7 +299,7 @@ def _ordered(
     values: BindingValues,
     keys: Sequence[Key | LateKey],
     ties: list[TieBreaker],
-    cut: _Cut,
+    cut: _RowRange,
 ) -> Rows:
     """The rows of the result in order: `limit per` first, then the limit of the query."""
     count = values.frame.count
@@ -466,7 +466,7 @@ def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) ->
     if prepared.compiled.distinct and groups.frame.count:
         coded = codes_of([groups.outputs[column.name] for column in prepared.columns])
         groups = groups.kept(sorted_numbers(coded.grouped().first))
-    cut = _Cut.of(session)
+    cut = _RowRange.of(session)
     keys: list[Key] = [(groups.column(key.expression), key.descending) for key in prepared.order]
     ties: list[TieBreaker] = []
     carried = prepared.carried

@@ -167,7 +167,7 @@ def driven(pattern: plan.Pattern, sizes: TableSizes) -> plan.Pattern | None:
         return None
     best: tuple[float, plan.Pattern] | None = None
     for place in range(len(parts.tests)):
-        found = _driven_by(parts, place, sizes)
+        found = _started_from_test(parts, place, sizes)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
     if best is None or best[0] * order.GAIN_MIN > _cost_of(parts, sizes):
@@ -182,7 +182,9 @@ def _drivable(pattern: plan.Pattern) -> Parts | None:
     return None if parts.first.entity_id is not None or parts.first.among else parts
 
 
-def _driven_by(parts: Parts, place: int, sizes: TableSizes) -> tuple[float, plan.Pattern] | None:
+def _started_from_test(
+    parts: Parts, place: int, sizes: TableSizes
+) -> tuple[float, plan.Pattern] | None:
     """The match that starts from the test at ``place``, and its cost."""
     test, reads = parts.tests[place]
     first = parts.first

@@ -406,7 +406,7 @@ class PatternMatcher:
         rows = frame.count
         inside = pattern.inside
         if inside is not None and rows * inside.each_row >= order.WORTH_INSIDE:
-            values = _alike(frame, inside.values)
+            values = _shared_binding(frame, inside.values)
             start = None if values is None else self.run(inside.start, values)
             gain = rows * inside.each_row / order.GAIN_MIN
             if start is not None and start.count * inside.each_start <= gain:
@@ -438,7 +438,7 @@ class PatternMatcher:
         inside = self.from_inside(pattern, frame) if frame.count else None
         origin: Rows
         if inside is not None:
-            origin, solutions = _bound_alike(frame, inside, pattern.nodes)
+            origin, solutions = _matching_pairs(frame, inside, pattern.nodes)
             inner = inside.take(solutions)
         else:
             tagged = frame.only(pattern.reads).binding(_TAG, np.arange(frame.count, dtype=np.int32))
@@ -456,7 +456,7 @@ class PatternMatcher:
         return joined([matched, unmatched])
 
 
-def _alike(frame: BindingTable, names: Collection[str]) -> BindingTable | None:
+def _shared_binding(frame: BindingTable, names: Collection[str]) -> BindingTable | None:
     """One row with the values that all rows share in some variables; None if they differ."""
     columns = {name: frame.bound[name] for name in names}
     if any(not len(each) or (each != each[0]).any() for each in columns.values()):
@@ -484,7 +484,7 @@ def same_binding(
     return np.where(at >= 0, by_key[begin[np.maximum(at, 0)]], -1)
 
 
-def _bound_alike(
+def _matching_pairs(
     rows: BindingTable, among: BindingTable, names: Collection[str]
 ) -> tuple[Rows, Rows]:
     """The pairs of a row and a row of ``among`` with the same nodes."""

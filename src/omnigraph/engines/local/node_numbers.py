@@ -233,7 +233,7 @@ def added_along(
         return counts
     is_apart = domain.is_whole if edges is None else edges.own is not None
     if isinstance(adjacency, EditedAdjacency) and is_apart:
-        return _added_apart(adjacency, slots, domain, values, carried=carried, edges=edges)
+        return _added_with_edits(adjacency, slots, domain, values, carried=carried, edges=edges)
     joins = np.add if carried is None else carried.joins
     found = np.zeros(len(slots), np.int64) if carried is None else carried.nothing_for(len(slots))
     near_limit = False
@@ -326,7 +326,7 @@ def total_along(
     return total
 
 
-def _added_apart(
+def _added_with_edits(
     adjacency: EditedAdjacency,
     slots: Slots,
     domain: NodeSet,

@@ -281,13 +281,12 @@ class FetchedNodes:
     def find(self, unknown: pa.Array) -> Slots:
         """The slots of nodes whose ids have no slot yet; nodes that do not exist get none."""
         rows = self._reader.rows_where_in(self._key, ID, unknown, self.columns)
-        return self.add(rows, paid=True)
+        return self.add(rows, adds_cost=True)
 
-    def add(self, table: pa.Table, *, paid: bool = False) -> Slots:
-        """Add rows with their ids and all needed columns; ``paid`` counts their cost in the
-        trace."""
+    def add(self, table: pa.Table, *, adds_cost: bool = False) -> Slots:
+        """Add rows with their ids and all needed columns; ``adds_cost`` counts a lookup of them."""
         current().hold(table.nbytes)  # charged to the query, which keeps the rows
-        if paid:
+        if adds_cost:
             self._spend(table.num_rows)
         slots = self.space.intern(single(table[ID]))
         self._grow()

@@ -64,11 +64,11 @@ def ordered_rows(
     columns = list(map(_sortable, columns))
     order = _sorted(columns, [descending for _, descending in keys])
     if ties:
-        order = _untied(order, columns, rows, ties, len(rows) if stop is None else stop)
+        order = _with_ties_resolved(order, columns, rows, ties, len(rows) if stop is None else stop)
     return rows[order][:stop]
 
 
-def _untied(
+def _with_ties_resolved(
     order: Rows, columns: Sequence[pa.Array], rows: Rows, ties: Sequence[TieBreaker], stop: int
 ) -> Rows:
     """The order with ties resolved: rows with equal keys are sorted by the tie breakers.

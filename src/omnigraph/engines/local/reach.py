@@ -343,7 +343,7 @@ def _from_block(
     seen = levels[0]
     # A mask of all nodes is worth its memory if many of them are sources.
     nodes = neighbours.node_count
-    apart = _Apart.of(sources, nodes) if len(sources) * _SPARSE_SHARE >= nodes else None
+    apart = _DistinctNodes.of(sources, nodes) if len(sources) * _SPARSE_SHARE >= nodes else None
     loops = seen[:0]
     reporting = max(minimum, 1)
     held = 0
@@ -400,8 +400,8 @@ def _chains(neighbours: Neighbours, sources: Slots, place: Rows, maximum: int) -
             return levels
         if int(counts.max()) > 1:
             return None
-        goes_on = counts > 0
-        place, marked = place[goes_on], marked[goes_on]
+        continues = counts > 0
+        place, marked = place[continues], marked[continues]
         # Brent's algorithm: a chain with a cycle meets the mark, which moves after 1, 2, 4, 8 …
         # hops.
         if (frontier == marked).any():
@@ -412,7 +412,7 @@ def _chains(neighbours: Neighbours, sources: Slots, place: Rows, maximum: int) -
     return None
 
 
-class _Apart:
+class _DistinctNodes:
     """The visited nodes, as long as no node is visited twice."""
 
     def __init__(self, node_count: int) -> None:
@@ -421,7 +421,7 @@ class _Apart:
         self._count = 0
 
     @classmethod
-    def of(cls, slots: Slots, node_count: int) -> _Apart | None:
+    def of(cls, slots: Slots, node_count: int) -> _DistinctNodes | None:
         """A set of distinct nodes; None if a slot is beyond ``node_count``."""
         apart = cls(node_count)
         return apart if apart.takes(slots) else None

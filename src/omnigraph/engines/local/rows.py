@@ -531,7 +531,9 @@ class TableVersions:
         """A column of a view's layout; only fragments that no other layout has are loaded."""
         with (
             current().locked(self._lock),
-            self._continued((id(view.layout), name), lambda: self.column(view, name, load)),
+            self._finished_in_background(
+                (id(view.layout), name), lambda: self.column(view, name, load)
+            ),
         ):
             layout = view.layout
             known = layout.columns.get(name)
@@ -558,7 +560,7 @@ class TableVersions:
         """Compute a value once, even if several threads ask for it, and cache it in ``place``."""
         with (
             current().locked(self._lock),
-            self._continued((id(place), key), lambda: self.keep(place, key, make)),
+            self._finished_in_background((id(place), key), lambda: self.keep(place, key, make)),
         ):
             known = place.get(key)
             if known is not None:
@@ -571,7 +573,7 @@ class TableVersions:
             return made
 
     @contextmanager
-    def _continued(self, key: Hashable, job: Callable[[], object]) -> Iterator[None]:
+    def _finished_in_background(self, key: Hashable, job: Callable[[], object]) -> Iterator[None]:
         """Finish a job in the background if the deadline of its query comes first.
 
         Otherwise a job longer than the deadline would be started by every query and finished by

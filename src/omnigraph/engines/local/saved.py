@@ -68,7 +68,7 @@ class SavedCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _RestoredState:
     """A saved adjacency, with the version of the table that it belongs to."""
 
     state: SavedState
@@ -170,7 +170,7 @@ class SavedEdges:
 
     def _taken(
         self, files: AdjacencyFiles, state: SavedState, view: RowView, direction: Way
-    ) -> _Taken | None:
+    ) -> _RestoredState | None:
         """The saved adjacency, if it belongs to a version that this one follows."""
         if not state.edges.begin(view.fragments, 1):
             return None
@@ -192,7 +192,7 @@ class SavedEdges:
             return None
         near, far = (sources, targets) if direction == "out" else (targets, sources)
         side = state.sides[direction]
-        return _Taken(state, earlier, near, far, side, side.has_loops)
+        return _RestoredState(state, earlier, near, far, side, side.has_loops)
 
     def _slots(self, saved: Sequence[SavedRows]) -> Slots | None:
         """The slots of numbered nodes; None if their tables do not match."""
@@ -209,7 +209,7 @@ class SavedEdges:
 
 
 def _read(
-    files: AdjacencyFiles, taken: _Taken, known: Sized | None, *, ordered: bool
+    files: AdjacencyFiles, taken: _RestoredState, known: Sized | None, *, ordered: bool
 ) -> Adjacency | EdgeOrder:
     """The saved adjacency, or with ``ordered`` the order of the edges, as slots.
 

@@ -270,11 +270,11 @@ def _fetched(
     """The nodes read from storage: a superset of those that satisfy the conditions."""
     found = None if found_by is None else found_by(nodes.columns)
     if found is not None:
-        return nodes.add(found.select(nodes.columns), paid=True), "storage search"
+        return nodes.add(found.select(nodes.columns), adds_cost=True), "storage search"
     wanted = storage_filter(step.predicates, session.run)
     reader = session.tables.reader
     rows = reader.rows_where(TableKey.node(step.type_name), wanted, nodes.columns)
-    return nodes.add(rows, paid=True), "storage scan"
+    return nodes.add(rows, adds_cost=True), "storage scan"
 
 
 class _WholeTable(BindingValues):

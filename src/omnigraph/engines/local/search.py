@@ -294,9 +294,9 @@ def _hits(
     hits = {at for stem, at in stream if stem in single}
     for phrase in phrases:
         for first in range(len(stream) - len(phrase) + 1):
-            here = stream[first : first + len(phrase)]
-            if [stem for stem, _ in here] == phrase:
-                hits |= set(range(here[0][1], here[-1][1] + 1))
+            window = stream[first : first + len(phrase)]
+            if [stem for stem, _ in window] == phrase:
+                hits |= set(range(window[0][1], window[-1][1] + 1))
     if prefixes:
         begun = tuple(prefixes)
         hits |= {

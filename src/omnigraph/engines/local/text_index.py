@@ -77,11 +77,11 @@ class _Segment:
         """Which rows have a text and are live."""
         if live is None:
             return self.present
-        here = live[self.start : self.start + len(self.present)]
-        if len(here) < len(self.present):
+        alive = live[self.start : self.start + len(self.present)]
+        if len(alive) < len(self.present):
             # Rows beyond the mask were written after its snapshot.
-            here = np.concatenate([here, np.zeros(len(self.present) - len(here), np.bool_)])
-        return here & self.present
+            alive = np.concatenate([alive, np.zeros(len(self.present) - len(alive), np.bool_)])
+        return alive & self.present
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +208,8 @@ class TextIndex:
         found: list[Postings] = []
         for segment in self._segments:
             for first, last in segment.vocabulary.beginning_with(prefix):
-                here = slice(int(segment.offsets[first]), int(segment.offsets[last]))
-                found.append(Postings(segment.positions[here], segment.frequencies[here]))
+                span = slice(int(segment.offsets[first]), int(segment.offsets[last]))
+                found.append(Postings(segment.positions[span], segment.frequencies[span]))
         if not found:
             return Postings(np.zeros(0, np.int32), np.zeros(0, np.int64))
         every = np.concatenate([each.positions for each in found])
@@ -271,11 +271,11 @@ class TextIndex:
                 code = segment.vocabulary.code(token)
                 if code is None:
                     continue
-                here = segment.postings(code)
-                positions = segment.positions[here]
+                span = segment.postings(code)
+                positions = segment.positions[span]
                 lengths = segment.lengths[positions - segment.start]
                 scores[positions] += extent.scores(
-                    texts_with_token, segment.frequencies[here], lengths
+                    texts_with_token, segment.frequencies[span], lengths
                 )
         for each, texts_with in zip(also, whole.texts_with[len(wanted) :], strict=False):
             if not len(each.positions):
@@ -297,7 +297,7 @@ class TextIndex:
     def _texts_with(self, token: str) -> int:
         codes = ((segment, segment.vocabulary.code(token)) for segment in self._segments)
         found = (segment.postings(code) for segment, code in codes if code is not None)
-        return sum(here.stop - here.start for here in found)
+        return sum(span.stop - span.start for span in found)
 
     def _rows_with(self, codes: Iterable[Iterable[int]]) -> Positions:
         """The rows that contain one of some tokens, given by their codes in each segment."""
@@ -335,8 +335,8 @@ class TextIndex:
             code = segment.vocabulary.code(token)
             if code is None:
                 continue
-            here = segment.postings(code)
-            positions, frequencies = segment.positions[here], segment.frequencies[here]
+            span = segment.postings(code)
+            positions, frequencies = segment.positions[span], segment.frequencies[span]
             if live is not None:
                 positions, frequencies = _kept(positions, frequencies, live)
             texts_with_token += len(positions)

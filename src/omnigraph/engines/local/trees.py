@@ -328,8 +328,8 @@ class _TreeCount:
     ) -> Values | None:
         """The solutions below the nodes that a mask selects."""
         children = [name for name in self._children(variable) if name != skipped]
-        here = carried is not None and carried.variable == variable
-        if not children and not here:
+        starts_here = carried is not None and carried.variable == variable
+        if not children and not starts_here:
             return mask
         slots, kept = domain.slots, None
         if mask is not None:
@@ -342,8 +342,8 @@ class _TreeCount:
                 values = self._through(child, slots, carried)
             else:
                 times = product_of(times, self._through(child, slots, None))
-        if carried is not None and (here or values is not None):
-            if here:
+        if carried is not None and (starts_here or values is not None):
+            if starts_here:
                 frame = BindingTable(len(slots), {variable: slots})
                 assert carried.value.argument is not None
                 column = BindingValues(self.session, frame).column(carried.value.argument)
@@ -353,7 +353,9 @@ class _TreeCount:
         assert times is not None
         if kept is None:
             return times
-        nothing = 0 if carried is None or not (here or values is not None) else carried.nothing
+        nothing = (
+            0 if carried is None or not (starts_here or values is not None) else carried.nothing
+        )
         spread = np.full(len(domain.slots), nothing, times.dtype)
         spread[kept] = times
         return spread
@@ -471,7 +473,7 @@ class _TreeCount:
         """`_through` for a hop with bounds: searches from every node once."""
         domain = self._all(hop.step.target)
         values = self._solutions(hop.step.target, domain, carried)
-        found = _Scattered(len(slots), carried)
+        found = _ScatteredSums(len(slots), carried)
         for start, rows, reached in self._reached(hop, slots):
             found.add(rows + start, None if values is None else values.take(reached))
         return found.values
@@ -509,16 +511,16 @@ class _TreeCount:
             domain, values = self._along(hop, domain, values, carried if arrived else None)
             last = at + 1 == len(path)
             own = carried if not last and carried is not None and not arrived else None
-            here = own is not None and self._is_beside(own, target, path[at + 1])
+            is_beside = own is not None and self._is_beside(own, target, path[at + 1])
             side = (
                 self._mask(target, domain)
                 if last
-                else self._solutions(target, domain, own if here else None, path[at + 1])
+                else self._solutions(target, domain, own if is_beside else None, path[at + 1])
             )
             if arrived:
                 assert carried is not None
                 values = carried.scaled(values, side)
-            elif here:
+            elif is_beside:
                 assert own is not None and side is not None
                 values, arrived = own.scaled(side, values), True
             else:
@@ -543,7 +545,7 @@ class _TreeCount:
             return whole, added_along(
                 backwards, whole.slots, domain, values, carried=carried, edges=edges
             )
-        found = _Scattered(len(whole.slots), carried)
+        found = _ScatteredSums(len(whole.slots), carried)
         if not hop.step.is_single:
             for start, rows, reached in self._reached(hop, domain.slots):
                 found.add(reached, None if values is None else values.take(rows + start))
@@ -763,7 +765,7 @@ class _OrderedEdges(BindingValues):
         return super()._read(leaf)
 
 
-class _Scattered:
+class _ScatteredSums:
     """An array of sums, to which numbers are added at indexes in any order."""
 
     def __init__(self, count: int, carried: CarriedAggregate | None) -> None:

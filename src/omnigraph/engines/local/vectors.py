@@ -214,7 +214,7 @@ class VectorColumn:
             return np.arange(len(self)) if live is None else np.flatnonzero(live)
 
         if count >= _GATHER_SHARE_MAX * len(self) and 2 * wanted <= _HEADS_PROBE:
-            left = self._left_by_heads(target, k, live, candidates)
+            left = self._not_ruled_out(target, k, live, candidates)
             if left is not None:
                 candidates, live, count = left, None, len(left)
                 if count <= max(wanted, _EXACT_ROWS_MAX):
@@ -225,7 +225,7 @@ class VectorColumn:
         lower = bounds.lower(self.matrix[at], self._squares[at], self._lengths[at])
         np.copyto(lower, self._apart_bounds[at], where=self._apart[at])
         if not gathered:
-            lower = _of_those(lower, live, candidates)
+            lower = _selected_bounds(lower, live, candidates)
 
         # The k rows with the smallest bounds give an upper limit for the k-th distance; rows whose
         # lower bound exceeds it cannot be among the nearest.
@@ -249,7 +249,7 @@ class VectorColumn:
         )
         return (heads, None) if known is None else _appended(known[0], heads, known[1])
 
-    def _left_by_heads(
+    def _not_ruled_out(
         self, target: Floats, k: int, live: Mask | None, candidates: Places | None
     ) -> Places | None:
         """The candidates that heads do not rule out; None if those are too many."""
@@ -258,7 +258,7 @@ class VectorColumn:
             return None
         bounds = HeadBounds(target, self._heads.shape[1], self._length_max)
         with np.errstate(all="ignore"):
-            lower = _of_those(_products(self._heads, bounds.factors), live, candidates)
+            lower = _selected_bounds(_products(self._heads, bounds.factors), live, candidates)
         some = np.argpartition(lower, _HEADS_PROBE - 1)[:_HEADS_PROBE]
         near = some if candidates is None else candidates[some]
         distances = self._exact(target, near[self.valid[near]])
@@ -275,7 +275,7 @@ class VectorColumn:
         return places if candidates is None else candidates[places]
 
 
-def _of_those(
+def _selected_bounds(
     lower: NDArray[_Float], live: Mask | None, candidates: Places | None
 ) -> NDArray[_Float]:
     """The bounds of the candidates, or of all rows with NaN for deleted ones."""

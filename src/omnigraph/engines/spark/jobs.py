@@ -27,7 +27,7 @@ from omnigraph.pipeline.spark.java import reason_of
 
 T = TypeVar("T")
 
-_LOOK_SECONDS = 0.1
+_CHECK_SECONDS = 0.1
 """How often a waiting query checks its limits."""
 
 _CANCEL_SECONDS = 10.0
@@ -69,7 +69,7 @@ class Jobs:
         try:
             with interrupts_first(), loss_named("query"):
                 while thread.is_alive():
-                    thread.join(_LOOK_SECONDS)
+                    thread.join(_CHECK_SECONDS)
                     self._governor.check()
         except BaseException:
             with suppress(Exception):

@@ -81,7 +81,7 @@ def file_state(path: Path) -> FileState:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _logged(event: str, read: Callable[[], None]) -> None:
+def _reload(event: str, read: Callable[[], None]) -> None:
     """Reload a file; on failure the previous content stays, and the error is logged."""
     try:
         read()
@@ -183,7 +183,7 @@ class KeySet:
             if kid not in self._keys or self._now() - self._read_at > KEYS_SECONDS:
                 await self._refetch(kid)
         else:
-            _logged("keys of tokens not read", self._read_changed)
+            _reload("keys of tokens not read", self._read_changed)
         found = self._keys.get(kid)
         # A key is for one algorithm: a key for RS256 must not verify HS256.
         if found is None or found.get("alg", algorithm) != algorithm:
@@ -205,7 +205,7 @@ class KeySet:
         try:
             seen = file_state(path)
             if seen != self._seen:
-                self._take(path.read_bytes())
+                self._replace_keys(path.read_bytes())
                 self._seen = seen
         except OSError as problem:
             reason = (problem.strerror or str(problem)).lower()
@@ -218,11 +218,11 @@ class KeySet:
                 return
             self._tried_at = self._now()
             try:
-                self._take(await asyncio.to_thread(_fetch, self._settings.keys))
+                self._replace_keys(await asyncio.to_thread(_fetch, self._settings.keys))
             except InputError as problem:
                 log.warning("keys of tokens not read", extra={"fields": {"reason": str(problem)}})
 
-    def _take(self, text: bytes) -> None:
+    def _replace_keys(self, text: bytes) -> None:
         """Replace all keys: removed ones no longer verify tokens."""
         try:
             listed = orjson.loads(text)["keys"]
@@ -314,7 +314,7 @@ class Revocations:
         if self._path is None:
             return False
         # While the file is unreadable, the previous revocations stay in force.
-        _logged("revocations not read", partial(self._read, self._path))
+        _reload("revocations not read", partial(self._read, self._path))
         return caller.actor in self._actors or caller.claims.get("jti") in self._tokens
 
     def _read(self, path: Path) -> None:

@@ -194,7 +194,7 @@ class AuditLog:
             self._open()
         elif now - self._checked_at >= SYNC_SECONDS:
             self._checked_at = now
-            self._follow()
+            self._reopen_if_rotated()
         if self._is_file and self._size + len(line) > self.settings.bytes_max and self._size:
             self._rotate()
         assert self._file is not None
@@ -203,14 +203,14 @@ class AuditLog:
         except BlockingIOError as problem:
             raise OSError(errno.EAGAIN, "it takes no more now") from problem
         if written != len(line):
-            self._undo(written)
+            self._truncate_partial(written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._size += written
         self._is_unsynced = True
         if self._thread is None:
             self._start()
 
-    def _undo(self, written: int) -> None:
+    def _truncate_partial(self, written: int) -> None:
         """Truncate a partly written line, so that the next one begins on its own line."""
         assert self._file is not None
         if self._is_file:
@@ -225,7 +225,7 @@ class AuditLog:
         self._is_file, self._size = stat.S_ISREG(found.st_mode), found.st_size
         self._checked_at = monotonic_seconds()
 
-    def _follow(self) -> None:
+    def _reopen_if_rotated(self) -> None:
         """Reopen the file if another process has rotated it, or it was moved."""
         assert self._file is not None
         own = os.fstat(self._file)
@@ -241,7 +241,7 @@ class AuditLog:
 
     def _rotate(self) -> None:
         """Rename the file by the current time, unless another process has just done so."""
-        self._follow()
+        self._reopen_if_rotated()
         if self._size == 0:
             return
         path = self.settings.path

@@ -79,7 +79,7 @@ class PollRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _PageCommits:
     """The commits that one page covers."""
 
     position: CommitRow
@@ -121,7 +121,7 @@ class ChangeFeed:
         self,
         state: ManifestState,
         scope: FeedScope,
-        way: _Way,
+        way: _PageCommits,
         wanted: WantedTypes,
         request: PollRequest,
     ) -> FeedPage:
@@ -170,7 +170,7 @@ class ChangeFeed:
 
     # --- where to go ------------------------------------------------------------------------------
 
-    def _way(self, state: ManifestState, scope: FeedScope, request: PollRequest) -> _Way:
+    def _way(self, state: ManifestState, scope: FeedScope, request: PollRequest) -> _PageCommits:
         head = state.head.commit_id
         if request.page_token is not None:
             token = FeedToken.read(request.page_token, scope)
@@ -193,9 +193,9 @@ class ChangeFeed:
         cut: str,
         commits_max: int,
         after: ChangeKey | None = None,
-    ) -> _Way:
+    ) -> _PageCommits:
         commits = _commits_after(state, position, cut)[:commits_max]
-        return _Way(state.commits[position], tuple(commits), cut, after)
+        return _PageCommits(state.commits[position], tuple(commits), cut, after)
 
 
 def feed_scope(state: ManifestState, wanted: ChangeFilter) -> FeedScope:

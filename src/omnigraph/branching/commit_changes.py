@@ -66,7 +66,7 @@ def compare(
         sides.append(_Side(moment, own, newer, path, view))
     rows = [
         (sides[0].rows(type), sides[1].rows(type))
-        for type in _shown(_types(*catalogs, newer), view)
+        for type in _visible(_types(*catalogs, newer), view)
         if wanted.wants(type)
     ]
     found = _deltas(before.kernel, rows, choose if view is None else None)
@@ -92,7 +92,7 @@ def _refused(after: Moment, type_name: str | None, view: View | None) -> ChangeD
     return ChangeDiffRefused("schema_boundary", after.commit.commit_id, type_name)
 
 
-def _shown(types: list[TableType], view: View | None) -> list[TableType]:
+def _visible(types: list[TableType], view: View | None) -> list[TableType]:
     """The visible types with their visible properties."""
     if view is None:
         return types
@@ -104,7 +104,7 @@ def require_data_kept(schemas: SchemaHistory, before: Moment, after: Moment) -> 
 
     Raises `ChangeDiffRefused` otherwise. Hidden types are ignored, as if they did not exist.
     """
-    older, newer = _named(schemas, before), _named(schemas, after)
+    older, newer = _visible_types(schemas, before), _visible_types(schemas, after)
     lost = _dropped(older, newer, before) or _rewritten(older, newer, before)
     if lost is not None:
         raise ChangeDiffRefused("schema_boundary", after.commit.commit_id, lost)
@@ -123,19 +123,19 @@ class _Side:
     ) -> None:
         self._moment = moment
         self.own = moment.reader(own)
-        self._shown: SnapshotReader = self.own
+        self._visible: SnapshotReader = self.own
         if own is not newer:
-            self._shown = moment.reader_through(newer) if path is None else moment.forward(path)
+            self._visible = moment.reader_through(newer) if path is None else moment.forward(path)
         self._newer = set(map(identity_of, newer.types))
         if view is not None:
-            self._shown = ViewedReader(self._shown, view)
+            self._visible = ViewedReader(self._visible, view)
 
     def rows(self, type: NodeType | EdgeType) -> TableRows | None:
         """The rows of a type; None if it did not exist."""
         identity = identity_of(type)
         if identity not in self._moment.pins:
             return None
-        return TableRows(self._shown if identity in self._newer else self.own, type)
+        return TableRows(self._visible if identity in self._newer else self.own, type)
 
 
 def _types(*catalogs: Catalog) -> list[NodeType | EdgeType]:
@@ -229,12 +229,12 @@ def diff_of(
     ends = [after, before]
     if target is not None and _has_newer_schema(schemas, target, after):
         ends.insert(0, target)
-    types = WantedTypes.of(wanted, (_named(schemas, end) for end in ends))
+    types = WantedTypes.of(wanted, (_visible_types(schemas, end) for end in ends))
     found = compare(schemas, before, after, types, choose, target=target)
     return replace(found, direct=target is None)
 
 
-def _named(schemas: SchemaHistory, end: Moment) -> Catalog:
+def _visible_types(schemas: SchemaHistory, end: Moment) -> Catalog:
     """The visible types of a commit."""
     catalog = schemas.catalog_of(end.commit)
     view = schemas.view(catalog, end.state.branch)

@@ -176,7 +176,11 @@ class Candidates:
         pairs = pairs.chosen(self._may_differ(left, right, partner, ~is_new))
         same = same_rows(RowsAt(self.before, pairs.before), RowsAt(self.after, pairs.after))
         changes = Changes.joined(
-            [_alone(right, is_new, INSERT), pairs.chosen(~same), _alone(left, is_gone, DELETE)]
+            [
+                _one_sided(right, is_new, INSERT),
+                pairs.chosen(~same),
+                _one_sided(left, is_gone, DELETE),
+            ]
         )
         order = pc.sort_indices(changes.ids).to_numpy()
         return TableDelta(self.before, self.after, changes.at(order), right)
@@ -313,7 +317,7 @@ def pin(rows: TableRows) -> tuple[str, str | None, int]:
     return *ref_of(rows), rows.entry.version
 
 
-def _alone(rows: pa.Table, mask: Mask, op: int) -> Changes:
+def _one_sided(rows: pa.Table, mask: Mask, op: int) -> Changes:
     """Entities that only one of two versions has."""
     positions = _numbers(rows[POSITION])[mask]
     ops = np.full(len(positions), op, np.int8)

@@ -84,7 +84,7 @@ def entity_history(
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _EntityState:
     """An entity in one version of its table."""
 
     image: Image | None = None
@@ -105,41 +105,41 @@ class _TableHistory:
         self._kernel, self._schemas, self._state = kernel, schemas, state
         self._identity, self._id = identity_of(type), entity_id
         by_seq: dict[int, CommitRow] = {row.commit_seq: row for row in state.lineage()}
-        tables = self._deciding(state, type)
+        tables = self._relevant_tables(state, type)
         self._pins = sorted(
             (pin for pin in state.versions if pin.identity in tables and pin.commit_seq in by_seq),
             key=lambda pin: pin.commit_seq,
         )
         self.commits = [by_seq[seq] for seq in dict.fromkeys(p.commit_seq for p in self._pins)]
         self._opened = LastOpened()
-        self._known: dict[int, _Seen] = {}
+        self._known: dict[int, _EntityState] = {}
 
-    def _deciding(
+    def _relevant_tables(
         self, state: ManifestState, type: NodeType | EdgeType
     ) -> Collection[TableIdentity]:
         """The tables whose commits may change what is visible of the entity."""
         return {identity_of(type)}
 
-    def seen(self, at: int) -> _Seen:
+    def seen(self, at: int) -> _EntityState:
         """The entity after one of the commits.
 
         Raises `ChangeDiffRefused` if the schema of the commit is no longer kept.
         """
         known = self._known.get(at)
         if known is None:
-            known = self._known[at] = self._look(at, self.commits[at])
+            known = self._known[at] = self._read_entity(at, self.commits[at])
         return known
 
-    def seen_before(self, at: int) -> _Seen:
+    def seen_before(self, at: int) -> _EntityState:
         """The entity before one of the commits, with the names of that commit's schema."""
         if not at:
-            return _Seen()
+            return _EntityState()
         if self.commits[at - 1].schema_hash == self.commits[at].schema_hash:
             return self.seen(at - 1)
         # A schema change in between did not change the table.
-        return self._look(at - 1, self.commits[at])
+        return self._read_entity(at - 1, self.commits[at])
 
-    def first_with(self, seen: _Seen, at: int) -> int:
+    def first_with(self, seen: _EntityState, at: int) -> int:
         """The oldest of the preceding commits that are known to show the same row."""
         pins = self._pins
         if seen.updated_at is not None:
@@ -171,20 +171,20 @@ class _TableHistory:
         types = self._schemas.catalog_of(commit).types
         return next(type for type in types if identity_of(type) == self._identity)
 
-    def _look(self, at: int, commit: CommitRow) -> _Seen:
+    def _read_entity(self, at: int, commit: CommitRow) -> _EntityState:
         """The entity after one of the commits, with the names of ``commit``'s schema."""
         pins = {self._identity: self._pins[at]}
         moment = Moment(self._kernel, self._state, commit, pins, self._opened)
         type = self._type_at(commit)
         reader = moment.reader(self._schemas.catalog_of(commit))
         if reader.is_empty(type.table_key):
-            return _Seen()
+            return _EntityState()
         wanted = pa.array([self._id])
         found = reader.rows_where_in(type.table_key, ID, wanted, [ID, LAST_UPDATED_AT])
         if not found.num_rows:
-            return _Seen()
+            return _EntityState()
         updated_at = found[LAST_UPDATED_AT][0].as_py()
-        return _Seen(TableRows(reader, type).image_of(self._id), updated_at)
+        return _EntityState(TableRows(reader, type).image_of(self._id), updated_at)
 
 
 class _ShownHistory(_TableHistory):
@@ -193,7 +193,7 @@ class _ShownHistory(_TableHistory):
     Every one is read, because changes of the nodes at an edge's ends may hide or show its row.
     """
 
-    def _deciding(
+    def _relevant_tables(
         self, state: ManifestState, type: NodeType | EdgeType
     ) -> Collection[TableIdentity]:
         """The entity's own table, and those of the nodes that decide an edge's visibility."""
@@ -209,21 +209,21 @@ class _ShownHistory(_TableHistory):
     def _moments(self) -> list[Moment]:
         return list(moments(self._kernel, self._state, self.commits))
 
-    def first_with(self, seen: _Seen, at: int) -> int:
+    def first_with(self, seen: _EntityState, at: int) -> int:
         """The commit itself: none can be skipped."""
         return at
 
-    def _look(self, at: int, commit: CommitRow) -> _Seen:
+    def _read_entity(self, at: int, commit: CommitRow) -> _EntityState:
         moment = self._moments[at]
         if self._identity not in moment.pins:
-            return _Seen()
+            return _EntityState()
         catalog, type = self._schemas.catalog_of(commit), self._type_at(commit)
         view = self._schemas.view(catalog, self._state.branch)
         reader = replace(moment, commit=commit).reader(catalog)
         if view is not None:
             if not view.shows(type.table_key):
-                return _Seen()
+                return _EntityState()
             type, reader = view.types[type.table_key].type, ViewedReader(reader, view)
         if reader.is_empty(type.table_key):
-            return _Seen()
-        return _Seen(TableRows(reader, type).image_of(self._id))
+            return _EntityState()
+        return _EntityState(TableRows(reader, type).image_of(self._id))

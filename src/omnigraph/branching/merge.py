@@ -261,7 +261,7 @@ def merge(kernel: Kernel, request: MergeSpec, choose: Choose | None = None) -> M
     with _source_required(kernel, captured.source_branch):
         changes = write.change_set()
     commit = carry_out(
-        kernel, captured.sides.target, changes, intent, partial(_require_still, kernel, request)
+        kernel, captured.sides.target, changes, intent, partial(_recheck, kernel, request)
     )
     return replace(receipt, commit=commit_info(commit))
 
@@ -292,7 +292,7 @@ def _earlier_merge(
     )
 
 
-def _require_still(kernel: Kernel, request: MergeSpec) -> None:
+def _recheck(kernel: Kernel, request: MergeSpec) -> None:
     """Check the condition of a merge, under the lease of the target."""
     if request.condition is not None:
         request.condition.require_source(kernel.manifest.refreshed(request.source))

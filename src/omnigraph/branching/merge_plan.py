@@ -255,8 +255,8 @@ def _seen(
 ) -> PlannedMerge:
     """The visible part of a planned merge."""
     seen, _ = merge_types(kernel, view.catalog, sides.seen_by(view), rules)
-    told = set(map(_matter, seen.plan.conflicts))
-    is_blocked = any(_matter(each) not in told for each in whole.plan.conflicts)
+    told = set(map(_subject_of, seen.plan.conflicts))
+    is_blocked = any(_subject_of(each) not in told for each in whole.plan.conflicts)
     return replace(seen, plan=replace(seen.plan, is_blocked_by_hidden=is_blocked))
 
 
@@ -315,7 +315,7 @@ def _require_brought(
             raise denied_property(type.name)
 
 
-def _matter(conflict: MergeConflict) -> tuple[str, str, str]:
+def _subject_of(conflict: MergeConflict) -> tuple[str, str, str]:
     """The subject of a conflict: the values of an entity, or a constraint that it violates."""
     kind = "values" if conflict.kind in ROW_CONFLICTS else conflict.kind
     return conflict.table_key, conflict.entity_id or "", kind

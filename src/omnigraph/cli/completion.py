@@ -149,7 +149,7 @@ class _Typed:
         from omnigraph.cli.main import root_command
 
         root = root_command()
-        of_root, others, pending = _divided(root, words)
+        of_root, others, pending = _split_words(root, words)
         command: Any = root
         names: list[str] = []
         while isinstance(command, Group) and others:
@@ -158,7 +158,7 @@ class _Typed:
         rest, last = others, pending
         positions = 0
         if not isinstance(command, Group):
-            flags, arguments, own = _divided(command, others)
+            flags, arguments, own = _split_words(command, others)
             rest, last, positions = [*flags, *arguments], pending or own, len(arguments)
         return cls(root, tuple(names), command, tuple(of_root), tuple(rest), last, positions)
 
@@ -230,14 +230,14 @@ class _Typed:
 
         ctx = self.context
         if cluster_of(ctx) is not None:
-            raise _NotHere
+            raise _OtherMachine
         target = resolve_any(ctx)
         if not isinstance(target, ServedTarget):
             if not target.is_local:
-                raise _NotHere
+                raise _OtherMachine
             return graph_to_read(ctx)
         if urlsplit(target.url).hostname not in LOCAL_HOSTS:
-            raise _NotHere
+            raise _OtherMachine
         return connected(ctx, target, SERVER_SECONDS)
 
     def branches(self) -> Iterable[str]:
@@ -282,11 +282,11 @@ class _Typed:
         return [] if list_queries is None else [each.name for each in list_queries()]
 
 
-class _NotHere(Exception):
+class _OtherMachine(Exception):
     """The graph of a line is on another machine."""
 
 
-def _divided(command: Any, words: Sequence[str]) -> tuple[list[str], list[str], Any]:
+def _split_words(command: Any, words: Sequence[str]) -> tuple[list[str], list[str], Any]:
     """Known flags with their values, the other words, and a flag that lacks its value, if any."""
     known = _options(command)
     flags: list[str] = []

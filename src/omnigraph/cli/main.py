@@ -138,16 +138,16 @@ def _print_version(ctx: typer.Context, value: bool) -> None:
         raise typer.Exit(ExitCode.OK)
 
 
-def _named(ctx: typer.Context, param: Any, value: str | None) -> str | None:
+def _require_not_empty(ctx: typer.Context, param: Any, value: str | None) -> str | None:
     """Refuse an empty value: it comes from an unset variable, and must not count as omitted."""
     if value == "":
         raise UsageError(f"`{param.opts[0]}` is empty", hint="give it a value, or leave it out")
     return value
 
 
-def _declared(ctx: typer.Context, param: Any, value: str | None) -> str | None:
+def _checked_actor(ctx: typer.Context, param: Any, value: str | None) -> str | None:
     """Check the actor of `--as`; ids that begin with the reserved prefix are refused."""
-    if _named(ctx, param, value) is not None:
+    if _require_not_empty(ctx, param, value) is not None:
         usage(check_declared_actor, str(value), where="`--as`")
     return value
 
@@ -158,7 +158,7 @@ ServerOption = Annotated[
         "--server",
         "NAME|URL",
         "the graph, by a server: its URL, or its name in ~/.omnigraph/config.yaml",
-        check=_named,
+        check=_require_not_empty,
     ),
 ]
 ClusterOption = Annotated[
@@ -168,7 +168,7 @@ ClusterOption = Annotated[
         "DIR|URI|NAME",
         "the graphs of a cluster: its directory, its storage root, or its name in "
         "~/.omnigraph/config.yaml",
-        check=_named,
+        check=_require_not_empty,
     ),
 ]
 GraphOption = Annotated[
@@ -177,25 +177,32 @@ GraphOption = Annotated[
         "--graph",
         "ID",
         "which graph of the server or the cluster, if there are several",
-        check=_named,
+        check=_require_not_empty,
     ),
 ]
 StoreOption = Annotated[
     str | None,
-    option("--store", "URI", "the graph, by its storage: a path, file:// or s3://", check=_named),
+    option(
+        "--store",
+        "URI",
+        "the graph, by its storage: a path, file:// or s3://",
+        check=_require_not_empty,
+    ),
 ]
-UriOption = Annotated[str | None, option("--uri", "URI", "as `--store`", check=_named, hidden=True)]
+UriOption = Annotated[
+    str | None, option("--uri", "URI", "as `--store`", check=_require_not_empty, hidden=True)
+]
 ProfileOption = Annotated[
     str | None,
     option(
         "--profile",
         "NAME",
         "the graph, by a profile of ~/.omnigraph/config.yaml; OMNIGRAPH_PROFILE does the same",
-        check=_named,
+        check=_require_not_empty,
     ),
 ]
 ActorOption = Annotated[
-    str | None, option("--as", "ACTOR", "who writes, for the history", check=_declared)
+    str | None, option("--as", "ACTOR", "who writes, for the history", check=_checked_actor)
 ]
 YesFlag = Annotated[
     bool, flag("--yes", "consent to a destructive write on storage that is not local")

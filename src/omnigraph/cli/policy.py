@@ -136,7 +136,7 @@ def test(
     cases = parse_cases(tests)
     asked: dict[str, tuple[Policy, list[PolicyCase]]] = {}
     for case in cases:
-        chosen = _deciding(ctx, found, case.action)
+        chosen = _deciding_bundle(ctx, found, case.action)
         loaded = asked.setdefault(chosen.name, (chosen.load(), []))
         _require_answerable(loaded[0], case.action, f"case `{case.id}`: ")
         loaded[1].append(case)
@@ -183,13 +183,17 @@ def explain(
     asked = _action(action)
     if not actor.strip():
         raise UsageError("`--actor` is empty", hint="give the id of who would act")
-    chosen = _deciding(ctx, _bundles(ctx, file), asked)
+    chosen = _deciding_bundle(ctx, _bundles(ctx, file), asked)
     loaded = chosen.load()
     _require_answerable(loaded, asked)
     who = _identity(actor, claims)
     decision = loaded.decide(who, asked, branch=branch, target_branch=target_branch)
     places = {"branch": branch, "target_branch": target_branch}
-    seen = {} if schema is None else _seen(loaded, who, asked, places, schema=schema, query=query)
+    seen = (
+        {}
+        if schema is None
+        else _visible_schema(loaded, who, asked, places, schema=schema, query=query)
+    )
     if query is not None and schema is None:
         raise UsageError("`--query` needs `--schema`", hint="name the `.pg` file of the graph")
     facts = {
@@ -234,7 +238,7 @@ def _identity(actor: str, claims: str | None) -> Actor:
     return Identity.of(actor, given)
 
 
-def _seen(
+def _visible_schema(
     loaded: Policy,
     actor: Actor,
     action: Action,
@@ -314,7 +318,7 @@ def _bundles(ctx: typer.Context, file: Path | None) -> list[_NamedBundle]:
     return found
 
 
-def _deciding(ctx: typer.Context, found: list[_NamedBundle], action: Action) -> _NamedBundle:
+def _deciding_bundle(ctx: typer.Context, found: list[_NamedBundle], action: Action) -> _NamedBundle:
     """The bundle that decides an action."""
     if len(found) == 1 and found[0].kind is None:
         return found[0]

@@ -85,7 +85,7 @@ def use(
     """
     output, config = output_of(ctx), config_of(ctx)
     given = Given.of(ctx)
-    wanted = _wanted(ctx, config, name)
+    wanted = _default_keys(ctx, config, name)
     if clear and (wanted or given.graph):
         raise UsageError("`--clear` chooses nothing, and a graph was named", hint="give one")
     if given.graph is not None and "server" not in wanted:
@@ -106,7 +106,7 @@ def use(
     )
 
 
-def _wanted(ctx: typer.Context, config: OperatorConfig, name: str | None) -> dict[str, str]:
+def _default_keys(ctx: typer.Context, config: OperatorConfig, name: str | None) -> dict[str, str]:
     """The keys of `defaults` to store, from the command line."""
     given = Given.of(ctx)
     profiles = {"PROFILE": name, "--profile": given.profile}

@@ -81,7 +81,7 @@ def shell(
         is_read_only=read_only,
     )
     if sys.stdin.isatty() and output.stdout.isatty():
-        _converse(session, home_of(output.environment) / "history")
+        _run_interactive(session, home_of(output.environment) / "history")
     else:
         _run_lines(session, sys.stdin)
 
@@ -469,7 +469,7 @@ def _run_lines(session: Shell, lines: Iterable[str]) -> None:
     session.run(text)
 
 
-def _converse(session: Shell, history: Path) -> None:
+def _run_interactive(session: Shell, history: Path) -> None:
     """Run typed inputs until Ctrl-D or `\\q`; an error or Ctrl-C ends only the current input."""
     ask = _prompt(session, history)
     while not session.has_ended:

@@ -391,7 +391,7 @@ class AsyncRemoteReviews:
             "description": description or None,
         }
         body = requests.OpenReviewRequest, fields
-        return await self._tell(operations.OPEN_REVIEW, Review, {}, body, actor, operation_id)
+        return await self._send_event(operations.OPEN_REVIEW, Review, {}, body, actor, operation_id)
 
     async def edit(
         self,
@@ -404,7 +404,9 @@ class AsyncRemoteReviews:
     ) -> Review:
         """Change the title or the description of a request."""
         body = requests.EditReviewRequest, {"title": title, "description": description}
-        return await self._tell(operations.EDIT_REVIEW, Review, _one(id), body, actor, operation_id)
+        return await self._send_event(
+            operations.EDIT_REVIEW, Review, _one(id), body, actor, operation_id
+        )
 
     async def comment(
         self,
@@ -429,7 +431,7 @@ class AsyncRemoteReviews:
             "reply_to": reply_to,
         }
         body, operation = (requests.CommentRequest, fields), operations.COMMENT_REVIEW
-        return await self._tell(operation, Review, _one(id), body, actor, operation_id)
+        return await self._send_event(operation, Review, _one(id), body, actor, operation_id)
 
     async def resolve(
         self,
@@ -446,7 +448,7 @@ class AsyncRemoteReviews:
             (requests.ResolveRequest, {"resolved": resolved}),
             operations.RESOLVE_COMMENT,
         )
-        return await self._tell(operation, Review, values, body, actor, operation_id)
+        return await self._send_event(operation, Review, values, body, actor, operation_id)
 
     async def review(
         self,
@@ -461,7 +463,7 @@ class AsyncRemoteReviews:
         """Approve a request (`approve`), or ask for changes (`request_changes`)."""
         fields = {"verdict": verdict, "text": text, "head": head}
         body, operation = (requests.VerdictRequest, fields), operations.REVIEW_REVIEW
-        return await self._tell(operation, Review, _one(id), body, actor, operation_id)
+        return await self._send_event(operation, Review, _one(id), body, actor, operation_id)
 
     async def check(
         self,
@@ -473,7 +475,7 @@ class AsyncRemoteReviews:
     ) -> Review:
         """Run the checks of the server on the head of the source, and record the results."""
         body, operation = (requests.RunChecksRequest, {"again": again}), operations.CHECK_REVIEW
-        return await self._tell(operation, Review, _one(id), body, actor, operation_id)
+        return await self._send_event(operation, Review, _one(id), body, actor, operation_id)
 
     async def report_check(
         self,
@@ -491,7 +493,7 @@ class AsyncRemoteReviews:
         values = _one(id) | {"name": segment(name, "check")}
         fields = {"state": state, "text": text, "rows": [*map(dict, rows)] or None, "head": head}
         body, operation = (requests.ReportCheckRequest, fields), operations.REPORT_CHECK
-        return await self._tell(operation, Review, values, body, actor, operation_id)
+        return await self._send_event(operation, Review, values, body, actor, operation_id)
 
     async def merge(
         self,
@@ -517,23 +519,23 @@ class AsyncRemoteReviews:
             "message": message,
         }
         body, operation = (requests.MergeReviewRequest, fields), operations.MERGE_REVIEW
-        return await self._tell(operation, ReviewMerged, _one(id), body, actor, operation_id)
+        return await self._send_event(operation, ReviewMerged, _one(id), body, actor, operation_id)
 
     async def close(
         self, id: str, *, actor: str | None = None, operation_id: str | None = None
     ) -> Review:
         """Close a request without merging it; raises `ReviewBlocked` if it is not open."""
         operation = operations.CLOSE_REVIEW
-        return await self._tell(operation, Review, _one(id), None, actor, operation_id)
+        return await self._send_event(operation, Review, _one(id), None, actor, operation_id)
 
     async def reopen(
         self, id: str, *, actor: str | None = None, operation_id: str | None = None
     ) -> Review:
         """Reopen a closed request; raises `ReviewBlocked` if it is merged or a branch is gone."""
         operation = operations.REOPEN_REVIEW
-        return await self._tell(operation, Review, _one(id), None, actor, operation_id)
+        return await self._send_event(operation, Review, _one(id), None, actor, operation_id)
 
-    async def _tell(
+    async def _send_event(
         self,
         operation: Operation,
         kind: type[Answered],

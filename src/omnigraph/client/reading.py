@@ -374,7 +374,7 @@ async def arrow_items(stream: ContentStream) -> AsyncIterator[pa.Schema | pa.Rec
     try:
         async for chunk in stream:
             buffer += chunk
-            while (message := _taken(buffer)) is not None:
+            while (message := _next_message(buffer)) is not None:
                 if not message:
                     schema = None
                 elif schema is None:
@@ -390,7 +390,7 @@ async def arrow_items(stream: ContentStream) -> AsyncIterator[pa.Schema | pa.Rec
         raise UnexpectedAnswer("the Arrow stream of the answer was cut off")
 
 
-def _taken(buffer: bytearray) -> bytes | None:
+def _next_message(buffer: bytearray) -> bytes | None:
     """Remove and return the next message; empty at the end of a stream, None if incomplete."""
     if len(buffer) < _PREFIX.size:
         return None

@@ -115,14 +115,14 @@ def hold_lock(
         is_ours = store.write_if_absent(LOCK, data)
     except OmnigraphError as problem:
         # The object may exist although its reply was lost.
-        _give_back(store, data)
+        _release(store, data)
         raise ClusterRefused("state_lock_error", LOCK, sentence(problem)) from problem
     if not is_ours:
         raise _held(store)
     try:
         yield lock_id
     finally:
-        _give_back(store, data)
+        _release(store, data)
 
 
 def break_lock(store: ObjectStore, lock_id: str) -> HeldLock:
@@ -165,7 +165,7 @@ def _held(store: ObjectStore) -> ClusterRefused:
     )
 
 
-def _give_back(store: ObjectStore, ours: bytes) -> None:
+def _release(store: ObjectStore, ours: bytes) -> None:
     """Remove the lock if it is still ours; on failure it stays for `force-unlock`."""
     with suppress(OmnigraphError):
         if store.read_if_exists(LOCK) == ours:

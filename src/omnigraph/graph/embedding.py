@@ -175,7 +175,7 @@ def _runner(spec: EmbedSpec, engine: str, operation_id: str) -> Iterator[TaskRun
         yield runner
 
 
-class _Moved:
+class _VectorChanges:
     """Changes since a commit, as far as they concern the vectors of one property."""
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ class VectorWork:
         self._identity = type.key or (ID,)
         """The columns by which a load identifies a node."""
         self._files = Files.of_environment([self._opened.kernel.root.uri])
-        self._looked: list[str] = []
+        self._unexamined: list[str] = []
         """Commits between which changes are not examined yet; older ones are covered."""
         self._touched: set[str] = set()
         """Nodes that changed since this run read the texts."""
@@ -224,9 +224,9 @@ class VectorWork:
         started = monotonic_seconds()
         since, branch = self._spec.since, self._spec.branch
         commits = [] if since is not None else list_commits(self._graph, branch)
-        self._looked = last_embedding(commits, self.name) if since is None else [since]
-        self._conditionally(lambda head: None)
-        resumed = self._take_over()
+        self._unexamined = last_embedding(commits, self.name) if since is None else [since]
+        self._commit_on_head(lambda head: None)
+        resumed = self._commit_leftovers()
         done, left = self._fill()
         seconds = round(monotonic_seconds() - started, 3)
         self._runner.finished("embed", done.texts, seconds)
@@ -256,7 +256,7 @@ class VectorWork:
 
     # --- texts that changed -----------------------------------------------------------------------
 
-    def _conditionally(self, write: Callable[[str], CommitInfo | None]) -> None:
+    def _commit_on_head(self, write: Callable[[str], CommitInfo | None]) -> None:
         """Set vectors older than their text to null, then call ``write`` with the new head.
 
         ``write`` commits on condition that the head is unchanged; otherwise both steps are
@@ -264,19 +264,19 @@ class VectorWork:
         """
         for _ in range(COMMIT_ATTEMPTS):
             head = self._opened.snapshot(self._spec.branch).commit_id
-            moved = self._moved([*self._looked, head])
+            moved = self._changes_between([*self._unexamined, head])
             self._touched |= moved.nodes
             try:
                 if moved.stale:
                     head = self._set_null([*moved.stale.values()], head)
                     self._stale += len(moved.stale)
-                self._looked = [head]
+                self._unexamined = [head]
                 made = write(head)
             except PreconditionFailed:
                 continue
             if made is not None:
                 self.committed = made
-                self._looked = [made.graph_commit_id]
+                self._unexamined = [made.graph_commit_id]
             return
         raise Conflict(
             f"others write to `{self._spec.branch}` all the time: the vectors of {self.name} that"
@@ -284,9 +284,9 @@ class VectorWork:
             hint="embed again, or on a branch of its own, and merge it",
         )
 
-    def _moved(self, commits: Sequence[str]) -> _Moved:
+    def _changes_between(self, commits: Sequence[str]) -> _VectorChanges:
         """The changes from the first to the last of ``commits``, compared pairwise."""
-        found = _Moved()
+        found = _VectorChanges()
         for older, newer in pairwise(commits):
             if older == newer:
                 continue
@@ -324,7 +324,7 @@ class VectorWork:
             reader.handle(table), self._source, self._vector, self._runner, options
         )
         for start in range(0, len(texts), COMMIT_TEXTS):
-            with self._put_aside() as folder:
+            with self._vector_folder() as folder:
                 job = VectorJob(
                     texts.part(start, COMMIT_TEXTS),
                     self._identity,
@@ -347,7 +347,7 @@ class VectorWork:
         return done, left
 
     @contextmanager
-    def _put_aside(self) -> Iterator[str]:
+    def _vector_folder(self) -> Iterator[str]:
         """A folder for vector files; if the block fails it stays, for the next run to load."""
         root, store = self._opened.kernel.root, self._opened.kernel.store
         scratch = load_scratch_name(self._opened.kernel.ids.ulid())
@@ -363,7 +363,7 @@ class VectorWork:
         about = (self._spec.branch, self.name, config.provider, config.model, self._dimension)
         return f"vectors-{sha256(repr(about).encode()).hexdigest()[:16]}"
 
-    def _take_over(self) -> int:
+    def _commit_leftovers(self) -> int:
         """Commit the vectors of killed runs; returns their number."""
         root, store = self._opened.kernel.root, self._opened.kernel.store
         names = [name.split("/") for name in store.list(LOAD_SCRATCH)]
@@ -377,7 +377,7 @@ class VectorWork:
                 # computed again.
                 for path in paths[:1]:
                     began = about_file(path, self._files)[AS_OF]
-                    self._touched |= self._moved([began, self._looked[-1]]).nodes
+                    self._touched |= self._changes_between([began, self._unexamined[-1]]).nodes
                 taken += self._commit(paths)[0]
             store.delete_prefix(scratch)
         return taken
@@ -408,7 +408,7 @@ class VectorWork:
             return self._load(source, head, ErrorOptions(ignore_unknown=True)).commit
 
         if paths:
-            self._conditionally(write)
+            self._commit_on_head(write)
         return kept, dropped
 
     def _set_null(self, nodes: Sequence[Mapping[str, Any]], head: str) -> str:

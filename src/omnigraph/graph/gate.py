@@ -139,7 +139,7 @@ class Gate:
         if self.decides_reads(by):
             self._require(verb, by, Question(action, branch))
         else:
-            self._told(by, _undecided(by, Question(action, branch)))
+            self._report(by, _undecided(by, Question(action, branch)))
 
     def decides_reads(self, by: Access) -> bool:
         """Whether the policy decides reads; otherwise access to the storage is enough."""
@@ -154,7 +154,7 @@ class Gate:
         """Whether a branch may be read; records the decision."""
         if not self.decides_reads(by):
             return True
-        return self._answer(by, Question(action, branch)).allowed
+        return self._decide_once(by, Question(action, branch)).allowed
 
     def shown_branches(self, by: Access) -> Callable[[str], bool]:
         """A predicate of visible branches: names of commits must not reveal others."""
@@ -164,7 +164,7 @@ class Gate:
 
     def invoke_query(self, by: Access) -> bool:
         """Whether stored queries may be called; if not, they are hidden."""
-        return self._answer(by, Question(Action.INVOKE_QUERY)).allowed
+        return self._decide_once(by, Question(Action.INVOKE_QUERY)).allowed
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Gate:
         if self._policy is None or by.identity is None:
             return True
         found = authored_branch()
-        return found is not None and self._answer(by, Question(Action.READ, found)).allowed
+        return found is not None and self._decide_once(by, Question(Action.READ, found)).allowed
 
     def load(
         self,
@@ -289,7 +289,7 @@ class Gate:
         if not by.is_system and (decides or by.without_policy is not None):
             self._require(verb, by, question)
         else:
-            self._told(by, _undecided(by, question))
+            self._report(by, _undecided(by, question))
 
     def numbers(self, by: Access, branch: str) -> None:
         """Check reading statistics: as upkeep, if the policy decides that."""
@@ -355,20 +355,20 @@ class Gate:
         """The decision, if it allows the action; raises `PolicyDenied`."""
         if self._policy is not None and by.identity is None:
             denied = _unnamed(verb, question)
-            self._told(by, denied)
+            self._report(by, denied)
             denied.require(_UNNAMED_HINTS.get(question.action, "say who writes with `actor`"))
-        decision = self._answer(by, question)
+        decision = self._decide_once(by, question)
         if by.is_served:
             decision.require(None)  # callers of a server do not see the bundle
         else:
             decision.require()
         return decision
 
-    def _answer(self, by: Access, question: Question) -> Decision:
+    def _decide_once(self, by: Access, question: Question) -> Decision:
         """Decide a question; recorded once per request."""
         if by.decided is None:
             decision = self._found(by, question)
-            self._told(by, decision)
+            self._report(by, decision)
             return decision
         key = (by.identity, question)
         known = by.decided.get(key)
@@ -377,10 +377,10 @@ class Gate:
                 self._auditor.seen(_asked(by, known))
             return known
         decision = by.decided[key] = self._found(by, question)
-        self._told(by, decision)
+        self._report(by, decision)
         return decision
 
-    def _told(self, by: Access, decision: Decision) -> None:
+    def _report(self, by: Access, decision: Decision) -> None:
         if by.told is not None:
             by.told(decision)
         if self._auditor is not None and not by.is_system:

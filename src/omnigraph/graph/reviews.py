@@ -228,7 +228,7 @@ class Reviews:
         operation_id: str | None = None,
     ) -> Review:
         """Change the title or the description of a request."""
-        request, caller = self._of_author("review edit", id, actor, operation_id)
+        request, caller = self._for_author("review edit", id, actor, operation_id)
         body: dict[str, Any] = {}
         if title is not None:
             body["title"] = checked_title(title)
@@ -258,7 +258,7 @@ class Reviews:
         ``commit_id`` is the reviewed commit, by default the head of the source. ``reply_to`` is the
         id of the comment to answer.
         """
-        request, caller = self._of_anyone("review comment", id, actor, operation_id)
+        request, caller = self._for_reader("review comment", id, actor, operation_id)
         body: dict[str, Any] = {"text": checked_text(text, "comment")}
         if reply_to is not None:
             answered = _comment(request, reply_to)
@@ -281,7 +281,7 @@ class Reviews:
         operation_id: str | None = None,
     ) -> Review:
         """Mark the thread of a comment as resolved, or as open again."""
-        request, caller = self._of_anyone("review resolve", id, actor, operation_id)
+        request, caller = self._for_reader("review resolve", id, actor, operation_id)
         comment = _comment(request, comment_id)
         body = {"comment_id": comment.reply_to or comment.id, "resolved": resolved}
         return self._added(request, "resolved", caller, body)
@@ -302,7 +302,7 @@ class Reviews:
         source, by default the current one. Raises `ReviewBlocked` for a request that is not open.
         """
         checked_choice(verdict, ReviewVerdict, "verdict")
-        request, caller = self._of_anyone(f"review {verdict}", id, actor, operation_id)
+        request, caller = self._for_reader(f"review {verdict}", id, actor, operation_id)
         body = {
             "verdict": OUTCOMES[verdict],
             "source_commit_id": self._head(request, head),
@@ -323,7 +323,7 @@ class Reviews:
         operation_id: str | None = None,
     ) -> Review:
         """Report the result of an external check, by its name, on a ``head`` of the source."""
-        request, caller = self._of_anyone("review check report", id, actor, operation_id)
+        request, caller = self._for_reader("review check report", id, actor, operation_id)
         source = request.outline.source
         self._opened.gate.check_report("review check report", self._by(actor), source)
         body = {
@@ -354,7 +354,7 @@ class Reviews:
             raise InputError(
                 "there are no checks", hint="name a checks.yaml, or the directory it lies in"
             )
-        request, _ = self._of_anyone("review check", id, actor, operation_id)
+        request, _ = self._for_reader("review check", id, actor, operation_id)
         # The caller's own checks count as a report by the caller.
         self._opened.gate.check_report("review check", self._by(actor), request.outline.source)
         path = checks / FILE_NAME if checks.is_dir() else checks
@@ -386,7 +386,7 @@ class Reviews:
         operation_id: str | None = None,
     ) -> Review:
         """Run checks with ``run`` on the head of the source, and record the results."""
-        request, caller = self._of_anyone("review check", id, actor, operation_id)
+        request, caller = self._for_reader("review check", id, actor, operation_id)
         return self._run_checks(request, checks, run, caller, again)
 
     def _run_checks(
@@ -422,7 +422,7 @@ class Reviews:
         self, id: str, *, actor: str | None = None, operation_id: str | None = None
     ) -> Review:
         """Close a request without merging it; raises `ReviewBlocked` if it is not open."""
-        request, caller = self._of_author("review close", id, actor, operation_id)
+        request, caller = self._for_author("review close", id, actor, operation_id)
         if self._requests.events.of_caller(caller) is None:
             self._requests.open_head(request)
         return self._added(request, "closed", caller, {})
@@ -431,7 +431,7 @@ class Reviews:
         self, id: str, *, actor: str | None = None, operation_id: str | None = None
     ) -> Review:
         """Reopen a closed request; raises `ReviewBlocked` if it is merged or a branch is gone."""
-        request, caller = self._of_author("review reopen", id, actor, operation_id)
+        request, caller = self._for_author("review reopen", id, actor, operation_id)
         standing = self._requests.standing(request)
         if standing.state == "merged" or standing.closed_because is not None:
             raise not_open(request, standing)
@@ -571,7 +571,7 @@ class Reviews:
         shown = gate.shown_branches(by)
         return lambda *branches: all(map(shown, branches))
 
-    def _of_anyone(
+    def _for_reader(
         self, verb: str, id: str, actor: str | None, operation_id: str | None
     ) -> tuple[Request, EventAuthor]:
         """The request, after checking that the actor may read both branches."""
@@ -580,7 +580,7 @@ class Reviews:
         self._opened.gate.review(verb, self._by(actor), outline.source, outline.target)
         return request, caller
 
-    def _of_author(
+    def _for_author(
         self, verb: str, id: str, actor: str | None, operation_id: str | None
     ) -> tuple[Request, EventAuthor]:
         """The request, after checking that the actor is its author or may merge it."""

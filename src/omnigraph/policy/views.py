@@ -89,7 +89,7 @@ class Views:
                 continue
             properties = {name: rules_on(TypeResource(type.name, name)) for name in type.properties}
             found = [self._rights(rule, type, properties, who) for rule in granted]
-            added = _added([each for each in found if each is not None])
+            added = _combined([each for each in found if each is not None])
             if added is not None:
                 rights[type.name] = added
         return View.of(catalog, rights)
@@ -127,11 +127,11 @@ class Views:
     def _check_sums(self, catalog: Catalog) -> None:
         typed = [rule for rule in self._bundle.rules if rule.types is not None]
         for one, other in combinations(typed, 2):
-            if not set(one.actions) & set(other.actions) or not self._may_meet(one, other):
+            if not set(one.actions) & set(other.actions) or not self._may_share_actor(one, other):
                 continue
             for grant in one.types or ():
                 for second in other.types or ():
-                    if grant.type_name == second.type_name and not _can_add(grant, second):
+                    if grant.type_name == second.type_name and not _can_combine(grant, second):
                         _fail(
                             second.places["type"],
                             f"rules `{one.id}` and `{other.id}` grant different properties of "
@@ -139,7 +139,7 @@ class Views:
                             "grant the same properties, or the same rows, or keep the groups apart",
                         )
 
-    def _may_meet(self, one: PolicyRule, other: PolicyRule) -> bool:
+    def _may_share_actor(self, one: PolicyRule, other: PolicyRule) -> bool:
         """Whether an actor may be in the groups of both rules."""
         if one.group == other.group or {one.group, other.group} & self._bundle.claim_groups.keys():
             return True
@@ -159,7 +159,7 @@ class _Viewer:
 # --- combining grants -----------------------------------------------------------------------------
 
 
-def _added(rights: list[TypeRights]) -> TypeRights | None:
+def _combined(rights: list[TypeRights]) -> TypeRights | None:
     """The combined grant of several rules on one type; None if there is none."""
     from omnigraph.views import TypeRights
 
@@ -202,7 +202,7 @@ def _conditions(rights: TypeRights) -> tuple[str, ...] | None:
     return None if rights.rows is None else tuple(row.text for row in rights.rows)
 
 
-def _can_add(one: TypeGrant, other: TypeGrant) -> bool:
+def _can_combine(one: TypeGrant, other: TypeGrant) -> bool:
     if one.where == other.where or _as_set(one.properties) == _as_set(other.properties):
         return True
     return any(

@@ -142,7 +142,7 @@ class _Branches:
         merged = _merge_of(outline, target)
         source = self.state(outline.source_ref)
         if merged is None and source is not None and self.has(target, source.head.commit_id):
-            merged = _bringing(target, source.head.commit_id)
+            merged = _merge_of_commit(target, source.head.commit_id)
         if merged is not None:
             return Standing("merged", source, target, merged)
         if source is None:
@@ -180,7 +180,7 @@ def _merge_of(outline: Outline, target: ManifestState) -> CommitRow | None:
     return None
 
 
-def _bringing(target: ManifestState, commit_id: str) -> CommitRow:
+def _merge_of_commit(target: ManifestState, commit_id: str) -> CommitRow:
     """The commit of a branch that brought in another commit, as far as its own line shows."""
     own = target.commits.get(commit_id)
     if own is not None:
@@ -269,7 +269,7 @@ class Requests:
         shown = self._described(request, standing, standing.head(request))
         if standing.state != "open":
             return shown
-        return self._with_prospects(shown, required(shown.target), sees)
+        return self._with_blockers(shown, required(shown.target), sees)
 
     def _described(self, request: Request, standing: Standing, head: str) -> Review:
         """A request with its reviews and checks as they apply to a head; computes no merge plan."""
@@ -316,7 +316,7 @@ class Requests:
             closed_because=_why_closed(request, standing),
         )
 
-    def _with_prospects(self, review: Review, required: Requirements, sees: Sees | None) -> Review:
+    def _with_blockers(self, review: Review, required: Requirements, sees: Sees | None) -> Review:
         """An open request with the conflicts and blockers that its merge would have."""
         reasons = list(blocks(review, required))
         conflicts: list[BlockReason] = []

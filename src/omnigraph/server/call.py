@@ -297,7 +297,7 @@ class Call:
         pieces: list[bytes] = []
         total = 0
         while True:
-            message = self._message_at_hand() or await self._next_message()
+            message = self._arrived_message() or await self._next_message()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             piece: bytes = message.get("body", b"")
@@ -308,7 +308,7 @@ class Call:
                 self._body = b"".join(pieces)
                 return self._body
 
-    def _message_at_hand(self) -> Message | None:
+    def _arrived_message(self) -> Message | None:
         """The next part of the body if it has already arrived, so that no timer is needed."""
         receiving = self.request.receive()
         assert isinstance(receiving, Coroutine)

@@ -93,7 +93,7 @@ class ReviewWatch:
         """Poll once, so that no later event is missed, then continue until `stop`."""
         self._webhooks.start()
         with suppress(TimeoutError):  # unresponsive storage must not block the start
-            await asyncio.wait_for(self._look(), LOOK_SECONDS)
+            await asyncio.wait_for(self._poll(), LOOK_SECONDS)
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._check_due())]
 
     async def stop(self) -> None:
@@ -112,16 +112,16 @@ class ReviewWatch:
             with suppress(TimeoutError):
                 await asyncio.wait_for(touched.wait(), LOOK_SECONDS)
             touched.clear()
-            await self._look()
+            await self._poll()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Poll every graph; failures are retried by the next poll."""
         for graph_id, served in self._generation().graphs.items():
             if not served.checks and not self._webhooks:
                 continue
             known = self._followed.setdefault(graph_id, _Followed(self._began))
             try:
-                look = partial(_look, served, known, self._wall_ms(), self._webhooks)
+                look = partial(_poll, served, known, self._wall_ms(), self._webhooks)
                 news = await self._services.pool.read(SERVER, look)
             except Exception as problem:  # a bug must not end the loop
                 _log("change requests not followed", graph_id, problem)
@@ -221,7 +221,7 @@ def stored_check(served: Served, check: DeclaredCheck, head: str, governor: Gove
 # --- news -----------------------------------------------------------------------------------------
 
 
-def _look(served: Served, known: _Followed, now_ms: int, webhooks: Webhooks) -> list[Delivery]:
+def _poll(served: Served, known: _Followed, now_ms: int, webhooks: Webhooks) -> list[Delivery]:
     """Poll a graph and update ``known``; returns new deliveries. Runs in a thread."""
     reviews = served.graph.reviews
     events = list(_events_after(reviews, known.since)) if webhooks else []
@@ -231,10 +231,10 @@ def _look(served: Served, known: _Followed, now_ms: int, webhooks: Webhooks) -> 
         event.request_id: None for event in fresh if event.kind in ("opened", "reopened")
     }
     found = reviews.follow({**named, **known.open}, FOLLOWED_MAX)
-    news = [*_told(served, fresh)]
+    news = [*_event_deliveries(served, fresh)]
     for id, standing in found.items():
         if standing.state != "open" and id in known.open.keys() | named.keys():
-            news += _ended(served, id, standing)
+            news += _end_deliveries(served, id, standing)
     # Updated last: a failed poll is repeated as a whole.
     known.open = {id: each for id, each in found.items() if each.state == "open"}
     known.since = max(known.since, ulid_at(now_ms - LATE_MS))
@@ -250,7 +250,7 @@ def _events_after(reviews: Reviews, since: str) -> Iterator[ReviewEvent]:
         token = page.next_page_token
 
 
-def _told(served: Served, events: Iterable[ReviewEvent]) -> Iterator[Delivery]:
+def _event_deliveries(served: Served, events: Iterable[ReviewEvent]) -> Iterator[Delivery]:
     """Events as webhook deliveries. Rows of failed checks are left out."""
     for event in events:
         if event.kind in EVENTS:
@@ -265,7 +265,7 @@ def _told(served: Served, events: Iterable[ReviewEvent]) -> Iterator[Delivery]:
             )
 
 
-def _ended(served: Served, id: str, standing: Standing) -> Iterator[Delivery]:
+def _end_deliveries(served: Served, id: str, standing: Standing) -> Iterator[Delivery]:
     """Deliveries for merges, and for closing by a deleted branch, which have no stored event."""
     merged = standing.merge_commit
     if merged is not None:

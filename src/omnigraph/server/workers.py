@@ -228,7 +228,7 @@ class Supervisor:
                 for number in signals.take():
                     self._signal(number)
             else:
-                self._hear(key.data)
+                self._read_message(key.data)
         for worker in list(self._running.values()):
             if worker.process.poll() is not None:
                 self._ended(worker)
@@ -262,7 +262,7 @@ class Supervisor:
             process.stdin.flush()
         self._selector.register(process.stdout, selectors.EVENT_READ, worker)
 
-    def _hear(self, worker: _Running) -> None:
+    def _read_message(self, worker: _Running) -> None:
         """Read a worker's message: it listens, or it failed to start."""
         assert worker.process.stdout is not None
         line = worker.process.stdout.readline()

@@ -138,11 +138,11 @@ class AutoOptimizer:
         except NOT_NOW:
             self._status = replace(before, postponed=before.postponed + 1)
         except RecoveryRequired as pending:
-            if self._was_left(pending.details["operation_id"]):
+            if self._is_interrupted_run(pending.details["operation_id"]):
                 raise
             self._status = replace(before, postponed=before.postponed + 1)
 
-    def _was_left(self, operation_id: str) -> bool:
+    def _is_interrupted_run(self, operation_id: str) -> bool:
         """Whether this is an interrupted optimization that no process is recovering."""
         for operation in pending_operations(self._kernel):
             if operation.operation_id == operation_id and operation.writer_kind == "Optimize":

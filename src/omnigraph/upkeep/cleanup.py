@@ -374,7 +374,7 @@ def _previewed(
         )
         if progress is not None:
             progress(len(rows), len(plan.tables))
-    error = _unfolded(kernel, states) if plan.retired else None
+    error = _retired_obstacle(kernel, states) if plan.retired else None
     rows += [_retired_row(kernel, name, error) for name in plan.retired]
     return rows + _scratch_rows(plan) + _adjacency_rows(plan) + _schema_rows(plan)
 
@@ -392,7 +392,7 @@ def _carried_out(
             rows.append(row)
             if progress is not None:
                 progress(len(rows), len(plan.tables))
-    error = _unfolded(kernel, states) if plan.retired else None
+    error = _retired_obstacle(kernel, states) if plan.retired else None
     for name in plan.retired:
         row = _retired_row(kernel, name, error)
         if error is None:
@@ -452,7 +452,7 @@ def _clean(kernel: Kernel, lease: Lease, plan: TableCleanup) -> CleanedTable:
     return row
 
 
-def _unfolded(kernel: Kernel, states: Mapping[str, ManifestState]) -> str | None:
+def _retired_obstacle(kernel: Kernel, states: Mapping[str, ManifestState]) -> str | None:
     """Why datasets of an older layout must stay; None if they can be removed."""
     try:
         accepted = accepted_tables(kernel.accepted_schema())

@@ -126,7 +126,7 @@ def unneeded_schemas(
         return ()
     known: set[str] = set()
     needed = {past_schema_name(each.commit.schema_hash) for each in _tagged(states)}
-    needed |= set(_on_the_way(states))
+    needed |= set(_schemas_since_branches(states))
     for state in states.values():
         seen = (
             row.commit_seq
@@ -142,7 +142,7 @@ def unneeded_schemas(
     return tuple(sorted(stored & known - needed))
 
 
-def _on_the_way(states: Mapping[str, ManifestState]) -> Iterator[str]:
+def _schemas_since_branches(states: Mapping[str, ManifestState]) -> Iterator[str]:
     """The schemas of main since the oldest one that a live branch started with.
 
     They are needed to migrate entities of that branch to main's current schema.

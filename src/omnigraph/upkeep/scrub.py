@@ -197,14 +197,14 @@ class _Scrub:
             def look(name: str) -> _FileResult:
                 recorded = known.get(name)
                 digest = None if recorded is None else recorded.digest
-                result = self._look(name, digest, pace)
+                result = self._check_file(name, digest, pace)
                 if result.kind is None:
                     checked.add(name)
                 return result
 
             pool = stack.enter_context(ThreadPoolExecutor(THREADS))
             results = list(pool.map(look, left))
-        findings = [*self._told(census), *self._findings(census, results)]
+        findings = [*self._graph_findings(census), *self._findings(census, results)]
         return ScrubReport(
             self._kernel.root.uri,
             len(left),
@@ -214,13 +214,13 @@ class _Scrub:
             0,
             self._unreferenced(census),
             0.0,
-            tuple(_once(findings)),
+            tuple(_one_per_file(findings)),
         )
 
-    def _look(self, name: str, recorded: FileDigest | None, pace: _ReadRate) -> _FileResult:
+    def _check_file(self, name: str, recorded: FileDigest | None, pace: _ReadRate) -> _FileResult:
         try:
             if recorded is not None and recorded.digest.startswith(ETAG):
-                return self._look_at_tag(name, recorded)
+                return self._check_etag(name, recorded)
             digest = digest_chunks(pace.through(self._store.chunks(name)))
         except StorageFailure as failure:
             if failure.failure_class is FailureClass.NOT_FOUND:
@@ -239,7 +239,7 @@ class _Scrub:
             problem = f"it has {digest.size} bytes, and {recorded.size} were written"
         return _FileResult(name, digest.size, "damaged", problem)
 
-    def _look_at_tag(self, name: str, recorded: FileDigest) -> _FileResult:
+    def _check_etag(self, name: str, recorded: FileDigest) -> _FileResult:
         """Check a large object by its ETag, without reading it."""
         found = self._store.attributes(name)
         if found is None:
@@ -270,7 +270,7 @@ class _Scrub:
         branches = tuple(sorted(needed.branches)) if needed is not None else ()
         return ScrubFinding(kind, name, table, problem, commit_id, branches)
 
-    def _told(self, census: Census) -> Iterator[ScrubFinding]:
+    def _graph_findings(self, census: Census) -> Iterator[ScrubFinding]:
         """Findings about unreadable metadata, the schema, and foreign files."""
         for each in census.problems:
             yield ScrubFinding(
@@ -361,7 +361,7 @@ class _Scrub:
         pace = _ReadRate(None, None, 0)
         added = 0
         for file in self._undigested:
-            if self._look(file, None, pace).kind is None:
+            if self._check_file(file, None, pace).kind is None:
                 kept[file] = digest_chunks(self._store.chunks(file))
                 added += 1
         if kept != known:
@@ -385,7 +385,7 @@ def _is_of_a_dataset(name: str, datasets: set[str]) -> bool:
     return not endings or PurePosixPath(name.partition("#")[0]).suffix in endings
 
 
-def _once(findings: list[ScrubFinding]) -> Iterator[ScrubFinding]:
+def _one_per_file(findings: list[ScrubFinding]) -> Iterator[ScrubFinding]:
     """One finding per file: the first is the most specific."""
     seen: set[str] = set()
     for each in sorted(findings, key=lambda each: each.table == GRAPH):

@@ -81,9 +81,9 @@ def graph_stats(kernel: Kernel, branch: str = MAIN_BRANCH) -> GraphStats:
         *unsettled(kernel.root.uri, pending, leases),
         *abandoned(kernel.root.uri, leases, pending),
         *refused_sidecars(kernel),
-        *(found for drift in drifts for found in _of_drift(kernel, branch, drift)),
-        *(found for table in tables for found in _of_table(kernel.root.uri, branch, table)),
-        *_of_versions(kernel, capture, stats),
+        *(found for drift in drifts for found in _drift_findings(kernel, branch, drift)),
+        *(found for table in tables for found in _table_findings(kernel.root.uri, branch, table)),
+        *_version_findings(kernel, capture, stats),
     ]
     return replace(stats, findings=tuple(findings))
 
@@ -178,7 +178,7 @@ def refused_sidecars(kernel: Kernel) -> Iterator[UpkeepFinding]:
         )
 
 
-def _of_drift(kernel: Kernel, branch: str, drift: TableDrift) -> Iterator[UpkeepFinding]:
+def _drift_findings(kernel: Kernel, branch: str, drift: TableDrift) -> Iterator[UpkeepFinding]:
     kind = drift.classification
     if kind == "no_drift":
         return
@@ -196,11 +196,11 @@ def _of_drift(kernel: Kernel, branch: str, drift: TableDrift) -> Iterator[Upkeep
         names = ", ".join(sorted(set(drift.names)))
         versions += f"; adopting it accepts what was written by {names}"
         command = command_on(uri, "repair", "--force", "--confirm", branch=branch)
-    yield UpkeepFinding("drift", "problem", _on(branch, drift.type_key), versions, command)
+    yield UpkeepFinding("drift", "problem", _subject_of(branch, drift.type_key), versions, command)
 
 
-def _of_table(uri: str, branch: str, table: TableStats) -> Iterator[UpkeepFinding]:
-    subject = _on(branch, table.type_key)
+def _table_findings(uri: str, branch: str, table: TableStats) -> Iterator[UpkeepFinding]:
+    subject = _subject_of(branch, table.type_key)
     missing = [str(index.spec) for index in table.indexes if index.is_missing]
     if missing:
         message = f"indexes are missing: {', '.join(missing)}"
@@ -224,7 +224,9 @@ def _of_table(uri: str, branch: str, table: TableStats) -> Iterator[UpkeepFindin
         yield UpkeepFinding("fragments", "advice", subject, message, command)
 
 
-def _of_versions(kernel: Kernel, capture: Capture, stats: GraphStats) -> Iterator[UpkeepFinding]:
+def _version_findings(
+    kernel: Kernel, capture: Capture, stats: GraphStats
+) -> Iterator[UpkeepFinding]:
     """Too many old versions that no branch uses."""
     if stats.branch != MAIN_BRANCH:
         return
@@ -258,7 +260,7 @@ def _stale(index: IndexStats) -> bool:
     return index.rows_uncovered > min(UNCOVERED_SHARE * rows, UNCOVERED_ROWS_MANY)
 
 
-def _on(branch: str, type_key: str) -> str:
+def _subject_of(branch: str, type_key: str) -> str:
     return type_key if branch == MAIN_BRANCH else f"{type_key} on {branch}"
 
 
@@ -303,7 +305,7 @@ def examine(kernel: Kernel, *, deep: bool = False) -> Diagnosis:
     for branch in branches:
         examination.check(f"numbers of {branch}", branch, partial(examination.numbers, branch))
         for type in examination.types(branch):
-            subject = _on(branch, type.table_key)
+            subject = _subject_of(branch, type.table_key)
             examination.check(f"read {subject}", subject, partial(examination.read, branch, type))
     examination.check(FILES, "graph", partial(_file_findings, kernel.root))
     if deep:

@@ -213,7 +213,7 @@ def _as_shown(
     """
     writes = stored.signature.is_mutation
 
-    def told(*args: Any, **options: Any) -> Answered:
+    def run_hiding_names(*args: Any, **options: Any) -> Answered:
         try:
             return run(*args, **options)
         except CompileError:
@@ -221,7 +221,7 @@ def _as_shown(
                 raise _not_found() from None
             raise
 
-    return told
+    return run_hiding_names
 
 
 def _not_found() -> NotFound:

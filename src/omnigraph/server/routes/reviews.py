@@ -191,7 +191,7 @@ async def open_review(call: Call) -> Response:
     asked = await call.document(OpenReviewRequest)
     target = asked.target or MAIN_BRANCH
     call.gate.review("review open", call.access, asked.source, target)
-    return await _told(
+    return await _append_event(
         call,
         call.graph.reviews.open,
         asked.source,
@@ -237,7 +237,7 @@ async def edit_review(call: Call) -> Response:
     """Change the title or description of a request."""
     asked = await call.document(EditReviewRequest)
     review = await _readable(call)
-    return await _told(
+    return await _append_event(
         call,
         call.graph.reviews.edit,
         review.id,
@@ -250,14 +250,14 @@ async def comment_review(call: Call) -> Response:
     """Comment on a request."""
     asked = await call.document(CommentRequest)
     review = await _readable(call)
-    return await _told(call, call.graph.reviews.comment, review.id, **asked.model_dump())
+    return await _append_event(call, call.graph.reviews.comment, review.id, **asked.model_dump())
 
 
 async def resolve_comment(call: Call) -> Response:
     """Resolve the thread of a comment."""
     asked = await call.document(ResolveRequest)
     review = await _readable(call)
-    return await _told(
+    return await _append_event(
         call,
         call.graph.reviews.resolve,
         review.id,
@@ -270,7 +270,7 @@ async def review_review(call: Call) -> Response:
     """Approve a request, or ask for changes."""
     asked = await call.document(VerdictRequest)
     review = await _readable(call)
-    return await _told(
+    return await _append_event(
         call,
         call.graph.reviews.review,
         review.id,
@@ -291,7 +291,7 @@ async def check_review(call: Call) -> Response:
 
     checks = call.served.checks
     run_checks = call.graph.reviews.run_checks
-    return await _told(call, run_checks, review.id, checks, run, again=asked.again)
+    return await _append_event(call, run_checks, review.id, checks, run, again=asked.again)
 
 
 async def report_check(call: Call) -> Response:
@@ -299,7 +299,7 @@ async def report_check(call: Call) -> Response:
     asked = await call.document(ReportCheckRequest)
     review = await _readable(call)
     call.gate.check_report("review check report", call.access, review.source)
-    return await _told(
+    return await _append_event(
         call,
         call.graph.reviews.report_check,
         review.id,
@@ -337,13 +337,13 @@ async def merge_review(call: Call) -> Response:
 async def close_review(call: Call) -> Response:
     """Close a request."""
     review = await _readable(call)
-    return await _told(call, call.graph.reviews.close, review.id)
+    return await _append_event(call, call.graph.reviews.close, review.id)
 
 
 async def reopen_review(call: Call) -> Response:
     """Open a request again."""
     review = await _readable(call)
-    return await _told(call, call.graph.reviews.reopen, review.id)
+    return await _append_event(call, call.graph.reviews.reopen, review.id)
 
 
 async def _readable(call: Call) -> ReviewSummary:
@@ -351,7 +351,9 @@ async def _readable(call: Call) -> ReviewSummary:
     return await call.read(call.graph.reviews.summary, call.values["review_id"])
 
 
-async def _told(call: Call, work: Callable[..., Review], *args: Any, **options: Any) -> Response:
+async def _append_event(
+    call: Call, work: Callable[..., Review], *args: Any, **options: Any
+) -> Response:
     """Run a verb that adds events, and wake the webhooks."""
     added = await call.write(
         None,

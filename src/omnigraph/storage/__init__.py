@@ -1,4 +1,4 @@
-"""The Lance kernel: what a graph looks like at rest, and the one way it changes.
+"""The Lance kernel: the stored form of a graph, and the one way to change it.
 
 Only this room (and the fragment writer of the pipeline) knows Lance. Its terms are datasets, refs
 and versions; those of the rooms above are types, branches and commits.
@@ -6,6 +6,6 @@ and versions; those of the rooms above are types, branches and commits.
 
 import os
 
-# Lance keeps two cores free for requests and computes with the others: on a machine with few cores,
-# with half of them or with one. A variable that the caller has set is kept.
+# By default Lance leaves two cores to I/O and computes with the others: on a machine with few cores
+# that is half of them or one. A variable set by the caller is kept.
 os.environ.setdefault("LANCE_CPU_THREADS", str(os.cpu_count() or 1))

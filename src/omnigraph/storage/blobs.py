@@ -1,7 +1,8 @@
-"""Reading blob columns: what their descriptors say, and bytes only of the values asked for.
+"""Reading blob columns: descriptors by scans, and bytes of requested values only.
 
-A scan of a blob column gives descriptors: how long a value is and where its bytes lie, in the data
-file itself, in a file beside it, or, of an external value, at a URI. Nothing here follows a URI.
+A scan of a blob column returns descriptors: the length of each value, and the place of its bytes,
+which is the data file itself, a separate file, or for an external value a URI. URIs are never
+fetched here.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from omnigraph.storage.failures import count_lance, lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, addresses_at, rows_where_in, take
 
 EXTERNAL = 3
-"""The descriptor kind of a value that is only a URI."""
+"""The descriptor kind of an external value, which is a URI."""
 
 
 # --- many values ----------------------------------------------------------------------------------
 
 DESCRIPTION = pa.struct({"kind": pa.string(), "size": pa.int64(), "uri": pa.string()})
-"""A blob in a table or a frame, which does not contain its bytes: `managed` with its size, or
-`external` with its URI."""
+"""The form of a blob in results, without its bytes: `managed` with its size, or `external` with
+its URI."""
 
 
 def described(blobs: pa.StructArray) -> pa.StructArray:
@@ -50,7 +51,7 @@ def described(blobs: pa.StructArray) -> pa.StructArray:
 
 
 def sizes(handle: LanceDataset, column: str, ids: pa.Array) -> pa.Array:
-    """How many bytes each blob has here, in the order of ``ids``; null for a null blob."""
+    """The managed bytes of each blob, in the order of ``ids``; null for a null blob."""
     rows = rows_where_in(handle, ID, ids, [ID, column])
     described = dict(zip(rows[ID].to_pylist(), rows[column].to_pylist(), strict=True))
     return pa.array(
@@ -60,7 +61,7 @@ def sizes(handle: LanceDataset, column: str, ids: pa.Array) -> pa.Array:
 
 
 def values(handle: LanceDataset, column: str, ids: pa.Array) -> pa.Array:
-    """The blobs as `BLOB_STORAGE`, in the order of ``ids``; an external one is its URI."""
+    """The blobs as `BLOB_STORAGE`, in the order of ``ids``; external ones as their URIs."""
     columns = [ID, column]
     found = rows_where_in(handle, ID, ids, columns, with_row_id=True).to_pylist()
     rows = {row[ID]: row for row in found}
@@ -73,7 +74,7 @@ def values(handle: LanceDataset, column: str, ids: pa.Array) -> pa.Array:
 def values_at(
     handle: LanceDataset, column: str, positions: pa.Array
 ) -> Iterator[bytes | BlobUri | None]:
-    """The blobs at some positions, one after another; an external one is its URI."""
+    """The blobs at some positions, one after another; external ones as their URIs."""
     described = take(handle, positions, [column])[column].to_pylist()
     addresses = addresses_at(handle, positions.to_numpy())
     for address, descriptor in zip(addresses, described, strict=True):
@@ -86,13 +87,13 @@ def values_at(
 
 
 def sizes_at(handle: LanceDataset, column: str, positions: pa.Array) -> pa.Array:
-    """How many bytes each blob at some positions has here; none for a null blob."""
+    """The managed bytes of each blob at some positions; 0 for a null blob."""
     described = take(handle, positions, [column])[column].to_pylist()
     return pa.array([0 if each is None else each["size"] for each in described], pa.int64())
 
 
 def stored_at(handle: LanceDataset, column: str, positions: pa.Array) -> pa.Array:
-    """The blobs at some positions as `BLOB_STORAGE`, in that order; an external one is its URI."""
+    """The blobs at some positions as `BLOB_STORAGE`, in that order; external ones as URIs."""
     described = take(handle, positions, [column])[column].to_pylist()
     places = positions.to_numpy()[[_is_managed(each) for each in described]]
     payloads = _payloads(handle, column, addresses=addresses_at(handle, places))
@@ -102,7 +103,7 @@ def stored_at(handle: LanceDataset, column: str, positions: pa.Array) -> pa.Arra
 def _payloads(
     handle: LanceDataset, column: str, *, ids: Sequence[int] = (), addresses: Sequence[int] = ()
 ) -> Iterator[bytes | None]:
-    """The bytes of some rows, read at once; without rows nothing is read."""
+    """The bytes of the blobs of some rows, in one read; none without rows."""
     if not ids and not addresses:
         return iter(())
     count_lance("read_blobs", handle.uri)
@@ -131,7 +132,7 @@ def _stored(
 
 @dataclass(frozen=True, slots=True)
 class ManagedBlob:
-    """One value whose bytes lie in the table. Safe to share between threads."""
+    """One value whose bytes are stored in the table. Safe to share between threads."""
 
     size: int
     tag: str
@@ -141,7 +142,7 @@ class ManagedBlob:
     _address: int = field(repr=False)
 
     def open(self) -> OpenBlob:
-        """The value, ready to be read in parts; asks for its place in the table once more."""
+        """Open the value, to read ranges of it; looks up its place in the table again."""
         opened = _opened(self._handle, self._column, addresses=[self._address])
         return OpenBlob(self._handle, opened)
 
@@ -154,7 +155,7 @@ class OpenBlob:
     _file: BlobFile
 
     def read(self, start: int, length: int) -> bytes:
-        """Some of the bytes, all of which the value has; no others are fetched."""
+        """A range of the bytes, which has to lie within the value; fetches only that range."""
         with lance_errors(self._handle, "read_blob_range"):
             data: bytes = self._file.read_range(start, length)
         return data
@@ -162,13 +163,13 @@ class OpenBlob:
 
 @dataclass(frozen=True, slots=True)
 class BlobCell:
-    """What one cell of a blob column holds."""
+    """The content of one cell of a blob column."""
 
     value: ManagedBlob | BlobUri | None
 
 
 def cell(handle: LanceDataset, column: str, id: str) -> BlobCell | None:
-    """The cell of one entity, known by its descriptor alone; None if there is no such entity."""
+    """The cell of one entity, from its descriptor alone; None if there is no such entity."""
     rows = rows_where_in(handle, ID, pa.array([id]), [column], with_row_address=True)
     for row in rows.to_pylist():
         descriptor, address = row[column], row[ROW_ADDRESS]
@@ -192,10 +193,9 @@ def _opened(handle: LanceDataset, column: str, **which: list[int]) -> BlobFile:
 def _tag(handle: LanceDataset, column: str, fragment_id: int, descriptor: Mapping[str, Any]) -> str:
     """A text that identifies the bytes: a digest of the place where they are stored.
 
-    Data files have names that are never given twice, and are never written again. So the name of
-    the file and the place in it or beside it identify the bytes, on every branch and at every
-    commit that shares the file. Rewriting the row, as updates and compaction do, makes another tag
-    for the same bytes.
+    Data files are immutable and their names are never reused. So the name of the file and the place
+    of the value identify the bytes, on every branch and at every commit that shares the file. When
+    updates or compaction rewrite the row, the same bytes get another tag.
     """
     number = next(each.id() for each in handle.lance_schema.fields() if each.name() == column)
     fragment = handle.get_fragment(fragment_id)

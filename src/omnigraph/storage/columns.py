@@ -1,10 +1,9 @@
-"""Changing the columns of a table, in transactions that can be planned, proved and undone.
+"""Changing the columns of a table, in transactions that can be planned, verified and rolled back.
 
-Lance knows a column by the id of its field, and so does every data file. A new name, a dropped
-column or one that may be null from now on is a new list of fields and touches no file. An added
-column without values is a field that no file has. Only values that have to be computed are written,
-into a file of their own beside the others. Rows keep their ids and places, and indexes of columns
-that stay are kept.
+Lance and its data files identify a column by its field id. Renaming or dropping a column or making
+it nullable changes the list of fields and no file. An added column without values is a field that
+no file has. Only computed values are written, into additional data files. Rows keep their ids and
+addresses, and indexes of remaining columns are kept.
 """
 
 from __future__ import annotations
@@ -27,42 +26,42 @@ Fill: TypeAlias = Callable[[pa.RecordBatch], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
-    """One column as it should be, and where it comes from."""
+    """One column of the target, and its source."""
 
     field: pa.Field
     stored: str | None
-    """The column it is now; None for a new one."""
+    """The name of the present column; None for a new one."""
     fill: Fill | None = None
-    """How its values are computed; without, they stay, and a new column is null."""
+    """Computes its values; None keeps the present values, or null for a new column."""
 
     @property
     def is_new(self) -> bool:
-        """Whether it needs a field of its own."""
+        """Whether it needs a new field."""
         return self.stored is None or self.fill is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnsChange:
-    """The columns a table should have, in order; others are dropped."""
+    """The target columns of a table, in order; other columns are dropped."""
 
     columns: tuple[TargetColumn, ...]
 
     def transactions(self, handle: LanceDataset) -> int:
-        """How many transactions lead there, known without writing anything."""
+        """The number of transactions needed; writes nothing."""
         adds = any(column.is_new for column in self.columns)
         if not handle.get_fragments() or not adds or self._only_adds(handle.schema):
             return 1
         return 2
 
     def stage(self, handle: LanceDataset, uuids: Iterator[str]) -> list[Transaction]:
-        """Write what has to be computed, and return the transactions that lead there, in order."""
+        """Write computed values, and return the transactions in order."""
         with lance_errors(handle, "stage"):
             if not handle.get_fragments():
                 return [self._emptied(handle, next(uuids))]
             return self._staged(handle, uuids)
 
     def _emptied(self, handle: LanceDataset, uuid: str) -> Transaction:
-        """A table without rows is replaced by an empty one with the new columns."""
+        """The transaction for a table without rows: replaces it by one with the new columns."""
         schema = pa.schema([column.field for column in self.columns])
         return Transaction(handle.version, LanceOperation.Overwrite(schema, []), uuid=uuid)
 
@@ -86,8 +85,8 @@ class ColumnsChange:
         staged = []
         version = handle.version
         if added:
-            # Lance adds columns in one step and changes others in the next: of those that are
-            # there, nothing may differ. A name that is still taken is given in the second step.
+            # Lance needs two steps: the first adds columns and must not change any present one, the
+            # second changes these. Names that are still taken are assigned in the second step.
             names = {c.field.name: _vacant(c.field.name, stored) for c in added}
             new = [c.field.with_name(names[c.field.name]) for c in added]
             merged = _numbered(
@@ -106,7 +105,7 @@ class ColumnsChange:
         return staged
 
     def _only_adds(self, stored: pa.Schema) -> bool:
-        """Whether every column that is there stays as it is."""
+        """Whether every present column stays unchanged."""
         return self._kept.keys() == set(stored.names) and all(
             (field.name, field.nullable) == (name, stored.field(name).nullable)
             for name, field in self._kept.items()
@@ -114,7 +113,7 @@ class ColumnsChange:
 
     @property
     def _kept(self) -> dict[str, pa.Field]:
-        """The columns whose values stay where they are, by their present names."""
+        """The columns whose values are kept, by their present names."""
         return {c.stored: c.field for c in self.columns if c.stored is not None and not c.is_new}
 
 
@@ -125,7 +124,7 @@ def _vacant(name: str, taken: Iterable[str]) -> str:
 
 
 def _computed(handle: LanceDataset, columns: Sequence[TargetColumn]) -> tuple[list[Any], list[Any]]:
-    """Every fragment with a file of computed columns, and the fields of these."""
+    """All fragments with files of computed columns, and the fields of these columns."""
     names = [f"omnigraph_computed_{at}" for at in range(len(columns))]
     reads = sorted({column.stored or ID for column in columns})
     udf = _filler(names, columns)
@@ -151,7 +150,7 @@ def _filler(names: Sequence[str], columns: Sequence[TargetColumn]) -> BatchUDF:
 
 
 def _ids_in_use(handle: LanceDataset, fragments: Sequence[Any]) -> Iterator[int]:
-    """The ids of all fields, those of dropped columns included whose values still lie in files."""
+    """The ids of all fields, including those of dropped columns still in data files."""
     for field in handle.lance_schema.fields():
         yield from (each.id() for each in _with_children(field))
     for fragment in fragments:
@@ -168,15 +167,15 @@ def _with_children(field: Any) -> Iterator[Any]:
 # --- field ids ------------------------------------------------------------------------------------
 
 _FIELD_ID, _PARENT_ID = 3, 4
-"""Their numbers in the message by which Lance describes a field."""
+"""Field numbers in the protobuf message that describes a field."""
 _NO_PARENT = -1
 
 
 def _numbered(schema: pa.Schema, like: Sequence[Any], free: int) -> LanceSchema:
-    """A schema of Lance with given field ids.
+    """A Lance schema with given field ids.
 
-    Lance makes one from Arrow only with ids from zero on, so each description is taken apart and
-    put together with another id: that of the field it is ``like``, or a ``free`` one.
+    Lance creates schemas from Arrow only with ids counted from zero, so the id in each field's
+    message is replaced: by that of the field it is ``like``, or by a ``free`` one.
     """
     numbered = LanceSchema.from_pyarrow(schema)
     parts: tuple[Any, ...] = numbered.__reduce__()[1]  # type: ignore[assignment]
@@ -199,7 +198,7 @@ def _numbered(schema: pa.Schema, like: Sequence[Any], free: int) -> LanceSchema:
 
 
 def _with_ids(message: bytes, field_id: int, parent_id: int) -> bytes:
-    """A field's description with other ids; all else is kept byte for byte."""
+    """A field's message with other ids; everything else is kept byte for byte."""
     kept = bytearray()
     at = 0
     while at < len(message):

@@ -1,9 +1,9 @@
 """Finds the file that made a read fail: missing, truncated or undecodable files of Lance on local
 disk.
 
-Messages of Lance often name no file, or one that was never there. So after a failure the files of a
+Messages of Lance often name no file, or one that never existed. So after a failure the files of a
 table are examined one by one, the cheapest check first. Lance keeps no checksums: a changed byte
-inside a value decodes to another value, which only `upkeep.scrub` finds.
+inside a value decodes to another value, which only `upkeep.scrub` detects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NEWEST_ADVICE = (
 )
 _BLOB = b"lance-encoding:blob"
 _BESIDE = (1, 2)
-"""Kinds of blobs that lie in files beside the data file: several in one, and one in each."""
+"""Kinds of blobs stored outside of the data file: several in one file, and one in each."""
 DECODED_BYTES_MAX = 256 << 20
 """The most bytes that are decoded to find a file that cannot be decoded."""
 _VERSIONS_MAX = 1_000
@@ -45,17 +45,17 @@ _NAMED = re.compile(r"((?:/[\w.+=@-]+)+\.[a-z]+)")
 
 
 def missing(file: Path | str) -> DamagedFile:
-    """The error for a file that is not there."""
+    """The error for a missing file."""
     return DamagedFile(str(file), _ADVICE, "it is missing")
 
 
 def damaged_content(file: Path | str) -> DamagedFile:
-    """The error for a file whose digest is another than when it was written."""
+    """The error for a file whose content does not have its recorded digest."""
     return DamagedFile(str(file), _ADVICE, "its content is not what was written")
 
 
 def damaged_version(address: str, version: int | None) -> DamagedFile | None:
-    """The error if the file of a version, or of the newest one, cannot be read."""
+    """The error if the file of a version, by default of the newest, cannot be read; else None."""
     if version is None:
         newest = min(Path(address).glob("_versions/*.manifest"), default=None)
         return None if newest is None else _error(newest, NEWEST_ADVICE)
@@ -63,12 +63,12 @@ def damaged_version(address: str, version: int | None) -> DamagedFile | None:
 
 
 def damage_behind(handle: LanceDataset, message: str) -> DamagedFile | None:
-    """The file that made reading or writing a version fail, with what Lance said about it."""
+    """The file that made reading or writing a version fail, by Lance's message; None if unknown."""
     root = Path(handle.uri.partition("/tree/")[0])
     named = _named_files(root, message)
     versions = _version_files(Path(handle.uri) / "_versions")
     files = chain(named, _files_of(handle, root), versions, root.glob("_refs/*/*"))
-    # The ends of all of them are checked before the first is decoded.
+    # Check the ends of all files before decoding the first.
     known = list(dict.fromkeys(files))
     for file in known:
         problem = "it is missing" if not file.exists() else cut_off(file)
@@ -84,8 +84,8 @@ def damage_behind(handle: LanceDataset, message: str) -> DamagedFile | None:
 def damaged_files(root: Path) -> Iterator[DamagedFile]:
     """Every file below a root that a version needs and that is missing or cannot be read.
 
-    Old versions and what branches share are looked at as well. What no version lists is left out:
-    it may belong to a write under way.
+    Old versions and files shared by branches are examined as well. Files that no version lists are
+    ignored: they may belong to a write in progress.
     """
     told: set[Path] = set()
     folders = sorted(root.rglob("_versions"))
@@ -105,12 +105,12 @@ def damaged_files(root: Path) -> Iterator[DamagedFile]:
 
 
 def _dataset_of(versions: Path) -> Path:
-    """The folder of a table, of which a ref has a part."""
+    """The root folder of the dataset that a folder of versions belongs to, also for a ref's."""
     return Path(str(versions.parent).partition("/tree/")[0])
 
 
 def _needed(versions: Path) -> Iterator[Path]:
-    """The version files of a dataset or ref, and what those that can be read consist of."""
+    """The version files of a dataset or ref, and the files that readable versions list."""
     for file in _version_files(versions):
         yield file
         if (handle := _version_at(file)) is not None:
@@ -121,7 +121,7 @@ def _needed(versions: Path) -> Iterator[Path]:
 
 
 def problem_of(file: Path) -> str | None:
-    """What is wrong with a file, as far as its presence, its end and decoding it show."""
+    """The problem of a file that is missing, truncated or cannot be decoded; None if it is fine."""
     return "it is missing" if not file.exists() else cut_off(file) or _undecoded(file)
 
 
@@ -131,7 +131,7 @@ def _error(file: Path, advice: str = _ADVICE) -> DamagedFile | None:
 
 
 def cut_off(file: Path) -> str | None:
-    """The error that the last bytes of a file show, if any."""
+    """The problem of a truncated file, from its last bytes; None if it is complete."""
     if file.suffix not in (".lance", ".manifest", ".idx"):
         return None
     try:
@@ -144,7 +144,7 @@ def cut_off(file: Path) -> str | None:
 
 
 def _undecoded(file: Path) -> str | None:
-    """The error that decoding a whole file shows, if any."""
+    """The error of decoding the whole file; None if that succeeds."""
     check = _CHECKS.get(file.suffix)
     if check is None or _works(lambda: check(file)):
         return None
@@ -155,7 +155,7 @@ def _works(attempt: Callable[[], object]) -> bool:
     try:
         attempt()
     except BaseException as error:
-        # Lance panics on some damage, which Python sees as an error outside `Exception`.
+        # Lance panics on some damage; in Python a panic does not derive from `Exception`.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         return False
@@ -163,9 +163,9 @@ def _works(attempt: Callable[[], object]) -> bool:
 
 
 def _decode(file: Path) -> None:
-    """Decode a file up to its first column of blobs, which the file reader cannot pass.
+    """Decode a file up to its first blob column, at which the file reader stops.
 
-    `_damaged_blobs` reads the rest, as a part of its table.
+    `_damaged_blobs` reads the rest through the table.
     """
     fields = LanceFileReader(str(file)).metadata().schema
     plain = takewhile(lambda field: _BLOB not in (field.metadata or {}), fields)
@@ -215,14 +215,14 @@ def _undecodable(files: Iterable[Path]) -> Iterator[DamagedFile]:
 
 
 def _named_files(root: Path, message: str) -> Iterator[Path]:
-    """Files of a dataset that a message names."""
+    """The files of a dataset that a message names."""
     for part in message.split(f"/{root.name}")[1:]:
         found = _NAMED.match(part)
         if found is None:
             continue
         file = root / found[1].removeprefix("/")
         metadata = file.with_name("metadata.lance")
-        # Without this file Lance takes an index for an old one, and misses other files.
+        # If the metadata is missing, Lance assumes an older index format, and reports other files.
         if file.name == "tokens.lance" and not metadata.exists():
             yield metadata
         elif file.name != "tokens.lance":
@@ -232,7 +232,7 @@ def _named_files(root: Path, message: str) -> Iterator[Path]:
 def _files_of(handle: LanceDataset, root: Path) -> Iterator[Path]:
     """Data, deletion and index files of a version.
 
-    A branch shares the files of those it was forked from, which lie in their folders.
+    Files that a branch shares with the refs it was forked from lie in their folders.
     """
     folders = [root, *root.glob("tree/*")]
     for fragment in handle.get_fragments():
@@ -264,7 +264,7 @@ def _indexes_of(handle: LanceDataset) -> list[Any]:
 
 
 def _lost_of_index(folder: Path, kind: str) -> Iterator[Path]:
-    """Files that an index with fewer bytes than it was built with does not have any more."""
+    """The missing files of an index that has fewer bytes than when it was built."""
     names = ["index.idx", "auxiliary.idx"]
     if kind == "BTree":
         names = ["page_data.lance", "page_lookup.lance"]
@@ -282,9 +282,9 @@ def _version_files(versions: Path) -> list[Path]:
 def _damaged_blobs(
     handle: LanceDataset, root: Path, seen: set[Path] | None = None
 ) -> Iterator[DamagedFile]:
-    """Files of blobs that are missing or too short for their values, and their undecodable data.
+    """Blob files that are missing or too short for their values, and data files with broken blobs.
 
-    What is in ``seen`` is left out, and what was looked at is added to it.
+    Files in ``seen`` are skipped; examined files are added to it.
     """
     seen = set() if seen is None else seen
     folders = [root, *root.glob("tree/*")]
@@ -304,7 +304,7 @@ def _damaged_blobs(
                 yield DamagedFile(str(file), _ADVICE, "its content cannot be decoded")
                 continue
             for blob_id, length in sorted(_blob_lengths(fragment, names).items()):
-                # Lance spells the number of a file in bits, the lowest first.
+                # Lance names the file by its number in binary, the lowest bit first.
                 blobs = beside / f"{f'{blob_id:032b}'[::-1]}.blob"
                 if not blobs.exists():
                     yield missing(blobs)
@@ -319,7 +319,7 @@ def _read_all(fragment: LanceFragment) -> None:
 
 
 def _blob_lengths(fragment: LanceFragment, columns: list[str]) -> dict[int, int]:
-    """By the number of a file beside the data file, how long it has to be for its values."""
+    """By number of a blob file: the length it needs for its values."""
     lengths: dict[int, int] = {}
     table = fragment.to_table(columns=columns)
     for each in chain.from_iterable(table[name].to_pylist() for name in columns):
@@ -330,12 +330,12 @@ def _blob_lengths(fragment: LanceFragment, columns: list[str]) -> dict[int, int]
 
 
 def _look_at(fragment: LanceFragment) -> object:
-    """Read nothing of a fragment but which rows are deleted."""
+    """Read only the deletions of a fragment."""
     return fragment.to_table(columns=[], with_row_address=True)
 
 
 def _damaged_deletions(handle: LanceDataset, root: Path) -> DamagedFile | None:
-    """A deletion file of the second kind, which only Lance can read."""
+    """A damaged deletion file of the bitmap kind, which only Lance can read; None without one."""
     folders = [root, *root.glob("tree/*")]
     for fragment in handle.get_fragments():
         deleted = fragment.metadata.deletion_file

@@ -1,8 +1,8 @@
 """The Lance datasets of a root: opening them by address, committing to them, their refs.
 
-A dataset is addressed by its absolute URI, its physical ref and a version. A ref other than main
-lives under `tree/<ref>` and is always opened by that URI: a handle made by checking a branch out of
-the root would write to the root.
+A dataset is addressed by its absolute URI, its physical ref and a version. A ref other than main is
+stored under `tree/<ref>` and is always opened by that URI: a handle made by checking a branch out
+of the root would write to the root.
 """
 
 from __future__ import annotations
@@ -73,20 +73,20 @@ Handle: TypeAlias = LanceDataset
 
 
 _LANDED_MAX = 64
-"""Versions of an object store that this process has just made, and need not be opened again."""
+"""How many versions that this process has just committed to an object store are cached."""
 
 _LISTINGS_MAX = 10
-"""How often a listing is begun again because something in it was removed meanwhile."""
+"""How often a listing is restarted because an entry was removed meanwhile."""
 
 INDEX_BYTES_MIN = 32 << 20
-"""With less, a look-up reads the same pages of an index again and again."""
+"""A smaller cache makes lookups read the same pages of an index repeatedly."""
 METADATA_BYTES_MIN = 16 << 20
 METADATA_BYTES_MAX = 64 << 20
-"""Lance keeps metadata of every version it has seen; more than the recent ones is of no use."""
+"""Lance caches metadata of every version it has read; only recent ones are useful."""
 
 
 def _bounded_session() -> Any:
-    """Lance's caches, by the memory that is set for tables; its own defaults are 7 GB."""
+    """A session with caches of the memory configured for tables; Lance's defaults are 7 GB."""
     limit = bytes_from_environment(CACHE_BYTES_VARIABLE)
     return lance.Session(  # type: ignore[attr-defined]
         index_cache_size_bytes=max(INDEX_BYTES_MIN, limit // 4),
@@ -96,10 +96,11 @@ def _bounded_session() -> Any:
 
 @dataclass(slots=True)
 class Flushes:
-    """The files of one operation on local disk, by what still has to be put there.
+    """The files of one operation on local disk that still have to be flushed.
 
-    What a commit lists is flushed before it: after a loss of power recovery may find the version,
-    and publishes it. What the commit itself adds may wait for the other commits of the operation.
+    Files that a commit lists are flushed before it: after a power loss recovery may find the
+    version, and publishes it. Files that the commit itself writes are flushed together with those
+    of the other commits of the operation.
     """
 
     done: set[Path] = field(default_factory=set)
@@ -108,13 +109,13 @@ class Flushes:
 
 @dataclass(frozen=True, slots=True)
 class DraftedCommit:
-    """A commit to a dataset on an object store that was made on this machine and not sent yet."""
+    """A commit to a dataset on an object store that was prepared here and not sent yet."""
 
     before: LanceDataset
     transaction: Transaction
     version: DraftedVersion
     landed: LandedDataset
-    """The new version, which can be read once it was sent."""
+    """The new version, which can be read after it was sent."""
 
 
 @dataclass(slots=True)
@@ -124,7 +125,7 @@ class LanceStore:
     root: Root
     durability: Durability = Durability.DISK
     is_pinned: Callable[[DatasetRef, int], bool] = field(default=lambda where, version: False)
-    """Whether a live branch shows a version, which cleanup then keeps: asked after a failure."""
+    """Whether a live branch shows a version, so that cleanup keeps it; called after failures."""
     _session: Any = field(default_factory=_bounded_session)
     is_local: bool = field(init=False)
     """Whether the datasets are files of this machine."""
@@ -138,11 +139,11 @@ class LanceStore:
         self._drafts = Drafts(self.root)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a worker: with caches of its own, and credentials from its environment."""
+        """For workers: with their own caches, and credentials from their environment."""
         return LanceStore, (self.root, self.durability)
 
     def open(self, where: DatasetRef, version: int | None = None) -> LanceDataset:
-        """The dataset at ``version``, or at its newest.
+        """The dataset at ``version``, by default the newest.
 
         Raises `NotFound` for an absent dataset or ref, `HistoricalVersionReclaimed` when cleanup
         removed the version, and `DamagedFile` when its file is lost or cannot be read.
@@ -166,7 +167,7 @@ class LanceStore:
             if not is_of_a_library(error):
                 raise
             problem = self._open_error(where, version, error)
-            # For a missing dataset the message of Lance adds nothing.
+            # The message of Lance for a missing dataset adds nothing.
             raise problem from (None if isinstance(problem, NotFound) else error)
 
     def exists(self, where: DatasetRef) -> bool:
@@ -223,11 +224,11 @@ class LanceStore:
         sidecar_digest: str | None = None,
         flushes: Flushes | None = None,
     ) -> LanceDataset:
-        """Commit strictly (see `commit_strict`) and put it on disk as far as configured.
+        """Commit strictly (see `commit_strict`) and flush to local disk, if that is configured.
 
-        ``operation_id`` is written into the transaction, for readers of the table's history, and
-        ``sidecar_digest`` for recovery (see `sidecar_digest_of`). With ``flushes``, what the
-        commit adds to the files that it lists waits for `flush_commits`.
+        ``operation_id`` is written into the transaction for readers of the table's history, and
+        ``sidecar_digest`` for recovery (see `sidecar_digest_of`). With ``flushes``, the files that
+        the commit itself writes are flushed later, by `flush_commits`.
         """
         announce(transaction, operation_id, sidecar_digest)
         if self.is_local:
@@ -244,7 +245,7 @@ class LanceStore:
             return concurrently(
                 partial(self.land, drafted), partial(self.digest, drafted), threads=True
             )[0]
-        # What the commit lists is there already: it is fetched while the commit is under way.
+        # The files that the commit lists exist already: fetch them while the commit runs.
         landed, digests = concurrently(
             partial(commit_strict, handle, transaction),
             partial(self.digests.of_remote, handle, transaction),
@@ -262,9 +263,9 @@ class LanceStore:
         operation_id: str | None = None,
         sidecar_digest: str | None = None,
     ) -> DraftedCommit | None:
-        """A commit to a dataset on an object store, made but not sent: `land` sends it.
+        """Prepare a commit to a dataset on an object store; `land` sends it.
 
-        None if Lance has to commit it itself.
+        None if Lance has to make the commit itself.
         """
         if self.is_local:
             return None
@@ -282,7 +283,7 @@ class LanceStore:
         return DraftedCommit(handle, transaction, version, landed)
 
     def land(self, drafted: DraftedCommit) -> LanceDataset:
-        """Send a commit: it is there afterwards; raises like `commit_strict`."""
+        """Send a commit, which is durable afterwards; raises like `commit_strict`."""
         version = drafted.version
         try:
             self._drafts.upload(version)
@@ -304,7 +305,7 @@ class LanceStore:
         return drafted.landed
 
     def digest(self, drafted: DraftedCommit) -> None:
-        """Have the digests of the files that a commit lists: fetch those not written here."""
+        """Compute the digests of files that a commit lists; fetches files not written here."""
         digests = self.digests.of_remote(drafted.before, drafted.transaction)
         self.digests.remember(drafted.version.address, drafted.version.version, digests)
 
@@ -315,11 +316,11 @@ class LanceStore:
         *,
         only_adds: bool,
     ) -> tuple[Transaction, WrittenFiles] | None:
-        """Stage a change of a dataset on an object store on this machine; the caller sends files.
+        """Stage a change of a dataset on an object store locally; the caller uploads the files.
 
-        For small changes that read nothing but metadata. A change that ``only_adds`` rows may be
-        staged on any version with the same columns. None if it has to be staged in the store,
-        as ``stage`` may also find.
+        For small changes that read only metadata. A change that ``only_adds`` rows may be staged on
+        any version with the same columns. None if it has to be staged in the store, which ``stage``
+        may also decide by returning None.
         """
         if self.is_local:
             return None
@@ -335,10 +336,10 @@ class LanceStore:
         return replace(transaction, read_version=handle.version), written
 
     def insert_new(self, where: DatasetRef, key: str, rows: pa.Table) -> None:
-        """Insert the rows whose key is not there yet.
+        """Insert the rows whose key does not exist yet.
 
-        Lance repeats the merge when others commit at once; with a declared primary key, of two
-        that insert one key only the first does.
+        Lance repeats the merge after concurrent commits. With a declared primary key, only one of
+        two concurrent inserts of the same key succeeds.
         """
         dataset = self.open(where)
         count_lance("commit", where.address)
@@ -348,10 +349,10 @@ class LanceStore:
         self._finish_files(where, known)
 
     def append(self, where: DatasetRef, rows: pa.Table, uuid: str) -> None:
-        """Append rows to a dataset that only grows, whatever others append or compact meanwhile.
+        """Append rows to an append-only dataset, despite concurrent appends and compactions.
 
-        Appends do not conflict, so Lance puts this one behind theirs. After an error the rows may
-        be there all the same: readers have to know rows that they have seen.
+        Appends do not conflict, so Lance rebases this one onto them. After an error the rows may
+        still have landed, so a retry can duplicate them: readers have to skip duplicates.
         """
         dataset = self.open(where)
         count_lance("commit", where.address)
@@ -380,9 +381,9 @@ class LanceStore:
     ) -> tuple[int, int, int]:
         """Rewrite a dataset of `append` as few fragments, with all rows in its indexes.
 
-        ``indexes`` are columns and the kind of index of each. Versions older than ``keep`` go:
-        no reader needs one, but writers on their way compare with those they began at. Returns the
-        version, how many fragments there were, and how many there are.
+        ``indexes`` are columns and the kind of index of each. Versions older than ``keep`` are
+        removed: no reader needs them, but a concurrent commit is compared with the version it
+        started from. Returns the version, and the numbers of fragments before and after.
         """
         dataset = self.open(where)
         count_lance("commit", where.address)
@@ -397,7 +398,7 @@ class LanceStore:
                         dataset.create_scalar_index(column, kind)
                 dataset.optimize.optimize_indices()
             except LIBRARY_ERRORS as error:
-                # One of several that compact at once wins, and has done what the others would have.
+                # Another process compacted at the same time, with the same result.
                 if not is_conflict(error) and "preempted by concurrent" not in str(error):
                     raise
         self._finish_files(where, known)
@@ -409,7 +410,7 @@ class LanceStore:
     def create_ref(self, where: DatasetRef, ref: str, version: int) -> LanceDataset:
         """Fork ``where`` at ``version`` into a new physical ref."""
         count_lance("create_ref", where.address)
-        # Only listed versions of the very ref can be forked, so the parent is opened there first.
+        # Lance forks only listed versions of the same ref, so open the parent on its ref.
         parent = self.open(where, version)
         with lance_errors(parent):
             parent.create_branch(ref, version)
@@ -417,7 +418,7 @@ class LanceStore:
         return self.open(where.on(ref))
 
     def delete_ref(self, where: DatasetRef) -> None:
-        """Remove a physical ref; an absent one is fine."""
+        """Remove a physical ref, if it exists."""
         assert where.ref is not None
         count_lance("delete_ref", where.address)
         try:
@@ -437,7 +438,7 @@ class LanceStore:
             try:
                 return dict(dataset.branches.list())
             except LIBRARY_ERRORS as error:
-                # Lance lists the names and then reads each: one that goes in between fails it all.
+                # Lance lists the names and then reads each: it fails if one is removed in between.
                 if not is_missing(error):
                     raise lance_failure(dataset, error) from error
         raise StorageError(
@@ -449,7 +450,7 @@ class LanceStore:
     def flush_staged(
         self, staged: Iterable[tuple[LanceDataset, Transaction]], flushes: Flushes
     ) -> None:
-        """Put the files that transactions list on local disk, before the first is committed."""
+        """Flush the files that transactions list to local disk, before the first is committed."""
         if self.root.path is None or self.durability is Durability.PROCESS:
             return
         files = {
@@ -465,15 +466,15 @@ class LanceStore:
             flushes.done |= new
 
     def flush_commits(self, flushes: Flushes) -> None:
-        """Put what commits have added on local disk, of all of them at once."""
+        """Flush the files that all commits have written to local disk."""
         if (root := self.root.path) is not None:
             flush_tree(root, flushes.due, self.durability, flushes.done)
             flushes.due.clear()
 
     def flush_versions(self, where: DatasetRef, after: int, version: int) -> None:
-        """Put versions that another process may have committed on local disk, with their data.
+        """Flush versions that another process may have committed to local disk, with their data.
 
-        Those before the last may be gone, or be of a kind that Lance cannot show.
+        Versions before the last may have been removed, or have an operation that Lance cannot show.
         """
         if (root := self.root.path) is None or self.durability is Durability.PROCESS:
             return
@@ -485,17 +486,17 @@ class LanceStore:
                 transaction = read_transaction(handle, number)
                 if transaction is not None:
                     before = self.open(where, number - 1) if number > 1 else None
-                    # The version has a copy of its transaction: the file of it may be lost.
+                    # The version file contains the transaction, whose own file may be missing.
                     folder = Path(handle.uri)
                     files.update(new_data(folder, transaction, before))
                     files.update(filter(Path.exists, [transaction_file(folder, transaction)]))
         flush_tree(root, files, self.durability)
 
     def remove_cut_off(self, where: DatasetRef, above: int) -> None:
-        """Remove version files that a loss of power has cut off, above a version.
+        """Remove version files above a version that a power loss has truncated.
 
-        For the owner of a branch: a commit that was flushed, or that is under way, has a whole one.
-        Above 0, the entry of a fork as well.
+        Only for the owner of a branch: flushed commits and running ones have complete files. With
+        ``above`` 0, a truncated entry of a fork is removed, too.
         """
         if self.root.path is None:
             return
@@ -510,7 +511,7 @@ class LanceStore:
                 file.unlink()
 
     def flush_fork(self, where: DatasetRef) -> None:
-        """Flush a fork to local disk; its maker may have ended before it did."""
+        """Flush a fork to local disk, in case the process that made it was killed before."""
         if (root := self.root.path) is not None:
             flush_tree(root, fork_files(where), self.durability)
 
@@ -521,7 +522,7 @@ class LanceStore:
         flushes: Flushes,
         before: LanceDataset | None = None,
     ) -> None:
-        """Note what a commit adds on local disk, where Lance flushes nothing, and digest it."""
+        """Record and digest the files of a commit on local disk, where Lance flushes nothing."""
         if (root := self.root.path) is None:
             return
         folder = Path(landed.uri)
@@ -531,11 +532,11 @@ class LanceStore:
         self.digests.of_commit(root, landed, files)
 
     def _present(self, where: DatasetRef) -> frozenset[Path]:
-        """The files that a dataset has on local disk now."""
+        """The present files of a dataset on local disk."""
         return frozenset() if self.root.path is None else files_below(Path(where.address))
 
     def _finish_files(self, where: DatasetRef, known: frozenset[Path]) -> None:
-        """The same for files that Lance added by itself to a dataset with ``known``."""
+        """Flush and digest files that Lance itself added to a dataset with ``known`` files."""
         if (root := self.root.path) is None:
             return
         new = self._present(where) - known
@@ -543,7 +544,7 @@ class LanceStore:
         self.digests.list_new(root, where, new)
 
     def _finish_fork(self, where: DatasetRef) -> None:
-        """The same for the files of a new fork."""
+        """Flush and digest the files of a new fork."""
         if (root := self.root.path) is None:
             return
         files = fork_files(where)
@@ -555,7 +556,7 @@ class LanceStore:
     ) -> OmnigraphError:
         if not is_missing(error):
             failure = lance_failure(where.address, error)
-            # Errors of the OS or the store are recognised first, before a file is examined.
+            # Recognise errors of the OS or the store before examining files.
             if hint_of(error) is not None or not self.is_local:
                 return failure
             return damaged_version(where.address, version) or failure
@@ -570,7 +571,7 @@ class LanceStore:
             return unreadable
         if self.is_local and version_file(where.address, version).exists():
             return StorageError(f"{where.address} could not be opened: {sentence_of(error)}")
-        # Cleanup removes no version that a branch shows.
+        # Cleanup keeps versions that a branch shows, so this one is lost.
         if self._is_pinned(where, version):
             return missing(version_file(where.address, version))
         return reclaimed(where.address, version)
@@ -596,7 +597,7 @@ class LanceStore:
 
 
 def fragment_count(handle: LanceDataset) -> int:
-    """How many fragments a version has; known from its metadata."""
+    """The number of fragments of a version, from its metadata."""
     with lance_errors(handle):
         return len(handle.fragment_ids())
 

@@ -1,14 +1,14 @@
 """Digests of the files of a graph: xxh3 of 128 bits and the size, recorded when a file is written.
 
-Lance writes its files itself and does not pass on the bytes, so each new file is read once more
-right after its commit, when it still lies in the page cache. On an object store that would mean
-fetching everything again: there files up to `FETCHED_BYTES_MAX` are fetched while the commit is
-under way, and of larger ones the store's own checksum, the e-tag, is recorded.
+Lance writes its files itself and does not expose the bytes, so each new file is read again right
+after its commit, while it is in the page cache. On an object store that would mean fetching
+everything again: there, files up to `FETCHED_BYTES_MAX` are fetched while the commit runs, and for
+larger ones the store's own checksum, the e-tag, is recorded.
 
-Digests of a table's files are published with the commit that brings them, in the `table_version`
-row of the table. The files of `__manifest` itself, and of datasets beside it, are listed after the
-fact in objects below `__digests`: what publishes a commit cannot contain its own digest. They are
-written on local disk only, best effort: a file that is not listed is unverified, never damaged.
+Digests of a table's files are published with the commit that adds them, in the `table_version` row
+of the table. A version of `__manifest` cannot contain its own digest, so its files, and those of
+the datasets in `LISTED`, are listed afterwards in objects below `__digests`. These are written on
+local disk only, best effort: a file that is not listed is unverified, not damaged.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ from omnigraph.storage.transactions import (
 FETCHED_BYTES_MAX = 8 << 20
 """On an object store: the largest file that is fetched again for its digest."""
 ETAG = "etag:"
-"""Leads a digest that is the store's own."""
+"""Prefix of a digest that is the store's e-tag."""
 
 _CHUNK_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 14
-"""Most files of a commit are smaller: they are read at once, into no larger buffer."""
+"""The buffer for small files, as most of a commit are: they are read at once."""
 _THREADS_FROM_BYTES = 32 << 20
-"""Below that, starting threads costs more than they save."""
+"""For fewer bytes, starting threads costs more than it saves."""
 _LISTING_BYTES_MAX = 96 << 10
-"""From this size on, entries of removed files go; what a manifest needs is a third of it."""
+"""Larger listings drop entries of removed files; a manifest needs about a third of this."""
 
 LISTED = (MANIFEST, RECOVERY_AUDIT, REVIEWS)
 """Datasets whose files are listed below `__digests`."""
 
 
 class FileDigest(NamedTuple):
-    """What is known of the content of one file."""
+    """The recorded content of one file: digest and size."""
 
     size: int
     digest: str
 
 
 Digests = Mapping[str, FileDigest]
-"""By name of a file, relative to its table or to the root."""
+"""Digests by name of the file, relative to its table or to the root."""
 
 
 def digest_of(content: bytes) -> FileDigest:
@@ -79,7 +79,7 @@ def digest_of(content: bytes) -> FileDigest:
 
 
 def digesting(chunks: Iterable[bytes], ended: Callable[[FileDigest], object]) -> Iterator[bytes]:
-    """A file that is read for another purpose; ``ended`` is called with its digest."""
+    """Pass chunks of a file through; ``ended`` is called with the digest at the end."""
     state, size = xxhash.xxh3_128(), 0
     for chunk in chunks:
         state.update(chunk)
@@ -89,7 +89,7 @@ def digesting(chunks: Iterable[bytes], ended: Callable[[FileDigest], object]) ->
 
 
 def digest_chunks(chunks: Iterable[bytes]) -> FileDigest:
-    """The digest of a file that comes in parts."""
+    """The digest of a file given in parts."""
     found: list[FileDigest] = []
     for _ in digesting(chunks, found.append):
         pass
@@ -116,7 +116,7 @@ def digest_file(path: Path) -> FileDigest:
 
 
 def digest_files(files: Iterable[Path]) -> dict[Path, FileDigest]:
-    """The digests of files that were just written; one that is gone already is left out."""
+    """The digests of files that were just written; missing files are left out."""
     wanted = list(dict.fromkeys(files))
 
     def attempt(path: Path) -> FileDigest | None:
@@ -141,7 +141,7 @@ def _size(path: Path) -> int:
 
 
 def is_recorded(path: Path, recorded: FileDigest) -> bool:
-    """Whether a file on local disk has the content it was recorded with; absent ones pass."""
+    """Whether a file on local disk has its recorded content; True for a missing file."""
     try:
         return digest_file(path) == recorded
     except FileNotFoundError:
@@ -149,9 +149,9 @@ def is_recorded(path: Path, recorded: FileDigest) -> bool:
 
 
 def digest_object(store: ObjectStore, name: str, size: int | None = None) -> FileDigest | None:
-    """The digest of an object, or the store's own of a large one; None if it is not there.
+    """The digest of an object, for a large one its e-tag; None if it does not exist.
 
-    One request, if its size is known.
+    One request, if the size is known.
     """
     if size is None or size > FETCHED_BYTES_MAX:
         found = store.attributes(name)
@@ -168,7 +168,7 @@ def encode_digests(files: Digests) -> str:
 
 
 def decode_digests(text: str | None) -> dict[str, FileDigest]:
-    """What a row of the manifest says about files; raises `ValueError` if it is malformed."""
+    """The digests in a row of the manifest; raises `ValueError` if they are malformed."""
     record = {} if text is None else orjson.loads(text)
     if not isinstance(record, dict):
         raise ValueError("digests are not an object")
@@ -192,19 +192,19 @@ def _decoded(files: Any) -> dict[str, FileDigest]:
 
 
 def listing_name(subject: str) -> str:
-    """The object that lists the files of a dataset, one of its refs, or another subject."""
+    """The object that lists the files of a subject: a dataset, one of its refs, or other files."""
     return f"{DIGESTS}/{subject}.json"
 
 
 def encode_listing(files: Digests) -> bytes:
-    """A line of a listing, with a digest of itself."""
+    """A line of a listing, which contains its own digest."""
     content = {name: [*files[name]] for name in sorted(files)}
     line = orjson.dumps({"files": content, "self": digest_of(orjson.dumps(content)).digest})
     return b"\n" + line
 
 
 def decode_listing(name: str, content: bytes) -> dict[str, FileDigest]:
-    """The entries of a listing; raises `DamagedFile` if a line is not what was written."""
+    """The entries of a listing; raises `DamagedFile` if a line does not match its digest."""
     found: dict[str, FileDigest] = {}
     for line in content.split(b"\n"):
         if not line:
@@ -230,8 +230,8 @@ def _decoded_line(line: bytes) -> dict[str, FileDigest]:
 def update_listing(root: Path, subject: str, new: Digests) -> None:
     """Add files to a listing on local disk, best effort and unflushed.
 
-    One line is appended, so that the cost does not grow with the listing. The write it follows is
-    published and acknowledged whatever happens here.
+    One line is appended, so that the cost does not grow with the listing. A failure here does not
+    affect the write before, which is published already.
     """
     if not new:
         return
@@ -243,7 +243,8 @@ def update_listing(root: Path, subject: str, new: Digests) -> None:
             size = file.tell()
         if size > _LISTING_BYTES_MAX:
             known = read_listing(root, subject)
-            # An accepted schema is listed by the name it gets when it is replaced.
+            # The accepted schema is listed by the name it will get when it is replaced, so that
+            # file need not exist yet.
             kept = {
                 name: each
                 for name, each in known.items()
@@ -253,7 +254,7 @@ def update_listing(root: Path, subject: str, new: Digests) -> None:
 
 
 def read_listing(root: Path, subject: str) -> dict[str, FileDigest]:
-    """A listing on local disk, without lines that cannot be believed; empty if there is none."""
+    """A listing on local disk, without damaged lines; empty if there is none."""
     found: dict[str, FileDigest] = {}
     with suppress(OSError):
         content = (root / listing_name(subject)).read_bytes()
@@ -264,7 +265,7 @@ def read_listing(root: Path, subject: str) -> dict[str, FileDigest]:
 
 
 def forget_listing(root: Path, subject: str) -> None:
-    """Remove the listing of something that is gone."""
+    """Remove the listing of a subject that was deleted."""
     with suppress(OSError):
         (root / listing_name(subject)).unlink()
 
@@ -274,7 +275,7 @@ def read_listings(
 ) -> dict[str, FileDigest]:
     """The entries of all listings by name of the file, relative to the root.
 
-    ``damaged`` is called with each listing that cannot be believed.
+    ``damaged`` is called for each damaged listing.
     """
     found: dict[str, FileDigest] = {}
     for name in store.list(DIGESTS):
@@ -291,12 +292,12 @@ def read_listings(
 # --- commits --------------------------------------------------------------------------------------
 
 _REMEMBERED_MAX = 1_024
-"""Commits whose digests wait for their publish; those of failed writes stay until then."""
+"""How many commits' digests are kept until their publish; those of failed writes are evicted."""
 
 
 @dataclass(slots=True)
 class CommitDigests:
-    """The digests of what this process commits to one root, until they are published."""
+    """The digests of files that this process commits to one root, until they are published."""
 
     root: Root
     open: Callable[[DatasetRef, int], LanceDataset]
@@ -315,10 +316,10 @@ class CommitDigests:
         self._sent.update(digests)
 
     def between(self, where: DatasetRef, after: int, version: int) -> dict[str, FileDigest]:
-        """Digests of the files that a table got behind version ``after``, by name in the table.
+        """Digests of the files added to a table after version ``after``, by name in the table.
 
-        Those of commits of this process are known. For others, which recovery and repair publish,
-        the files are read now; a transaction that Lance cannot show is left out.
+        Those of this process's commits are remembered. For other commits, which recovery and repair
+        publish, the files are read now; transactions that Lance cannot show are left out.
         """
         found: dict[str, FileDigest] = {}
         for number in range(after + 1, version + 1):
@@ -329,7 +330,7 @@ class CommitDigests:
         return {self._in_table(where, name): each for name, each in found.items()}
 
     def of_fork(self, where: DatasetRef) -> dict[str, FileDigest]:
-        """Digests of what makes a fork, by name in the table; on local disk only."""
+        """Digests of the files of a new fork, by name in the table; on local disk only."""
         if (root := self.root.path) is None:
             return {}
         found = _relative(root, digest_files(fork_files(where)))
@@ -352,7 +353,7 @@ class CommitDigests:
         return name.removeprefix(f"{location}/")
 
     def of_commit(self, root: Path, landed: LanceDataset, files: Iterable[Path]) -> None:
-        """Digest the files of a commit on local disk, which are all there."""
+        """Digest the files of a commit on local disk, which all exist."""
         where = DatasetRef.at(landed.uri)
         if self._listed_subject(where) is not None:
             self.list_new(root, where, files)
@@ -363,12 +364,12 @@ class CommitDigests:
         """List the digests of new files, if their dataset has a listing."""
         subject = self._listed_subject(where)
         if subject is not None:
-            # Lance replaces this file with every commit, and does not need it.
+            # Lance replaces the hint file with every commit, and does not need it.
             kept = (file for file in files if file.name != HINT)
             update_listing(root, subject, _relative(root, digest_files(kept)))
 
     def _listed_subject(self, where: DatasetRef) -> str | None:
-        """The listing of a dataset whose digests no row of the manifest can hold."""
+        """The listing of a dataset in `LISTED`; None for tables: the manifest has their digests."""
         name = where.uri.removeprefix(f"{self.root.uri}/")
         return f"{name}/{where.ref or MAIN}" if name in LISTED else None
 
@@ -381,7 +382,7 @@ class CommitDigests:
     def of_remote(self, handle: LanceDataset, transaction: Transaction) -> dict[str, FileDigest]:
         """Digests of the data, deletion and index files of a commit on an object store.
 
-        A file that cannot be fetched now has no digest: the commit does not wait for it.
+        A file that cannot be fetched gets no digest: the commit does not fail because of it.
         """
         if self._listed_subject(DatasetRef.at(handle.uri)) is not None:
             return {}
@@ -399,16 +400,16 @@ class CommitDigests:
         return {}
 
     def forget(self, where: DatasetRef) -> None:
-        """Remove the listing of a ref that is gone."""
+        """Remove the listing of a deleted ref."""
         root, subject = self.root.path, self._listed_subject(where)
         if root is not None and subject is not None:
             forget_listing(root, subject)
 
     def require_recorded(self, handle: LanceDataset) -> None:
-        """Raise `DamagedFile` if a file of a listed dataset is not what was written.
+        """Raise `DamagedFile` if a file of a listed dataset does not have its recorded content.
 
-        For a manifest that is read as a whole, where it costs little beside reading it. Files that
-        are not listed are not looked at; neither are those a branch shares with another ref.
+        For a manifest that is read as a whole, where the check costs little in comparison. Files
+        that are not listed are not checked, nor those a branch shares with another ref.
         """
         where, root = DatasetRef.at(handle.uri), self.root.path
         subject = self._listed_subject(where)

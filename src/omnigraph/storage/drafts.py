@@ -1,17 +1,17 @@
-"""Commits to an object store: Lance makes the next version on this machine, one write uploads it.
+"""Commits to an object store with one request: Lance commits to a local draft, which is uploaded.
 
-A commit of Lance to an object store is three requests in a row: it lists the versions, writes the
-transaction, and writes the version under a name that has to be free. But what the next version
-holds follows from the one before it and from the transaction, and both are known here. So Lance
-commits to a *draft*: a folder with the file of that version, which this process has written itself
-or fetches once, since a version never changes. The file that results is then created in the store,
-on the condition that its name is free.
+Lance itself takes three sequential requests to commit to an object store: it lists the versions,
+writes the transaction, and creates the version file under a name that must not exist. The content
+of the next version depends only on the previous version and the transaction, which are both known
+here. So Lance commits to a *draft*: a local folder with the previous version file, which this
+process has written itself or fetches once, since versions are immutable. The resulting version file
+is then created in the store, on the condition that its name does not exist.
 
-That is the compare-and-swap of Lance itself, so that both exclude each other. It is stricter than
-a commit of Lance, which rebases a stale transaction: the name is that of the very next version. And
-it needs no proof by reading: what the store has accepted under that name are our bytes, with the
-transaction and its uuid in them. Lance reads transactions from the file of the version; the copy
-that it writes beside its own versions is not uploaded.
+Lance uses the same compare-and-swap, so its commits and these exclude each other. This one is
+stricter: Lance rebases a stale transaction, while here the name is that of the next version. It
+needs no read to verify ownership: the store has accepted exactly these bytes, which contain the
+transaction and its uuid. Lance reads transactions from the version file, so the separate copy of
+the transaction is not uploaded.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from omnigraph.storage.digests import FileDigest, digest_of
 from omnigraph.storage.failures import LIBRARY_ERRORS, version_file
 
 DRAFTS_KEPT_MAX = 128
-"""Datasets whose newest version is at hand; another one is fetched when it is written to again."""
+"""How many datasets' newest versions are kept; others are fetched at their next write."""
 DRAFTED = (
     LanceOperation.Append,
     LanceOperation.Update,
     LanceOperation.Delete,
     LanceOperation.Overwrite,
 )
-"""Operations whose commit needs nothing but the version before and the transaction."""
+"""Operations that Lance can commit with only the previous version and the transaction."""
 
 
 class Draft:
-    """One version of a dataset in a folder of this machine, without the files of its data.
+    """The version file of a dataset in a local folder, without data files.
 
-    The folder is removed once nothing refers to the draft, or to one that was made from it.
+    The folder is removed with the last reference to the draft and to drafts made from it.
     """
 
     def __init__(self, folder: _Folder, handle: LanceDataset) -> None:
@@ -69,13 +69,13 @@ class Draft:
 
     @property
     def version(self) -> int:
-        """The version that it is a draft of."""
+        """The version in the draft."""
         version: int = self.handle.version
         return version
 
     @property
     def is_usable(self) -> bool:
-        """Whether no other version was made of it yet."""
+        """Whether no version was committed to it yet."""
         return version_file(str(self.path), self.version).exists()
 
     def followed_by(self, handle: LanceDataset) -> Draft:
@@ -84,11 +84,11 @@ class Draft:
 
 
 class _Folder:
-    """A temporary folder, for the process that made it."""
+    """A temporary folder, which only the process that created it removes."""
 
     def __init__(self, place: str) -> None:
         top = Path(tempfile.mkdtemp(prefix="omnigraph-draft-"))
-        # Lance tells the root of a branch from its path.
+        # Lance finds the root of a branch by its path.
         self.path = top / place
         (self.path / "_versions").mkdir(parents=True)
         weakref.finalize(self, _remove, top, os.getpid())
@@ -101,17 +101,17 @@ def _remove(folder: Path, owner: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DraftedVersion:
-    """A version that is ready to be uploaded."""
+    """A version file that is ready to be uploaded."""
 
     address: str
     name: str
-    """Of the object that holds it, below the root."""
+    """The object of the version, relative to the root."""
     content: bytes
     draft: Draft
 
     @property
     def version(self) -> int:
-        """Its number."""
+        """The number of the version."""
         return self.draft.version
 
 
@@ -121,27 +121,27 @@ class WrittenFiles:
 
     store: ObjectStore
     contents: Mapping[str, bytes]
-    """By name below the root."""
+    """Contents by name relative to the root."""
 
     @property
     def digests(self) -> dict[str, FileDigest]:
-        """What is written, by name below the root."""
+        """The digests of the files, by name relative to the root."""
         return {name: digest_of(each) for name, each in self.contents.items()}
 
     @property
     def requests(self) -> list[Callable[[], None]]:
-        """Each uploads one of them."""
+        """Functions that upload one file each."""
         return [partial(self.store.write, *each) for each in self.contents.items()]
 
     def send(self) -> None:
-        """Upload them all."""
+        """Upload all files."""
         concurrently(*self.requests, threads=True)
 
 
 class NotUploaded(Exception):
-    """A version is not in the store, for certain.
+    """A version was certainly not created in the store.
 
-    ``failure`` is what the store said, None if another writer has made that version.
+    ``failure`` is the error of the store; None if another writer has created that version.
     """
 
     def __init__(self, failure: StorageError | None) -> None:
@@ -157,21 +157,21 @@ class Drafts:
         self._lock = threading.Lock()
         self._owner = os.getpid()
         self._newest: OrderedDict[str, Draft] = OrderedDict()
-        """By address, of what this process has written last, or is about to write to."""
+        """By address: the version that this process wrote last, or is about to write to."""
 
     @cached_property
     def _store(self) -> ObjectStore:
         return open_store(self._root)
 
     def of(self, handle: LanceDataset) -> Draft | None:
-        """The draft of a version, fetched unless it is at hand; None if it cannot be had."""
+        """The draft of a version, fetched if it is not cached; None if there can be none."""
         known = self._known(handle.uri, handle.version)
         if known is not None:
             return known
         place = self._place(handle.uri)
         try:
             folder = _Folder(place)
-            # The name of a version in the scheme of today; older datasets are committed by Lance.
+            # Only the current naming of versions is known here; Lance commits to older datasets.
             file = version_file(str(folder.path), handle.version)
             content = self._store.read_if_exists(f"{place}/_versions/{file.name}")
             if content is None:
@@ -179,7 +179,7 @@ class Drafts:
             file.write_bytes(content)
             found = Draft(folder, lance.dataset(str(folder.path), session=_session()))
         except (*LIBRARY_ERRORS, StorageError):
-            # No room for temporary files, say. Lance asks the store, and tells what is wrong there.
+            # For instance no space for temporary files: Lance commits to the store itself.
             return None
         if found.version != handle.version:
             return None
@@ -187,7 +187,7 @@ class Drafts:
         return found
 
     def to_write(self, handle: LanceDataset) -> Draft | None:
-        """A draft to write files with, of any version with the columns of ``handle``."""
+        """A draft to stage files on, of any version with the same columns as ``handle``."""
         with self._lock:
             known = self._newest.get(handle.uri) if self._owner == os.getpid() else None
         if known is not None and known.handle.schema == handle.schema:
@@ -195,9 +195,9 @@ class Drafts:
         return self.of(handle)
 
     def next(self, draft: Draft, address: str, transaction: Transaction) -> DraftedVersion | None:
-        """The version that a transaction makes of a draft; None if Lance has to commit it itself.
+        """Commit a transaction to a draft; None if Lance has to commit to the store itself.
 
-        Nothing is sent. The draft is used up: only one version can follow it.
+        Sends nothing. The draft is used up: only one version can follow it.
         """
         expected = transaction.read_version + 1
         is_drafted = isinstance(transaction.operation, DRAFTED)
@@ -220,10 +220,10 @@ class Drafts:
         return DraftedVersion(address, name, content, draft.followed_by(landed))
 
     def upload(self, drafted: DraftedVersion) -> None:
-        """Create a version in the store: after this it is there, and before it is not.
+        """Create a version in the store: it is committed when this returns, and not before.
 
-        Raises `NotUploaded` if it is certainly not there, and `StorageError` if that cannot be
-        told.
+        Raises `NotUploaded` if it was certainly not created, and `StorageError` if the outcome is
+        unknown.
         """
         failure: StorageError | None = None
         try:
@@ -232,7 +232,7 @@ class Drafts:
                 return
         except StorageError as unanswered:
             failure = unanswered
-        # A lost answer, or a request that the client has repeated: the object tells whose it is.
+        # The reply was lost or the client repeated the request: compare the object's content.
         found = self._store.read_if_exists(drafted.name)
         if found == drafted.content:
             self._keep(drafted.address, drafted.draft)
@@ -240,7 +240,7 @@ class Drafts:
         raise NotUploaded(failure if found is None else None) from failure
 
     def written(self, draft: Draft, address: str, names: Iterable[str]) -> WrittenFiles:
-        """Take files that were staged on a draft out of it, to upload them."""
+        """Remove files staged on a draft from its folder, to upload them."""
         place, contents = self._place(address), {}
         for name in names:
             file = draft.path / name
@@ -254,7 +254,7 @@ class Drafts:
     def _known(self, address: str, version: int) -> Draft | None:
         with self._lock:
             if self._owner != os.getpid():
-                # A forked child: the folders are the parent's.
+                # In a forked child: the folders belong to the parent.
                 self._newest.clear()
                 self._owner = os.getpid()
             found = self._newest.get(address)
@@ -280,7 +280,7 @@ _sessions: dict[int, Any] = {}
 
 
 def _session() -> Any:
-    """Small caches, one for all drafts of a process: their files are written once."""
+    """One session with small caches for all drafts of a process."""
     found = _sessions.get(os.getpid())
     if found is None:
         found = _sessions[os.getpid()] = lance.Session(  # type: ignore[attr-defined]
@@ -292,8 +292,8 @@ def _session() -> Any:
 class LandedDataset(LanceDataset):
     """A version that this process has just committed to an object store.
 
-    What its metadata says is known from the draft. It is opened in the store, which takes a
-    request, when something of it is read or written.
+    Metadata comes from the draft. The version is opened in the store, which takes a request, only
+    when data is read or written.
     """
 
     _draft: Draft
@@ -304,13 +304,13 @@ class LandedDataset(LanceDataset):
     def of(
         cls, before: LanceDataset, draft: Draft, open: Callable[[bytes], LanceDataset]
     ) -> LandedDataset:
-        """The version of a draft, which was committed to ``before``; ``open`` opens it."""
+        """The version in a draft, committed after ``before``; ``open`` opens it in the store."""
         found = cls.__new__(cls)
         found.__dict__.update(
             {name: each for name, each in before.__dict__.items() if name != "_ds"}
         )
         found._draft, found._open = draft, open
-        # An open handle tells the newest version, whichever it is a handle of.
+        # A handle of any version of the ref can report the newest version.
         found._probe = before._probe if isinstance(before, LandedDataset) else before
         return found
 
@@ -325,17 +325,17 @@ class LandedDataset(LanceDataset):
 
     @property
     def draft(self) -> Draft:
-        """What it was made as."""
+        """The draft of this version."""
         return self._draft
 
     def open_now(self) -> None:
-        """Open it ahead, at most once."""
+        """Open the version in the store, unless it is open."""
         with suppress(*LIBRARY_ERRORS, StorageError):
             _ = self._ds
 
     @property
     def version(self) -> int:
-        """Known without opening it."""
+        """The number of the version, from the draft."""
         return self._draft.version
 
     @property
@@ -346,21 +346,21 @@ class LandedDataset(LanceDataset):
 
     @property
     def schema(self) -> pa.Schema:
-        """Known without opening it."""
+        """The schema, from the draft."""
         return self._draft.handle.schema
 
     @property
     def has_stable_row_ids(self) -> bool:
-        """Known without opening it."""
+        """Whether row ids are stable, from the draft."""
         stable: bool = self._draft.handle.has_stable_row_ids
         return stable
 
     def fragment_ids(self) -> Bitmap:
-        """Known without opening it."""
+        """The ids of all fragments, from the draft."""
         return self._draft.handle.fragment_ids()
 
     def count_rows(self, filter: Any = None, **kwargs: Any) -> int:
-        """Known without opening it, if all rows are counted."""
+        """The number of rows; from the draft, unless a filter is given."""
         if filter is None and not kwargs:
             rows: int = self._draft.handle.count_rows()
             return rows
@@ -368,5 +368,5 @@ class LandedDataset(LanceDataset):
         return found
 
     def checkout_version(self, version: Any) -> LanceDataset:
-        """Itself, if it is asked for."""
+        """This handle, if ``version`` is its own version."""
         return self if version == self.version else super().checkout_version(version)

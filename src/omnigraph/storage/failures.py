@@ -1,9 +1,9 @@
-"""The one place where errors of Lance and Arrow get a type; those of the OS and of stores get
-theirs in `effects.failures`, which this builds on.
+"""Translates errors of Lance and Arrow to our error types; builds on `effects.failures`, which
+translates those of the OS and of stores.
 
-Every call into Lance is made inside ``with lance_errors(handle, verb):``, which counts it. What
-comes out is a `DamagedFile` with the file's name, a version that cleanup removed, a full disk, a
-failure of the store, or a `StorageError`; never an exception of a library.
+Every call into Lance is made inside ``with lance_errors(handle, verb):``, which counts it. It
+raises a `DamagedFile` that names the file, or the error for a version that cleanup removed, a full
+disk or a failure of the store, or else a `StorageError`; never an exception of a library.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from omnigraph.errors import HistoricalVersionReclaimed, OmnigraphError, Storage
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?\S+\.rs:\d+:\d+.*")
 _CUT_BLOB = re.compile(r"blob range .* exceeds blob object size \d+|has size \d+, expected \d+")
-"""Lance compares the lengths of the files of blobs that it has written."""
+"""Lance's message for a blob file with a wrong length after a write."""
 _TRANSPORT = re.compile(r"HTTP error|timed out|error sending request|connection", re.IGNORECASE)
 LIBRARY_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
-"""What Lance and Arrow raise, for callers that tell a lost commit from other failures. All other
-calls use `lance_errors`, which sees panics as well."""
+"""The exceptions of Lance and Arrow, for callers that tell a lost commit from other failures. All
+other callers use `lance_errors`, which also handles panics."""
 _REMOVAL_LOOKS = 10
 _REMOVAL_PAUSE_S = 0.05
-"""Cleanup removes the files of a version and the version itself one after the other."""
+"""The pause between checks: cleanup removes the files of a version before the version itself."""
 
 
 def count_lance(verb: str, target: str) -> None:
-    """Report one Lance call to the running measurement, if there is one."""
+    """Count one Lance call in the running measurement, if there is one."""
     meter = current_meter.get()
     if meter is not None:
         meter.add(IoEvent("lance", verb, target), 1, round_trips=1)
 
 
 class lance_errors:  # noqa: N801 - a statement, like `suppress`
-    """Give errors of a block that calls Lance a type, in terms of a dataset or an address.
+    """Translate errors of a block that calls Lance, naming a dataset or an address.
 
     With ``verb``, the call is counted as well.
     """
@@ -82,9 +82,9 @@ class lance_errors:  # noqa: N801 - a statement, like `suppress`
 
 
 def is_of_a_library(error: BaseException) -> bool:
-    """Whether an error is one of Lance, Arrow or the OS, and not typed yet.
+    """Whether an error is one of Lance, Arrow or the OS, and not one of ours.
 
-    A panic of Lance is an error outside `Exception`, and its class cannot be imported.
+    A panic of Lance does not derive from `Exception`, and its class cannot be imported.
     """
     if isinstance(error, OmnigraphError):
         return False
@@ -94,8 +94,8 @@ def is_of_a_library(error: BaseException) -> bool:
 def lance_failure(where: LanceDataset | str, error: BaseException) -> OmnigraphError:
     """Our error for a failure of Lance.
 
-    With the open dataset instead of its address, a damaged file is found and named, and a version
-    that was removed while it was read.
+    Given the open dataset instead of its address, it also finds a damaged file, and a version that
+    was removed during the read.
     """
     address = where if isinstance(where, str) else where.uri
     known = store_failure(address, error)
@@ -110,7 +110,7 @@ def lance_failure(where: LanceDataset | str, error: BaseException) -> OmnigraphE
         if damaged is not None:
             return damaged
     if (cut := _CUT_BLOB.search(str(error))) is not None and _is_local(address):
-        # No file of a version is to blame, so it is one that was being written.
+        # No file of the version is damaged, so the truncated file was being written.
         return StoreFull(
             FailureClass.PERMANENT,
             "write to",
@@ -122,7 +122,7 @@ def lance_failure(where: LanceDataset | str, error: BaseException) -> OmnigraphE
 
 
 def store_failure(address: str, error: BaseException) -> StorageFailure | None:
-    """The failure of the disk or of the store under a table, if it is one."""
+    """The failure of the disk or store that caused an error; None for other causes."""
     number = _os_error(error)
     if number is not None and number in FULL + NO_MORE_FILES:
         verb = "write to" if number in FULL else "use"
@@ -145,9 +145,9 @@ def reclaimed(address: str, version: int) -> HistoricalVersionReclaimed:
 
 
 def _was_removed(handle: LanceDataset) -> bool:
-    """Whether the version of a handle is not there any more, though others are.
+    """Whether the version of a handle was removed while newer ones exist.
 
-    A cleanup may be about to remove it: it is looked for more than once.
+    Checks several times, since a running cleanup may be about to remove it.
     """
     for look in range(_REMOVAL_LOOKS):
         if look:
@@ -155,7 +155,7 @@ def _was_removed(handle: LanceDataset) -> bool:
         try:
             newest = handle.latest_version
             if newest <= handle.version:
-                return False  # cleanup keeps the newest
+                return False  # cleanup keeps the newest version
             if not _is_listed(handle):
                 return True
         except BaseException as error:
@@ -177,9 +177,9 @@ def _is_local(address: str) -> bool:
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether something was not found."""
+    """Whether an error means that a file or dataset was not found."""
     text = str(error).lower()
-    # The last is what a path below a file says: nothing can be there.
+    # ENOTDIR: the path leads through a file, so nothing exists there.
     return "not found" in text or "does not exist" in text or f"(os error {errno.ENOTDIR})" in text
 
 
@@ -191,19 +191,20 @@ def _os_error(error: BaseException) -> int | None:
 
 
 def hint_of(error: BaseException) -> str | None:
-    """What helps against a failure of the operating system that Lance passes on as text."""
+    """The hint for an OS error that Lance passes on as text; None for other errors."""
     number = _os_error(error)
     return hint_for(number) if number is not None else None
 
 
 def sentence_of(error: BaseException) -> str:
-    """The part of a library's message a person can use: its first line, without source places."""
+    """The useful part of a library's message: the first line, without places in its source."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
     return _SOURCE_PLACE.sub("", first)
 
 
 _VERSION_MAX = 2**64 - 1
-"""Lance names version files so that the newest sorts first; it used to name them by number."""
+"""Lance names version files by the difference to this, so that the newest sorts first; older
+datasets use the plain number."""
 
 
 def version_file(address: str, version: int) -> Path:
@@ -214,7 +215,7 @@ def version_file(address: str, version: int) -> Path:
 
 
 def version_named(stem: str) -> int:
-    """The version whose file has this name."""
+    """The version of a file with this name."""
     number = int(stem)
     return _VERSION_MAX - number if number > _VERSION_MAX // 2 else number
 

@@ -1,14 +1,14 @@
 """Fragments of a table version, and rows by address and by position.
 
-A version is a list of fragments. The rows of a fragment never change: an append adds a fragment, a
-delete or an update only marks rows of the old ones as deleted. What was read of a fragment can be
-cached for every later version, and every branch, that still contains it.
+A version is a list of fragments. The rows of a fragment never change: an append adds a fragment,
+and a delete or an update marks rows of old fragments as deleted. Data read from a fragment can
+therefore be cached for all versions and branches that contain it.
 
 A row address is the fragment id in the upper 32 bits and the offset in its files in the lower. A
-position is the place of a row in the scan order of one version: it counts only rows that are not
-deleted. As soon as one row of a fragment was deleted, Lance translates positions row by row from
-the start of the fragment, which takes seconds for a hundred rows at the end of a million; here it
-is one search in the list of deleted offsets.
+position is the place of a row in the scan order of one version, without deleted rows. For fragments
+with a deleted row, Lance translates positions row by row from the start of the fragment, which
+takes seconds for a hundred rows at the end of a million; here it is a binary search in the list of
+deleted offsets.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ OFFSET_MASK = (1 << FRAGMENT_SHIFT) - 1
 
 
 _BATCH_ROWS = 131_072
-"""Large enough that work per batch is work per row, small enough to pass through the cache."""
+"""Large enough to make the cost per batch negligible, small enough for the CPU cache."""
 _LISTS_KEPT = 256
-"""Lists of deleted rows that are remembered. Lance lists them only while they are few."""
+"""How many lists of deleted rows are cached. Lance stores many deletions as a bitmap instead."""
 _READ_AHEAD_BYTES = 32 << 20
 """Read-ahead of a scan; Lance's default would be gigabytes."""
 
 
 def fragment_json(fragment: FragmentMetadata) -> dict[str, Any]:
-    """What `FragmentMetadata.to_json` gives, which copies every value of every file deeply."""
+    """The same as `FragmentMetadata.to_json`, which is slow: it deep-copies every value."""
     described: dict[str, Any] = replace(fragment, files=[]).to_json()
     for file in fragment.files:
         known = dict(vars(file))
@@ -61,20 +61,20 @@ class FragmentState:
 
     fragment_id: int
     files: tuple[str, ...]
-    """The names of its data files: they identify its rows on any branch."""
+    """The names of its data files, which identify its rows on any branch."""
     rows: int
-    """Rows in the files, deleted ones included."""
+    """The number of rows in the files, deleted ones included."""
     deletions: str | None
-    """The deletion file in force; None if every row is there."""
+    """The current deletion file; None if no row is deleted."""
 
 
 def fragments_of(handle: LanceDataset) -> list[FragmentState]:
-    """The fragments of a version, in scan order; known from its metadata."""
+    """The fragments of a version, in scan order, from its metadata."""
     return [
         FragmentState(
             fragment.fragment_id,
-            # The property `path` makes a class of its own for every answer, which a cache that
-            # keeps the answer would keep as well.
+            # Not the property `path`: its values are of a class created per call, which cached
+            # values would keep alive.
             tuple(file._path for file in fragment.metadata.files),
             fragment.physical_rows,
             fragment.deletion_file(),
@@ -84,9 +84,9 @@ def fragments_of(handle: LanceDataset) -> list[FragmentState]:
 
 
 def columns_of(handle: LanceDataset) -> str:
-    """The columns of a version, with the ids by which its files know them.
+    """The columns of a version with their field ids.
 
-    As long as this is the same, a name means the same in every file.
+    If this is equal for two versions, a name means the same column in the files of both.
     """
     return " ".join(f"{field.name()}={field.id()}" for field in handle.lance_schema.fields())
 
@@ -94,9 +94,9 @@ def columns_of(handle: LanceDataset) -> str:
 def stored_rows(
     handle: LanceDataset, fragments: Sequence[FragmentState], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of some fragments, deleted ones too, so that a row's place in them is fixed."""
+    """All rows of some fragments, deleted ones included, so that row offsets are fixed."""
     if not fragments:
-        return  # Lance would take an empty list for all of them
+        return  # Lance takes an empty list for all fragments
     count_lance("scan", handle.uri)
     any_deleted = any(fragment.deletions is not None for fragment in fragments)
     wanted = {fragment.fragment_id for fragment in fragments}
@@ -107,7 +107,7 @@ def stored_rows(
             fragments=chosen,
             batch_size=_BATCH_ROWS,
             io_buffer_size=_READ_AHEAD_BYTES,
-            # Lance gives deleted rows only together with their row ids, which are then null.
+            # Lance returns deleted rows only together with row ids, which are null for them.
             with_row_id=any_deleted,
             include_deleted_rows=any_deleted,
         )
@@ -116,7 +116,7 @@ def stored_rows(
 
 
 def remaining_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArray[np.int64]:
-    """The places within a fragment of the rows that were not deleted."""
+    """The offsets of the rows of a fragment that are not deleted."""
     count_lance("scan", handle.uri)
     chosen = [each for each in handle.get_fragments() if each.fragment_id == fragment.fragment_id]
     with lance_errors(handle):
@@ -127,15 +127,15 @@ def remaining_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDAr
 
 
 def deleted_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArray[np.int64]:
-    """The places within a fragment of its deleted rows, in ascending order.
+    """The offsets of the deleted rows of a fragment, ascending.
 
-    Read from the deletion file if it is on local disk: of a large fragment with few deleted rows,
-    that is much less than the remaining rows.
+    Read from the deletion file if it is on local disk: for a large fragment with few deleted rows
+    that is much less to read than the remaining rows.
     """
     if fragment.deletions is None:
         return np.zeros(0, np.int64)
     uri, name = str(handle.uri), fragment.deletions
-    # If the file cannot be read, Lance is asked, which reports what is wrong with the table.
+    # If the file cannot be read, ask Lance, which reports the problem of the table.
     with suppress(ValueError):
         found = _listed_deletions(uri, name) if name.endswith(".arrow") else _marked(uri, name)
         if found is not None:
@@ -147,7 +147,7 @@ def deleted_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArra
 
 @lru_cache(maxsize=_LISTS_KEPT)
 def _listed_deletions(uri: str, name: str) -> npt.NDArray[np.int64] | None:
-    """What a deletion file on local disk lists; its name is used only once, wherever it lies."""
+    """The offsets in a deletion file of the Arrow kind on local disk; cached by its unique name."""
     content = _deletion_file(uri, name)
     if content is None:
         return None
@@ -158,21 +158,21 @@ def _listed_deletions(uri: str, name: str) -> npt.NDArray[np.int64] | None:
 
 
 def _marked(uri: str, name: str) -> npt.NDArray[np.int64] | None:
-    """What a deletion file on local disk marks: Lance writes many deletions as a bitmap."""
+    """The offsets in a deletion file of the bitmap kind on local disk, used for many deletions."""
     content = _deletion_file(uri, name)
     if content is None:
         return None
-    from pyroaring import BitMap  # few processes ever meet a bitmap
+    from pyroaring import BitMap  # imported here, since few processes read a bitmap
 
     return np.array(BitMap.deserialize(content).to_array(), np.int64)
 
 
 def _deletion_file(uri: str, name: str) -> bytes | None:
-    """The content of a deletion file; None if it does not lie on local disk."""
+    """The content of a deletion file; None if it is not on local disk."""
     if "://" in uri:
         return None
     own = Path(uri)
-    # A branch lists files of the one it was forked from; most lie at the root of the table.
+    # A branch also lists files of the ref it was forked from, mostly at the root of the table.
     root = own.parent.parent if own.parent.name == "tree" else own
     for place in (own, root):
         try:
@@ -187,7 +187,7 @@ def _deletion_file(uri: str, name: str) -> bytes | None:
 Positions = npt.NDArray[np.int64]
 
 _STEPS_MAX = 50_000
-"""Rows that Lance may walk through, about a millisecond's worth."""
+"""Up to so many steps, Lance may translate positions itself, which takes about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def placed_fragments(handle: LanceDataset) -> Iterator[PlacedFragment]:
 def fragments_holding(
     handle: LanceDataset, positions: Positions
 ) -> Iterator[tuple[PlacedFragment, npt.NDArray[np.int64]]]:
-    """The fragments that hold rows at some positions, and which of ``positions`` those are."""
+    """The fragments with rows at some positions, and the indexes of these in ``positions``."""
     order = np.argsort(positions, kind="stable")
     ordered = positions[order]
     for placed in placed_fragments(handle):
@@ -222,13 +222,13 @@ def fragments_holding(
 
 
 def places_of(offsets: Positions, deleted: Positions) -> Positions:
-    """Where rows of a fragment come among those that remain of it, by their offsets in files."""
+    """Offsets of rows of a fragment as places among its remaining rows."""
     places: Positions = offsets - np.searchsorted(deleted, offsets)
     return places
 
 
 def offsets_of(places: Positions, deleted: Positions) -> Positions:
-    """The opposite of `places_of`."""
+    """Places among the remaining rows of a fragment as offsets: the inverse of `places_of`."""
     skipped = np.searchsorted(deleted - np.arange(len(deleted)), places, side="right")
     offsets: Positions = places + skipped
     return offsets
@@ -269,7 +269,7 @@ def take_rows(handle: LanceDataset, positions: Positions, columns: Sequence[str]
 def _take_from(
     handle: LanceDataset, placed: PlacedFragment, places: Positions, names: list[str]
 ) -> pa.Table:
-    """Rows of one fragment, in ascending order and each once."""
+    """Rows of one fragment, given ascending and without repetitions."""
     blobs = [name for name in names if isinstance(handle.schema.field(name).type, BlobType)]
     plain = [name for name in names if name not in blobs]
     found: dict[str, pa.ChunkedArray] = {}
@@ -278,7 +278,7 @@ def _take_from(
     if plain:
         tables.append(placed.fragment.take(places.tolist(), columns=plain))
     if blobs:
-        # A fragment that is asked alone gives no descriptors of blobs.
+        # The API of a single fragment does not return blob descriptors.
         addresses = ", ".join(map(str, addresses_at(handle, placed.start + places)))
         tables.append(handle.to_table(columns=blobs, filter=f"_rowaddr in ({addresses})"))
     for table in tables:
@@ -291,13 +291,13 @@ def _take_from(
 # --- rows -----------------------------------------------------------------------------------------
 
 LOOKUP_VALUES_MAX = 2_000
-"""Longer lists are answered by scanning the column: a filter of that size costs more to plan."""
+"""Longer lists are found by scanning the column: a filter of that size costs more to plan."""
 
 
 def batches(
     handle: LanceDataset, columns: Sequence[str], rows_max: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a table, a bounded number at a time."""
+    """All rows of a table in batches of bounded size."""
     with lance_errors(handle, "scan"):
         yield from handle.to_batches(columns=list(columns), batch_size=rows_max)
 
@@ -310,9 +310,9 @@ def take(handle: LanceDataset, positions: pa.Array, columns: Sequence[str]) -> p
 
 
 def _is_one_of(column: str, values: pa.Array) -> pc.Expression | str:
-    """A filter for Lance: an expression, so that no value is ever read as syntax.
+    """A filter for Lance: an expression, so that values are never parsed as SQL.
 
-    Lance cannot translate unsigned numbers in expressions, but reads them in text.
+    Unsigned numbers, which Lance does not support in expressions, are the exception: text.
     """
     if pa.types.is_unsigned_integer(values.type):
         numbers = ", ".join(str(value) for value in values.to_pylist() if value is not None)
@@ -331,9 +331,9 @@ def rows_where_in(
     with_row_id: bool = False,
     with_row_address: bool = False,
 ) -> pa.Table:
-    """Rows whose ``column`` holds one of ``values``; right with or without an index.
+    """Rows whose ``column`` holds one of ``values``; correct with and without an index.
 
-    Rows that hold none of the texts of ``narrowed_by`` in one of its columns may be left out.
+    For each column of ``narrowed_by``, rows with none of its texts may be left out.
     """
     count_lance("lookup", handle.uri)
     if len(values) <= LOOKUP_VALUES_MAX:
@@ -353,7 +353,7 @@ def rows_where_in(
         with_row_address=with_row_address,
     )
     found = scanned.filter(pc.is_in(scanned[column], value_set=values))
-    # The searched column is kept only if it was requested.
+    # Drop the searched column unless it was requested.
     return found if column in columns else found.drop_columns([column])
 
 
@@ -361,9 +361,9 @@ def rows_where_in(
 def rows_where(
     handle: LanceDataset, wanted: pc.Expression | None, columns: Sequence[str] | None
 ) -> pa.Table:
-    """Rows that pass a filter, all of them without one; without ``columns`` with all they have.
+    """Rows that pass a filter (None: all rows), with some columns (None: all columns).
 
-    They may be as many as the table has, so a query that reads them is stopped between batches.
+    A query that is cancelled stops between batches, since the result may be the whole table.
     """
     count_lance("scan" if wanted is None else "lookup", handle.uri)
     scanner = handle.scanner(columns=None if columns is None else list(columns), filter=wanted)

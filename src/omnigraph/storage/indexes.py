@@ -1,8 +1,8 @@
-"""The indexes of a table: which there are, what they cover, and building missing ones.
+"""The indexes of a table: listing them, their coverage, and building missing ones.
 
-An index covers fragments. Rows written later lie in fragments it does not cover and are found by
-scanning, so an index is never wrong, only less useful. Names carry the field id, which survives a
-rename: a new column that takes over the name of an old one gets an index of its own.
+An index covers fragments. Rows written later are in fragments that it does not cover, which are
+scanned, so results are correct and only slower. Index names contain the field id, which does not
+change with a rename: a new column that takes over the name of an old one gets its own index.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from omnigraph.storage.upkeep_tasks import (
 )
 
 PARTS_AT_ONCE_MAX = 4
-"""The most parts that several workers build an index in: every search reads all parts."""
+"""The most parts of an index that workers build in parallel: every search reads all parts."""
 PART_ROWS_MIN = 1_000_000
 
 
@@ -41,11 +41,11 @@ class TableIndex:
     rows_covered: int
     rows_uncovered: int
     segments: tuple[Index, ...]
-    """Its physical parts, as Lance wants them named to remove them."""
+    """Its physical parts, which Lance needs to remove them."""
 
 
 def indexes_of(handle: LanceDataset) -> list[TableIndex]:
-    """The indexes of a table, of the kinds that are ours to build, sorted by name."""
+    """The indexes of a table of the kinds that this product builds, sorted by name."""
     count_lance("indexes", handle.uri)
     rows = {fragment.fragment_id: fragment.metadata.num_rows for fragment in handle.get_fragments()}
     found = []
@@ -81,7 +81,7 @@ def indexes_of(handle: LanceDataset) -> list[TableIndex]:
 
 
 def index_parts(handle: LanceDataset) -> list[tuple[IndexSpec | None, frozenset[int]]]:
-    """The physical parts of all indexes and the fragments they cover; None for foreign kinds."""
+    """The specs of all index parts and the fragments they cover; None for unknown kinds."""
     with lance_errors(handle):
         return [
             (_spec_of(described), frozenset(part.fragment_ids))
@@ -91,17 +91,17 @@ def index_parts(handle: LanceDataset) -> list[tuple[IndexSpec | None, frozenset[
 
 
 def missing_indexes(handle: LanceDataset, wanted: Iterable[IndexSpec]) -> list[IndexSpec]:
-    """Those of ``wanted`` that a table does not have.
+    """The indexes of ``wanted`` that a table does not have.
 
-    An index that covers nothing any more counts as missing: rewriting a fragment takes it out of
-    the ordered indexes.
+    An index that no longer covers any fragment counts as missing: rewriting a fragment removes it
+    from the ordered indexes.
     """
     useful = {index.spec for index in indexes_of(handle) if index.fragment_ids}
     return [spec for spec in wanted if spec not in useful]
 
 
 def why_not_buildable(handle: LanceDataset, spec: IndexSpec) -> PendingIndex | None:
-    """Why an index cannot be built on a table as it is; None if it can."""
+    """Why an index cannot be built on the present rows of a table; None if it can."""
     if spec.kind == "vector" and vector_count(handle, spec.column) == 0:
         return PendingIndex(spec.column, "there is no vector yet: every value is null")
     return None
@@ -119,11 +119,11 @@ def stage_indexes(
     workers: UpkeepWorkers = THIS_PROCESS,
     parts_max: int = PARTS_AT_ONCE_MAX,
 ) -> Transaction:
-    """One transaction that builds ``specs`` over the whole table, replacing what there is of them.
+    """One transaction that builds ``specs`` over the whole table, replacing existing indexes.
 
-    Those to ``fold`` get a further part for what they do not cover, without the fragments
-    ``fold_without``; those to ``drop`` go, and so do ``drop_parts``, by uuid. Several ``workers``
-    make ``parts_max`` parts of an index at most.
+    Indexes to ``fold`` get a further part for fragments they do not cover, except
+    ``fold_without``. Indexes to ``drop`` are removed, and so are ``drop_parts``, by uuid. Several
+    ``workers`` build at most ``parts_max`` parts of an index.
     """
     count_lance("index", handle.uri)
     known = indexes_of(handle)
@@ -139,7 +139,7 @@ def stage_indexes(
         tasks = [task for spec in specs for task in _parts(handle, spec, everything, most)]
         by_spec = {index.spec: index for index in known}
         for spec in fold:
-            # Absent if all of its parts have just been dropped.
+            # None if all of its parts have just been dropped.
             index = by_spec.get(spec)
             parts = () if index is None else index.segments
             kept = (part for part in parts if part.uuid not in drop_parts)
@@ -156,7 +156,7 @@ def _parts(
     parts_max: int,
     part_of: str | None = None,
 ) -> list[BuildIndexPart]:
-    """The tasks that build an index over some fragments, one for each part of it."""
+    """The tasks that build an index over some fragments, one per part."""
     fragments = sorted(fragment_ids)
     groups = [tuple(fragments)]
     if parts_max > 1 and spec.kind != "vector":  # each part would train its own partitions
@@ -166,7 +166,7 @@ def _parts(
 
 
 def index_name(handle: LanceDataset, spec: IndexSpec) -> str:
-    """The name of an index that we build."""
+    """The name that this product gives to an index."""
     field = handle.lance_schema.field(spec.column)
     if field is None:
         raise InternalError(f"{handle.uri} has no column {spec.column} to index")
@@ -174,7 +174,7 @@ def index_name(handle: LanceDataset, spec: IndexSpec) -> str:
 
 
 def is_named_by_us(handle: LanceDataset, index: TableIndex) -> bool:
-    """Whether `index_name` gave an index its name; its column may have been renamed since."""
+    """Whether the name of an index is one of `index_name`; its column may have been renamed."""
     field = handle.lance_schema.field(index.spec.column)
     return field is not None and index.name.endswith(f"_{index.spec.kind}_{field.id()}")
 

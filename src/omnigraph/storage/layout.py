@@ -24,13 +24,13 @@ INIT_CLAIM = "__init_claim.json"
 """Object: held while `init` runs."""
 
 RESTORING = "__restoring.json"
-"""Object: held while a clone or a restored backup is put here."""
+"""Object: held while a clone or a restored backup is written to this root."""
 
 SCHEMA_SOURCE = "_schema.pg"
 SCHEMA_IR = "_schema.ir.json"
 SCHEMA_STATE = "__schema_state.json"
 SCHEMA_OBJECTS = (SCHEMA_SOURCE, SCHEMA_IR, SCHEMA_STATE)
-"""The accepted schema contract."""
+"""Objects: the accepted schema contract."""
 
 STAGING_SUFFIX = ".staging"
 
@@ -38,18 +38,18 @@ PAST_SCHEMAS = "__schemas"
 """Prefix: the compiled form of every schema that was replaced, by its hash."""
 
 DIGESTS = "__digests"
-"""Prefix: digests of files that no row of the manifest can name, its own above all."""
+"""Prefix: digests of files without a row in the manifest, mainly the manifest's own files."""
 
 LOAD_SCRATCH = "__load"
-"""Prefix: rows of bulk loads that are not committed yet, a folder for each operation."""
+"""Prefix: uncommitted rows of bulk loads, a folder for each operation."""
 
 ADJACENCY = "__adjacency"
-"""Prefix: sorted edges as `optimize` saved them, by the location of their table; can be lost."""
+"""Prefix: sorted edges saved by `optimize`, by location of their table; may be deleted."""
 
 MAIN = "main"
 
 FILE_FORMAT = "2.2"
-"""Explicit, so that a newer Lance does not change what we write; blobs need 2.2."""
+"""Set explicitly, so that a newer Lance does not change the format; blobs need 2.2."""
 
 
 def load_scratch_name(operation_id: str) -> str:
@@ -58,10 +58,10 @@ def load_scratch_name(operation_id: str) -> str:
 
 
 def past_schema_name(schema_hash: str) -> str:
-    """The object of a schema that was replaced."""
+    """The object of a replaced schema, in compiled form."""
     return f"{PAST_SCHEMAS}/{schema_hash.removeprefix('sha256:')}.json"
 
 
 def past_source_name(schema_name: str) -> str:
-    """The source that a kept schema, by the name of its object, was written as."""
+    """The object with the source of a replaced schema, given the name of its compiled form."""
     return f"{schema_name.removesuffix('.json')}.pg"

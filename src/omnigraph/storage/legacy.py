@@ -1,12 +1,12 @@
-"""Graphs of internal schema 1 to 3, as rows of schema 4.
+"""Graphs of internal schema 1 to 3, translated to rows of schema 4.
 
-Before schema 4 the manifest knew tables by type key only, commits lay in datasets of their own, and
-a branch was a Lance ref of `__manifest` under its own name. `OlderGraph` translates all
-that into rows of today; it writes nothing. A migration commits these rows, and a read-only open
-folds them in memory, so both show the same graph.
+Before schema 4 the manifest identified tables by type key only, commits were stored in separate
+datasets, and a branch was a Lance ref of `__manifest` with the branch's name. `OlderGraph`
+translates these to current rows, and writes nothing. A migration commits the rows, and a read-only
+open folds them in memory, so both show the same graph.
 
-A manifest that a migration left half finished is read the same way: rows of schema 4 stand, the
-rest is added to them.
+A manifest of an interrupted migration is read the same way: its rows of schema 4 are kept, and
+missing rows are added.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ COMMITS = "_graph_commits.lance"
 """Dataset of older graphs: one row per commit, on a ref per branch."""
 
 COMMIT_ACTORS = "_graph_commit_actors.lance"
-"""Dataset of older graphs: the author of a commit, for all branches together."""
+"""Dataset of older graphs: the author of each commit, of all branches."""
 
 RUN_PREFIX = "__run__"
-"""How refs of interrupted runs were called up to schema 2."""
+"""Prefix of the refs of interrupted runs, up to schema 2."""
 
 UNLISTED_TYPE_ID = 2**63
-"""From here on come the ids of tables that only history knows.
+"""The first id for tables of types that are no longer in the schema.
 
-The identity counter of a schema starts at 1 and counts up, so the two never collide.
+The identity counter of a schema counts up from 1, so the two ranges do not collide.
 """
 
 _TABLE_TYPES = ("table", "table_version", "table_tombstone")
@@ -69,7 +69,7 @@ _RECOVERY_ACTOR = "omnigraph:recovery"
 
 @dataclass(frozen=True, slots=True)
 class AcceptedTables:
-    """What the accepted schema says about tables; the schema itself is not known in this room."""
+    """The tables of the accepted schema; `storage` does not import the schema itself."""
 
     identities: Mapping[TableKey, TableIdentity]
     schema_hash: str
@@ -80,17 +80,17 @@ AcceptedReader: TypeAlias = Callable[[], AcceptedTables]
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Where a ref of an older graph came from."""
+    """The origin of a branch of an older graph."""
 
     parent: str
     version: int
-    """The parent's manifest version it starts at."""
+    """The version of the parent's manifest that it starts from."""
     created_at: int
     """Microseconds since 1970."""
 
 
 class OlderGraph:
-    """One graph of an older shape. What was read once is kept; make another to read again."""
+    """A graph of an older internal schema. Reads are cached: make a new object to read again."""
 
     def __init__(self, lance: LanceStore, root_uri: str, accepted: AcceptedTables) -> None:
         self.manifest = DatasetRef(f"{root_uri}/{MANIFEST}")
@@ -99,10 +99,10 @@ class OlderGraph:
         self._accepted = accepted
         self._lines: dict[str, list[CommitRow]] = {}
 
-    # --- the whole of a branch ----------------------------------------------------------------
+    # --- branches -----------------------------------------------------------------------------
 
     def rows(self, handle: LanceDataset, branch: str) -> list[ManifestRow]:
-        """Every row that the manifest of ``branch`` has in schema 4; of main, the registry too."""
+        """All rows of the manifest of ``branch`` in schema 4; for main with the branch registry."""
         count_lance("scan", handle.uri)
         found = handle.to_table()
         is_table = pc.is_in(found["object_type"], value_set=pa.array(_TABLE_TYPES))
@@ -120,9 +120,9 @@ class OlderGraph:
         return [*tables, *commits, *_heads(branch, heads, commits[-1]), *registry]
 
     def branches(self) -> list[BranchRow]:
-        """A registration for each branch: its name stays its physical ref.
+        """A registration for each branch, whose name remains its physical ref.
 
-        Raises `RootMoved` before anything is read that a moved graph has lost.
+        Raises `RootMoved` before reading files that a moved graph does not have any more.
         """
         roots = self.recorded_roots(self.forks)
         require_unmoved(roots, self._lance.root)
@@ -144,11 +144,11 @@ class OlderGraph:
     def forks(self) -> Mapping[str, Fork]:
         """The refs of `__manifest` that are branches, by name."""
         refs = self._lance.refs(self.manifest)
-        # The lock of a schema apply was a ref too. Its owner is dead, or this open would wait.
+        # The lock of a schema apply was a ref, too. Its owner has ended, else this open would wait.
         refs.pop(SCHEMA_APPLY_LOCK, None)
         return {
             name: Fork(
-                # The parent of a branch may have been a run that was swept since.
+                # The parent of a branch may have been a run that was removed since.
                 ref["parent_branch"] if ref["parent_branch"] in refs else MAIN,
                 ref["parent_version"],
                 ref["create_at"] * 1_000_000,
@@ -157,9 +157,9 @@ class OlderGraph:
         }
 
     def recorded_roots(self, branches: Iterable[str]) -> dict[str, str]:
-        """The root each branch remembers: Lance keeps the absolute address of what a ref shares.
+        """By branch: the root in its ref, since Lance stores absolute addresses of shared files.
 
-        A ref that a migration beside this one has swept meanwhile is left out.
+        Refs that a concurrent migration has removed are left out.
         """
         found = {}
         for name in branches:
@@ -182,7 +182,7 @@ class OlderGraph:
     # --- lineage ------------------------------------------------------------------------------
 
     def _commits(self, branch: str, known_rows: list[ManifestRow]) -> list[CommitRow]:
-        """The commits of a branch's line, oldest first; there is at least one."""
+        """The commits reachable from a branch, oldest first; at least one."""
         known = {row.commit_id: row for row in known_rows if isinstance(row, CommitRow)}
         line = self.recorded_commits(branch)
         if not (line or known):
@@ -193,19 +193,19 @@ class OlderGraph:
         return sorted([*known.values(), *numbered], key=lambda row: row.commit_seq)
 
     def recorded_commits(self, branch: str) -> list[CommitRow]:
-        """The commits that the retired datasets show on a branch, oldest first, from 0 on."""
+        """The commits of a branch in the retired datasets, oldest first, with positions from 0."""
         if branch != MAIN and branch not in self.forks:
             return []
         line = self._lines.get(branch)
         if line is None:
             reach = self._reach(branch)
-            # By id, because a commit whose acknowledgement was lost may have been written twice.
+            # By id, since a commit may have been written twice if the first reply was lost.
             records = {
                 record["graph_commit_id"]: record
                 for record in self._commit_records(reach)
                 if record["manifest_version"] <= reach.get(record["manifest_branch"] or MAIN, -1)
             }
-            # Along a line manifest versions only grow, also across the fork.
+            # Manifest versions increase along the history of a branch, also across its fork.
             ordered = sorted(
                 records.values(), key=lambda r: (r["manifest_version"], r["created_at"])
             )
@@ -214,7 +214,7 @@ class OlderGraph:
         return line
 
     def _reach(self, branch: str) -> dict[str, float]:
-        """The branches a line runs through, newest first, each with its last version on it."""
+        """The branch and its ancestors, newest first, with the last version inherited of each."""
         reach: dict[str, float] = {}
         at, last = branch, float("inf")
         while at != MAIN:
@@ -224,7 +224,7 @@ class OlderGraph:
         return {**reach, MAIN: last}
 
     def _commit_records(self, reach: Iterable[str]) -> list[dict[str, Any]]:
-        """The commit rows of the first of these branches that has a ref of the dataset."""
+        """The commit rows on the first of these branches for which the dataset has a ref."""
         commits = DatasetRef(f"{self._root_uri}/{COMMITS}")
         for branch in reach:
             try:
@@ -264,19 +264,19 @@ class OlderGraph:
         return {r["graph_commit_id"]: r["actor_id"] for r in records}
 
     def _commit_at(self, fork: Fork) -> str:
-        """The commit a branch was created at."""
+        """The commit that a branch was created at."""
         line = self.recorded_commits(fork.parent) or [self._unrecorded()]
         before = [row for row in line if row.manifest_version <= fork.version]
         return (before or line[:1])[-1].commit_id
 
     def _unrecorded(self) -> CommitRow:
-        """The one commit of a graph whose history was never written down.
+        """The single commit of a graph without recorded history.
 
-        Its id is derived from the content of the graph: every reader derives the same.
+        Its id is derived from the time of the first manifest version, so all readers agree on it.
         """
         versions: list[dict[str, Any]] = self._lance.open(self.manifest).versions()  # type: ignore[assignment]
         first = min(versions, key=lambda version: version["version"])
-        # Lance gives times of its own in the zone of this machine.
+        # Lance returns times of versions in the local time zone.
         created_at = _microseconds(first["timestamp"].astimezone())
         return CommitRow(
             commit_id=_derived_ulid(created_at),
@@ -301,17 +301,17 @@ class OlderGraph:
             arrivals = self._arrivals(commits)
         else:
             arrivals = {}
-        # What no recorded commit shows yet was published without one, and belongs to the head.
+        # Rows that no recorded commit shows were published without a commit: they get the head's.
         head = commits[-1].commit_seq
         rows: dict[tuple[Any, ...], ManifestRow] = {}
-        # Rows of schema 4 last, so that they win.
+        # Rows of schema 4 come last, so that they override others.
         for record in sorted(records, key=lambda r: r.get("stable_table_id") is not None):
             seq = record.get("commit_seq")
             if seq is None:
                 seq = arrivals.get(record["object_id"], head)
             identity = self._identity(record)
             if record["table_key"] is not None:
-                # Not every shape wrote a registration; a pin by alias implies one.
+                # Some older schemas wrote no registration; a pin with a type key implies one.
                 is_registration = record["object_type"] == "table"
                 if is_registration or ("table", identity) not in rows:
                     key = record["table_key"]
@@ -332,7 +332,7 @@ class OlderGraph:
 
     @cached_property
     def _unlisted(self) -> Mapping[str, TableIdentity]:
-        """Ids for the tables of dropped types, ascending by type key over all branches."""
+        """Identities for tables of dropped types, numbered by type key over all branches."""
         keys: set[str] = set()
         for ref in (None, *self.forks):
             handle = self._lance.open(self.manifest.on(ref))
@@ -342,10 +342,10 @@ class OlderGraph:
         return {key: TableIdentity(UNLISTED_TYPE_ID + at, 1) for at, key in enumerate(unlisted)}
 
     def _arrivals(self, commits: list[CommitRow]) -> dict[str, int]:
-        """The position of the commit that added each row of the manifest, by object id.
+        """By object id of a manifest row: the position of the commit that added it.
 
-        Read from the manifest version of each commit. Data files never change, so of each version
-        only those are read that the versions before it did not have.
+        Read from the manifest version of each commit. Data files never change, so for each version
+        only files that no earlier version had are read.
         """
         arrivals: dict[str, int] = {}
         seen: set[str] = set()
@@ -353,7 +353,7 @@ class OlderGraph:
             try:
                 handle = self._lance.open(self.manifest.on(commit.branch), commit.manifest_version)
             except (NotFound, HistoricalVersionReclaimed):
-                # A removed version: the rows it added show in the next one.
+                # The version was removed: its rows are found in the next one.
                 continue
             fresh = []
             for fragment in handle.get_fragments():
@@ -370,7 +370,7 @@ class OlderGraph:
 
 
 def older_table_path(table_key: str) -> str:
-    """Where older graphs put a table: below its kind, by the FNV-1a hash of the type's name.
+    """The path of a table in older graphs: its kind, and the FNV-1a hash of the type's name.
 
     >>> older_table_path("node:Person")
     'nodes/40d76f1f51639ec0'
@@ -394,7 +394,7 @@ def _pin_or_tombstone(
         return TombstoneRow(identity, version, seq)
     if record["row_count"] is None:
         raise StorageError(f"row {record['object_id']!r} of the manifest has no row count")
-    # A manifest that was folded before may have digests; other metadata means nothing here.
+    # The manifest of an interrupted migration may have digests; other metadata is not used.
     metadata = record.get("metadata") or ""
     digests = metadata if '"files"' in metadata else None
     rows, physical = record["row_count"], None if ref == MAIN else ref
@@ -402,14 +402,14 @@ def _pin_or_tombstone(
 
 
 def _heads(branch: str, known_rows: list[HeadRow], last: CommitRow) -> list[HeadRow]:
-    """The head rows of a manifest: those it has, with the branch's own at its last commit."""
+    """The head rows of a manifest: known ones, and the branch's own at its last commit."""
     own = next((row for row in known_rows if row.branch == branch), HeadRow(branch, "", 0, 0))
     head = replace(own, commit_id=last.commit_id, commit_seq=last.commit_seq)
     return [*(row for row in known_rows if row.branch != branch), head]
 
 
 def _kind(record: Mapping[str, Any], actor: str | None) -> CommitKind:
-    """What a commit was, as far as it is known; never `maintenance`, which is a promise."""
+    """The likely kind of a commit; never `maintenance`, which asserts that no rows changed."""
     if record["parent_commit_id"] is None:
         return "genesis"
     if record["merged_parent_commit_id"] is not None:
@@ -418,7 +418,7 @@ def _kind(record: Mapping[str, Any], actor: str | None) -> CommitKind:
 
 
 def _microseconds(value: int | dt.datetime) -> int:
-    """A time of an older dataset, which kept UTC without saying so."""
+    """A time of an older dataset, which is in UTC but without a zone."""
     if isinstance(value, int):
         return value
     aware = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
@@ -426,7 +426,7 @@ def _microseconds(value: int | dt.datetime) -> int:
 
 
 def _derived_ulid(created_at: int) -> str:
-    """A ULID that depends on nothing but a time in microseconds."""
+    """A ULID computed from a time in microseconds only."""
     digest = hashlib.sha256(f"genesis at {created_at}".encode()).digest()
     return encode_ulid(
         int.from_bytes((created_at // 1_000).to_bytes(6, "big") + digest[:10], "big")

@@ -1,6 +1,6 @@
 """Reading `__manifest`: its rows folded into the state of a branch and into snapshots.
 
-A branch is scanned once when it is first seen; afterwards one probe says whether it has moved.
+A branch is scanned when it is first used; afterwards one probe shows whether it has moved.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class Snapshot:
 
     branch: str
     ref: str | None
-    """Physical ref of the branch; deleting and re-creating a branch changes it."""
+    """Physical ref of the branch; a branch that is deleted and created again has another."""
     manifest_version: int
     commit: CommitRow
     tables: Mapping[str, TableEntry]
     """By table key, sorted."""
     head_schema: str
-    """Hash of the schema that the branch has now; an older commit is shown with its names."""
+    """Hash of the branch's current schema, whose names are used for older commits, too."""
     commit_id: str = field(init=False)
     """The public id of this snapshot."""
 
@@ -88,7 +88,7 @@ class Snapshot:
         object.__setattr__(self, "commit_id", self.commit.commit_id)
 
     def table(self, table_key: str) -> TableEntry:
-        """The table of a type; raises `NotFound` where it does not exist at this snapshot."""
+        """The table of a type; raises `NotFound` if it does not exist at this snapshot."""
         entry = self.tables.get(table_key)
         if entry is None:
             raise NotFound(f"{table_key} does not exist at this snapshot")
@@ -107,22 +107,22 @@ class ManifestState:
     tombstones: tuple[TombstoneRow, ...]
     commits: Mapping[str, CommitRow]
     operations: Mapping[tuple[str | None, str], CommitRow]
-    """By actor and operation id: whether an actor's write was made before is one look."""
+    """Commits by actor and operation id, to find a repeated write."""
     heads: Mapping[str, HeadRow]
     branches: Mapping[str, BranchRow]
     branch_operations: Mapping[tuple[str | None, str], BranchOperationRow]
-    """By actor and operation id, as far as they are kept; on main only."""
+    """The recent named changes by actor and operation id; on main only."""
     tags: Mapping[str, TagRow]
-    """By name; on main only."""
+    """Tags by name; on main only."""
     registry_changes: int
     pins: Mapping[TableIdentity, VersionRow]
-    """The live tables of the newest rows, kept up to date so that a publish needs no new fold."""
+    """The live tables at the head, updated incrementally so that a publish needs no new fold."""
 
     @classmethod
     def fold(
         cls, branch: str, ref: str | None, version: int, rows: list[ManifestRow]
     ) -> ManifestState:
-        """The state that a full scan at ``version`` shows."""
+        """The state from the rows of a full scan at ``version``."""
         empty = cls(branch, ref, version, {}, (), (), {}, {}, {}, {}, {}, {}, 0, {})
         return empty.with_rows(version, rows)
 
@@ -173,9 +173,9 @@ class ManifestState:
         )
 
     def following(self, version: int, rows: list[ManifestRow]) -> ManifestState:
-        """This state at a newer version, in whose new fragments ``rows`` lie.
+        """This state at a newer version, given the ``rows`` of its new fragments.
 
-        Among them may be rows that a compaction only moved. Every publish takes the next position
+        These may include rows that a compaction only moved. Every publish takes the next position
         on its branch, so new rows are those with a greater position.
         """
         top = self.head.commit_seq
@@ -189,7 +189,7 @@ class ManifestState:
     def without(
         self, removed: BranchRow | TagRow | None, operations: Collection[BranchOperationRow]
     ) -> ManifestState:
-        """This state after a branch or tag, and named changes, were taken out of the registry."""
+        """This state after a branch or tag and named changes were removed from the registry."""
         branches = {name: row for name, row in self.branches.items() if row != removed}
         tags = {name: row for name, row in self.tags.items() if row != removed}
         kept = {key: row for key, row in self.branch_operations.items() if row not in operations}
@@ -199,8 +199,8 @@ class ManifestState:
     def head(self) -> HeadRow:
         """The head row of this branch.
 
-        Every live branch has one. Where it is missing, it is the one that the branch was created
-        without: nothing was published on it since, so it ends with the last commit it inherited.
+        A branch that was created without one lacks it until its next publish: its head is then
+        the last commit it inherited.
         """
         row = self.heads.get(self.branch)
         if row is not None:
@@ -212,17 +212,17 @@ class ManifestState:
 
     @property
     def head_schema(self) -> str:
-        """Hash of the schema that this branch has."""
+        """Hash of the branch's current schema."""
         return self.commits[self.head.commit_id].schema_hash
 
     def head_snapshot(self) -> Snapshot:
-        """What the branch shows now."""
+        """The snapshot at the head."""
         commit = self.commits[self.head.commit_id]
         entries = self._entries(self.pins)
         return Snapshot(self.branch, self.ref, self.version, commit, entries, self.head_schema)
 
     def snapshot_at(self, commit_id: str) -> Snapshot:
-        """What the branch showed at one of its commits, inherited ones included."""
+        """The snapshot at one of the branch's commits, inherited ones included."""
         commit = self.commits.get(commit_id)
         if commit is None:
             raise UnresolvedRevision(
@@ -238,13 +238,13 @@ class ManifestState:
     def pins_along(
         self, commits: Iterable[CommitRow]
     ) -> Iterator[Mapping[TableIdentity, VersionRow]]:
-        """The live tables at each of some commits of this branch's line, given oldest first."""
+        """The live tables at each of some commits of this branch's history, given oldest first."""
         history: list[VersionRow | TombstoneRow] = [*self.versions, *self.tombstones]
         pins: Mapping[TableIdentity, VersionRow] = {}
         for commit in commits:
             seq = commit.commit_seq
             pins = _fold_pins(pins, (row for row in history if row.commit_seq <= seq))
-            # What is left comes after the first of the commits, and is little as a rule.
+            # Only the rows after this commit remain to be folded, usually few.
             history = [row for row in history if row.commit_seq > seq]
             yield pins
 
@@ -253,8 +253,8 @@ class ManifestState:
     ) -> Mapping[str, TableEntry]:
         """The pins joined with their registrations, by type key.
 
-        In the past, a type that was dropped since may have the name another one has today: there,
-        the name means the one that lives.
+        With ``past``, a type that was dropped since may have the name of a current type: the name
+        then refers to the current one.
         """
         entries: dict[str, TableEntry] = {}
         for identity, pin in pins.items():
@@ -277,9 +277,9 @@ class ManifestState:
         return MappingProxyType({key: entries[key] for key in sorted(entries)})
 
     def wrote_to(self, identity: TableIdentity, since: int = -1) -> bool:
-        """Whether a commit on this branch, after a position, may have changed rows of a table.
+        """Whether a commit of this branch after ``since`` may have changed rows of a table.
 
-        Recovery, upkeep and changes of schema move the table and write nothing.
+        Recovery, upkeep and schema changes create versions of a table without changing its rows.
         """
         kinds = {row.commit_seq: row.kind for row in self.commits.values()}
         return any(
@@ -290,12 +290,12 @@ class ManifestState:
 
     @cached_property
     def schema_positions(self) -> Mapping[str, int]:
-        """By hash of a schema, the last position on this line that has it."""
+        """By schema hash: the last position of the branch's history with this schema."""
         commits = sorted(self.commits.values(), key=lambda row: row.commit_seq)
         return {row.schema_hash: row.commit_seq for row in commits}
 
     def lineage(self) -> list[CommitRow]:
-        """The commits the head reaches on this branch's line, newest first."""
+        """The history of the branch by first parents, newest first."""
         top = self.head.commit_seq
         reached = [row for row in self.commits.values() if row.commit_seq <= top]
         return sorted(reached, key=lambda row: (row.commit_seq, row.commit_id), reverse=True)
@@ -304,7 +304,7 @@ class ManifestState:
 def _fold_pins(
     known: Mapping[TableIdentity, VersionRow], rows: Iterable[ManifestRow]
 ) -> Mapping[TableIdentity, VersionRow]:
-    """The greatest version per identity, less what a tombstone of that identity covers."""
+    """The greatest version of each identity, without those that a tombstone covers."""
     pins = dict(known)
     stones: list[TombstoneRow] = []
     for row in rows:
@@ -330,23 +330,23 @@ class Published:
 
 
 LastPublished = Callable[[str], Published | None]
-"""By branch, the version that a record outside the manifest (the lease) says was published."""
+"""Returns the last published version of a branch by a record outside the manifest: its lease."""
 
 
 ROWS_OF_A_COMMIT = 16
-"""More rows than most commits write: one per table, its own, and the head."""
+"""More rows than most commits write: one per table, the commit and the head."""
 
 _GONE = StorageError
-"""What reading a version that was removed meanwhile fails with, a failure of the store as well."""
+"""The error of reading a version that was removed meanwhile; also that of a store's failure."""
 
 
 class ManifestBranch:
-    """The manifest of one branch: its newest state, read as cheaply as it can be.
+    """The manifest of one branch, with a cached state that is refreshed incrementally.
 
-    A state and the handle it was read from are replaced together, so that a failed refresh leaves
-    the previous pair in place.
+    A state and the handle it was read from are replaced together: a failed refresh keeps the
+    previous pair.
 
-    With ``older``, graphs of an older internal schema are shown too, as they are.
+    With ``older``, graphs of an older internal schema can be read without migrating them.
     """
 
     def __init__(
@@ -367,14 +367,14 @@ class ManifestBranch:
         self._last_published = last_published
         self._current: tuple[LanceDataset, ManifestState] | None = None
         self._head_at: tuple[int, int] | None = None
-        """A version, and the address of the branch's head row in it."""
+        """A version, and the row address of the branch's head row in it."""
 
     @property
     def current(self) -> tuple[LanceDataset, ManifestState]:
-        """The state read last, and the dataset at its version; they belong together.
+        """The state read last, and the dataset at the same version.
 
-        A change is staged on a pair taken once: another thread may refresh in between, and a change
-        that was validated against one version must not be staged on another.
+        To stage a change, take both with one call: another thread may refresh between two calls,
+        and a change validated against one version must not be staged on another.
         """
         return self._loaded()
 
@@ -390,18 +390,18 @@ class ManifestBranch:
 
     @property
     def stamp(self) -> int:
-        """The internal-schema version the manifest is stored in."""
+        """The internal schema version of the stored manifest."""
         return read_stamp(self.handle)
 
     @property
     def published(self) -> Published | None:
-        """The version this process has seen last; None if it has not looked yet."""
+        """The version read last by this process; None before the first read."""
         return (
             None if self._current is None else Published(self.where.ref, self._current[1].version)
         )
 
     def require_published(self, known: Published | None) -> None:
-        """Raise `DamagedFile` if the manifest has lost a version that is known from elsewhere."""
+        """Raise `DamagedFile` if the manifest lacks a version that is known to be published."""
         if known is None or known.ref != self.where.ref or self.state.version >= known.version:
             return
         version = self.refresh().version
@@ -409,11 +409,11 @@ class ManifestBranch:
             raise self._lost(known.version)
 
     def refresh(self) -> ManifestState:
-        """The newest state. One probe if nothing moved; otherwise only the rows that did."""
+        """The newest state: one probe if the branch has not moved, else reads only changed rows."""
         try:
             return self._refreshed()
         except _GONE:
-            # What was the newest version may have been cleaned up while it was read.
+            # Cleanup may have removed the version while it was read.
             self._current = self._opened()
             return self._current[1]
 
@@ -431,7 +431,7 @@ class ManifestBranch:
         return following
 
     def head_address(self, handle: LanceDataset) -> int:
-        """Where the head row lies in ``handle``; looked up unless it is known."""
+        """The row address of the head row in ``handle``; looked up unless it is cached."""
         known = self._head_at
         if known is not None and known[0] == handle.version:
             return known[1]
@@ -440,7 +440,7 @@ class ManifestBranch:
     def adopt(
         self, handle: LanceDataset, state: ManifestState, head_address: int | None = None
     ) -> None:
-        """Take over a state this process has just published."""
+        """Cache a state that this process has just published."""
         self._current = (handle, state)
         self._head_at = None if head_address is None else (handle.version, head_address)
 
@@ -453,11 +453,12 @@ class ManifestBranch:
         return self._current
 
     def _opened(self) -> tuple[LanceDataset, ManifestState]:
-        """The newest version, which must not be older than the last one that was published.
+        """Open the newest version; raises `DamagedFile` if it is older than the last published one.
 
-        Lance finds the newest by listing files, so a lost one would silently show the commit before
-        it. The record outside the manifest decides, and without one what this process has
-        seen: a graph that was restored from a copy has the record of that time.
+        Lance finds the newest version by listing files, so a lost file would silently show the
+        previous commit. The last published version is that of the record outside the manifest, or
+        without one the last version this process has read. A graph restored from a copy also has
+        the record from that time.
         """
         known, handle = concurrently(
             partial(self._last_published, self.branch),
@@ -468,7 +469,7 @@ class ManifestBranch:
             known = self.published
         least = 0 if known is None else known.version
         if handle.version < least:
-            # Read at once, the record may be of a publish after the listing.
+            # The record may be of a publish after the listing: list again.
             handle = self.lance.open(self.where)
         if handle.version < least:
             raise self._lost(least)
@@ -489,18 +490,18 @@ class ManifestBranch:
     def _following(
         self, handle: LanceDataset, state: ManifestState, moved: LanceDataset
     ) -> ManifestState:
-        """The state at a newer version, from the changed rows alone if these can be identified."""
+        """The state at a newer version; reads only the changed rows if these can be identified."""
         if not (is_current(handle) and is_current(moved) and moved.has_stable_row_ids):
-            # Only stable row ids carry the version a row was changed at. Without them, which is how
-            # some older graphs were made, the filter below would find nothing.
+            # Only datasets with stable row ids record the version a row was changed at. Some older
+            # graphs lack them, and the filter below would find nothing.
             return self._scan(moved)
         count_lance("scan", self.where.address)
-        # A changed row lies in a new fragment; those that were there before need no reading.
+        # Changed rows are in new fragments; fragments of the previous version are not read.
         known = handle.fragment_ids()
         fragments = [each for each in moved.get_fragments() if each.fragment_id not in known]
         rows = sum(each.metadata.physical_rows for each in fragments)
-        # A compaction puts all former rows into new fragments as well. Telling them apart while
-        # reading costs more than reading what a few commits have written.
+        # A compaction also moves all old rows into new fragments. Filtering these out costs more
+        # than reading all rows of a few commits.
         few = rows <= ROWS_OF_A_COMMIT * (moved.version - state.version)
         with lance_errors(moved):
             changed = moved.scanner(
@@ -509,17 +510,17 @@ class ManifestBranch:
                 fragments=fragments,
                 with_row_address=True,
             ).to_table()
-        # Absent when only a compaction moved the rows: then the old address is wrong, too.
+        # None if only a compaction moved the rows: the old address is wrong then.
         head_address = _head_address_among(changed, self.branch)
         self._head_at = None if head_address is None else (moved.version, head_address)
         following = state.following(moved.version, decode_rows(changed))
         if following.registry_changes != state.registry_changes:
-            # A registry change may have deleted rows, which no filter shows.
+            # A registry change may have deleted rows, which the filter does not find.
             return self._scan(moved)
         return following
 
     def _scan(self, handle: LanceDataset) -> ManifestState:
-        """The state a manifest shows as a whole; the stamp is checked before any row is decoded."""
+        """The state by a scan of the whole manifest; checks the stamp before decoding rows."""
         if self._older is not None and not is_current(handle):
             rows = OlderGraph(self.lance, self._root_uri, self._older()).rows(handle, self.branch)
         else:
@@ -557,7 +558,7 @@ class Manifest:
         row = self.registration(name)
         known = self._branches.get(name)
         if known is None or known.where.ref != row.ref:
-            # Another ref under the same name is another branch: nothing of the old one is kept.
+            # A branch of this name with another ref is a new branch: drop the cached one.
             known = ManifestBranch(
                 self.lance,
                 self.root_uri,
@@ -570,18 +571,18 @@ class Manifest:
         return known
 
     def known_state(self, name: str) -> ManifestState | None:
-        """The state of a branch as it was last read, without asking storage; None if it was not."""
+        """The cached state of a branch, without a request; None if it was never read."""
         known = self.main if name == MAIN else self._branches.get(name)
         return None if known is None or known.published is None else known.state
 
     def known(self, name: str) -> ManifestBranch:
-        """The manifest of a branch as it was last read, without asking storage."""
+        """The cached manifest of a branch, without a request."""
         return self.main if name == MAIN else self._branches[name]
 
     def refreshed(self, name: str) -> ManifestBranch:
         """The manifest of a branch at its newest state; raises `NotFound`.
 
-        The registry and a branch that is known already are probed at once.
+        The registry and a cached branch are probed concurrently.
         """
         known = self._branches.get(name)
         if known is None:
@@ -594,14 +595,14 @@ class Manifest:
             threads=not self.lance.is_local,
         )
         if branch is not known:
-            # The name was registered again with another ref; a failed probe of the old one is moot.
+            # The name was registered again with another ref: ignore a failed probe of the old one.
             branch.refresh()
         elif failure is not None:
             raise failure
         return branch
 
     def is_pinned(self, where: DatasetRef, version: int) -> bool:
-        """Whether the head of a branch shows a version of a table, as of now."""
+        """Whether the current head of a branch shows a version of a table."""
         location = where.uri.removeprefix(f"{self.root_uri}/")
         names = [MAIN, *self.main.refresh().branches]
         heads = (self.refreshed(name).state.head_snapshot() for name in names)
@@ -644,6 +645,6 @@ def _find_head_address(handle: LanceDataset, branch: str) -> int:
 
 
 def _head_address_among(rows: pa.Table, branch: str) -> int | None:
-    """The address of a branch's head row in a scan with row addresses; None if it is not in it."""
+    """The address of a branch's head row among scanned rows; None if it is not among them."""
     at: int = pc.index(rows["object_id"], head_object_id(branch)).as_py()
     return None if at < 0 else int(rows[ROW_ADDRESS][at].as_py())

@@ -1,8 +1,8 @@
-"""The rows of `__manifest`: what each kind means, how it is encoded in columns, and their stamp.
+"""The kinds of rows of `__manifest`, their encoding in columns, and the internal schema stamp.
 
-Rows are decoded from their columns and `object_type`. The text of `object_id` is a key and is never
-parsed. The stamp of the internal schema lies in the schema metadata, so it is known before a single
-row is decoded. A stamp that contradicts the columns is refused.
+Rows are decoded by `object_type` from their columns; `object_id` is a key and is never parsed. The
+stamp of the internal schema is in the schema metadata, so it is checked before rows are decoded. A
+stamp that contradicts the columns is refused.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ SCHEMA = pa.schema(
     ],
     metadata={STAMP_KEY: str(INTERNAL_SCHEMA_VERSION).encode()},
 )
-"""The columns of `__manifest`, with the stamp of the shape this product writes."""
+"""The columns of `__manifest`, with the current stamp."""
 
 
 class TableIdentity(NamedTuple):
-    """Stable type id and incarnation: never reused, kept by renames."""
+    """Stable type id and incarnation: never reused, unchanged by renames."""
 
     type_id: int
     incarnation_id: int
@@ -58,7 +58,7 @@ class TableIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """Registration of a table: its current alias and where it lies."""
+    """Registration of a table: its current type key and its location."""
 
     identity: TableIdentity
     table_key: str
@@ -77,7 +77,7 @@ class VersionRow:
     row_count: int
     commit_seq: int = 0
     digests: str | None = field(default=None, compare=False, repr=False)
-    """Of the files that it added, for `scrub`; written, and not decoded with other rows."""
+    """Digests of the files that the version added, for `scrub`; `decode_rows` skips them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,9 @@ class CommitRow:
     recovered_by: str | None = None
     recovery_operation_id: str | None = None
     operation_id: str | None = None
-    """The caller's name for the write, so that a repeated request finds its first answer."""
+    """The caller's idempotency key, by which a repeated request finds the first receipt."""
     receipt: Mapping[str, Any] | None = None
-    """Counts of the write, kept with it for the same reason, its message and its metadata."""
+    """Counts of the write, for the receipt of a repeated request; its message and metadata."""
 
     @property
     def message(self) -> str | None:
@@ -119,11 +119,11 @@ class CommitRow:
 
     @property
     def metadata(self) -> Mapping[str, Any] | None:
-        """What the program that wrote it kept with it."""
+        """Metadata that the writing program stored with it."""
         return (self.receipt or {}).get("metadata")
 
     def affected(self, kind: EntityKind) -> int | None:
-        """Nodes or edges that it inserted, updated or deleted; None if that was not recorded.
+        """The number of inserted, updated and deleted nodes or edges; None if it was not recorded.
 
         Mutations, merges and replays store the two numbers, and loads their counts by type.
         """
@@ -163,7 +163,7 @@ class BranchRow:
     created_at: int
     actor_id: str | None
     root: str | None = None
-    """The graph root it was created at; its refs hold that address and break anywhere else."""
+    """The graph root it was created at: its refs contain that address, and work only there."""
 
 
 BranchVerb: TypeAlias = Literal["create", "delete"]
@@ -171,10 +171,10 @@ BranchVerb: TypeAlias = Literal["create", "delete"]
 
 @dataclass(frozen=True, slots=True)
 class BranchOperationRow:
-    """A change of the registry that its caller named, on main only; it outlives the branch.
+    """A registry change with an idempotency key, on main only; kept after the branch is deleted.
 
-    It is written by the transaction that makes or removes the branch, which has no commit to keep
-    the name: a repeated request finds its first answer here.
+    Written by the transaction that creates or removes the branch. Registry changes have no commit
+    to store the key in: a repeated request finds the first receipt in this row.
     """
 
     operation_id: str
@@ -184,17 +184,17 @@ class BranchOperationRow:
     ref: str
     created_at: int
     receipt: Mapping[str, Any]
-    """What was asked for and what the answer said, beyond the branch."""
+    """Arguments and result of the request, besides the branch."""
 
 
 @dataclass(frozen=True, slots=True)
 class TagRow:
-    """A name for one commit, on main only; cleanup keeps what the commit shows."""
+    """A name for one commit, on main only; cleanup keeps the versions that the commit shows."""
 
     name: str
     commit_id: str
     branch: str
-    """The branch that the commit was written on."""
+    """The branch that the commit was written to."""
     created_at: int
     actor_id: str | None
 
@@ -235,7 +235,7 @@ def tag_object_id(name: str) -> str:
 
 
 def operation_object_id(row: BranchOperationRow) -> str:
-    """The key of a named change: a physical ref is made once and removed once."""
+    """The key of a named change: unique, as a physical ref is created once and removed once."""
     return f"branch_operation:{row.verb}:{row.ref}"
 
 
@@ -245,11 +245,11 @@ def encode_rows(rows: Iterable[ManifestRow]) -> pa.Table:
 
 
 DECODED_COLUMNS = [name for name in SCHEMA.names if name != "base_objects"]
-"""What `decode_rows` needs to see."""
+"""The columns that `decode_rows` needs."""
 
 
 def decode_rows(table: pa.Table) -> list[ManifestRow]:
-    """The rows of a scan; raises `StorageError` for what this product cannot have written."""
+    """The rows of a scan; raises `StorageError` for rows that this product cannot have written."""
     return [_decode(record) for record in table.to_pylist()]
 
 
@@ -332,7 +332,7 @@ def _encode(row: ManifestRow) -> dict[str, Any]:
 
 
 def _commit_metadata(row: CommitRow) -> dict[str, Any]:
-    """What has no column of its own; fields that a commit need not have, only if it has them."""
+    """The fields without columns; optional ones only if they are set."""
     return {
         each.name: value
         for each in fields(row)
@@ -382,7 +382,7 @@ def _decode(record: dict[str, Any]) -> ManifestRow:
         raise StorageError(
             f"row {record.get('object_id')!r} of {MAIN} __manifest is damaged: {error}"
         ) from error
-    # Whatever a newer release keeps there, an upkeep that does not know it might remove.
+    # Rows of a newer release: an upkeep that does not know them might remove their data.
     raise UnsupportedStorageVersion(
         f"row {record['object_id']!r} has the unknown object type {kind!r}",
         hint="upgrade Omnigraph: a newer release has written to this graph",
@@ -401,7 +401,7 @@ def _identity_key(prefix: str, identity: TableIdentity) -> str:
 
 
 def identity_columns(identity: TableIdentity) -> dict[str, int]:
-    """The identity of a table, as rows of the manifest and sidecars hold it."""
+    """The identity of a table, in the form used by manifest rows and sidecars."""
     return {"stable_table_id": identity.type_id, "table_incarnation_id": identity.incarnation_id}
 
 
@@ -410,7 +410,7 @@ def _json(value: Mapping[str, Any] | BranchRow | BranchOperationRow | TagRow | R
 
 
 def commit_info(row: CommitRow) -> CommitInfo:
-    """A commit as users see it."""
+    """The public form of a commit."""
     return CommitInfo(
         row.commit_id,
         row.branch,
@@ -429,21 +429,21 @@ def commit_info(row: CommitRow) -> CommitInfo:
 
 
 def tag_info(row: TagRow) -> TagInfo:
-    """A tag as users see it."""
+    """The public form of a tag."""
     return TagInfo(row.name, row.commit_id, row.branch, row.created_at, row.actor_id)
 
 
 # --- the stamp ------------------------------------------------------------------------------------
 
 UNSTAMPED = 1
-"""What a manifest of the oldest layout is without a stamp: that shape had none."""
+"""The stamp of a manifest without one: the oldest layout had none."""
 
 IDENTITY_COLUMNS = ("stable_table_id", "table_incarnation_id")
-"""The columns that the layout of version 4 has, and those before it have not."""
+"""The columns that only the layout of version 4 has."""
 
 
 def check_stamp(handle: LanceDataset) -> None:
-    """Refuse any shape but the current one, before a single row is decoded."""
+    """Refuse any layout but the current one, before rows are decoded."""
     if not is_current(handle):
         raise _refused(
             handle,
@@ -454,15 +454,15 @@ def check_stamp(handle: LanceDataset) -> None:
 
 
 def is_current(handle: LanceDataset) -> bool:
-    """Whether a manifest has the current shape; all branches of a graph have that of main."""
+    """Whether a manifest has the current layout; all branches of a graph have that of main."""
     return read_stamp(handle) == INTERNAL_SCHEMA_VERSION
 
 
 def read_stamp(handle: LanceDataset) -> int:
     """The stamp of a manifest this product can read, 1 to 4.
 
-    Raises `UnsupportedStorageVersion` with the raw facts for a newer one, for one that is not a
-    version number, and where stamp and columns contradict each other.
+    Raises `UnsupportedStorageVersion` with the raw values for a newer stamp, for one that is not a
+    version number, and if stamp and columns contradict each other.
     """
     raw = _raw_stamp(handle)
     identity = [name for name in IDENTITY_COLUMNS if name in handle.schema.names]
@@ -517,13 +517,13 @@ def _refused(handle: LanceDataset, message: str, hint: str) -> UnsupportedStorag
 
 # --- moved roots ----------------------------------------------------------------------------------
 #
-# A Lance ref remembers the absolute address of the dataset it was forked from. A graph with only
-# main holds no addresses and may be moved or copied; the refs of a branch would go on reading the
-# files of the former place, and after a copy even find them.
+# A Lance ref contains the absolute address of the dataset it was forked from. A graph with only
+# main contains no addresses and may be moved or copied. After a move, refs of branches would look
+# for files at the previous address; after a copy, they would read them there.
 
 
 def recorded_roots(branches: Iterable[BranchRow]) -> dict[str, str]:
-    """The roots that registered branches were created at, as far as they are known."""
+    """By branch: the root it was created at, if that is recorded."""
     return {
         row.name: row.root
         for row in branches
@@ -532,7 +532,7 @@ def recorded_roots(branches: Iterable[BranchRow]) -> dict[str, str]:
 
 
 def require_unmoved(recorded_roots: Mapping[str, str], root: Root) -> None:
-    """Raise `RootMoved` if branches were created at another root than the one they are found at."""
+    """Raise `RootMoved` if branches were created at another root than ``root``."""
     moved = {name: at for name, at in sorted(recorded_roots.items()) if at != root.uri}
     if not moved:
         return

@@ -1,14 +1,14 @@
-"""Bringing an older graph to the current internal schema, in place.
+"""Migrating an older graph to the current internal schema, in place.
 
 | Step | Effect |
 | --- | --- |
 | 1 → 2 | `object_id` becomes the unenforced primary key of `__manifest` |
-| 2 → 3 | the refs of abandoned runs (`__run__*`) go |
+| 2 → 3 | the refs of abandoned runs (`__run__*`) are removed |
 | 3 → 4 | rows get identities and positions, lineage is folded into them, branches are registered |
 
 Every step is idempotent: it reads the current state and adds what is missing. The stamp of main is
-the last write of all: as long as it is 3 there may be work left, and once it is 4 there is none. Of
-two processes that migrate concurrently one loses each commit, reads again and has less to do.
+written last: while it is 3 there may be work left, and when it is 4 the migration is complete. If
+two processes migrate concurrently, the one that loses a commit reads again and continues.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from omnigraph.storage.transactions import (
 KEY_COLUMN = "object_id"
 _KEY_METADATA = "lance-schema:unenforced-primary-key"
 _ATTEMPTS_MAX = 10
-"""More than the commits of a whole migration: losing all of them has another cause."""
+"""More than a migration has commits, so losing all attempts has another cause than concurrency."""
 
 _Stage: TypeAlias = Callable[[LanceDataset], Transaction | None]
-"""Computes a change of the manifest it gets; None when nothing is left to change."""
+"""Computes a change of the given manifest; None if there is nothing left to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What is needed to bring one graph up to date; the caller keeps all other writers out."""
+    """Migrates one graph; the caller excludes all other writers."""
 
     lance: LanceStore
     store: ObjectStore
@@ -72,18 +72,18 @@ class Migration:
         return DatasetRef(f"{self.lance.root.uri}/{MANIFEST}")
 
     def run(self) -> None:
-        """Every step that is due, on main first and then on every branch."""
+        """Run every step that is due, first on main and then on every branch."""
         self._commit(self.main, self._annotate_key)
         self._sweep_runs()
         self._fold_all()
 
     def check(self) -> None:
-        """Raise `RootMoved` before anything is written: refs of a moved graph lead elsewhere."""
+        """Raise `RootMoved` before writing anything: refs of a moved graph have old addresses."""
         branches = [name for name in self.branches() if name != MAIN]
         require_unmoved(self._older().recorded_roots(branches), self.lance.root)
 
     def branches(self) -> list[str]:
-        """The branches that will be there afterwards, main included."""
+        """The branches after the migration, main included."""
         stamp = read_stamp(self.lance.open(self.main))
         refs = self._older().forks
         return sorted([MAIN, *(name for name in refs if stamp > 2 or not is_run(name))])
@@ -107,12 +107,12 @@ class Migration:
         if read_stamp(self.lance.open(self.main)) >= 3:
             return
         runs = [name for name in self.lance.refs(self.main) if is_run(name)]
-        # Lance keeps a ref that another was forked from. Runs forked from runs go youngest first.
+        # Lance refuses to remove a ref that others were forked from, so repeat: youngest first.
         while removed := [name for name in runs if self._remove_ref(name)]:
             runs = [name for name in runs if name not in removed]
         for name in runs:
-            # A branch was forked from it. Without its entry it is no ref any more, and the files
-            # the branch shares stay where it needs them.
+            # A branch was forked from the run. Removing only the entry hides the ref and keeps the
+            # files that the branch shares.
             self.store.delete(f"{MANIFEST}/_refs/branches/{quote(name, safe='')}.json")
         self._stamp(self.main, 3)
 
@@ -132,7 +132,7 @@ class Migration:
         def fold_main(handle: LanceDataset) -> Transaction | None:
             registered.clear()
             if is_current(handle):
-                # Another process has finished, here and on every branch.
+                # Another process has completed the migration, on all branches.
                 return None
             require_key(handle)
             rows = older.rows(handle, MAIN)
@@ -162,7 +162,7 @@ class Migration:
             return None
         schema = SCHEMA.with_metadata({STAMP_KEY: str(stamp).encode()})
         count_lance("stage", handle.uri)
-        # In the file format the manifest has: the two are not mixed in one dataset.
+        # In the manifest's present file format: a dataset cannot mix formats.
         fragments = write_fragments(table.cast(schema), handle, mode="overwrite")
         operation = LanceOperation.Overwrite(schema, fragments)
         return Transaction(handle.version, operation, uuid=self.ids.ulid())
@@ -185,7 +185,7 @@ class Migration:
         return Transaction(handle.version, operation, uuid=self.ids.ulid())
 
     def _commit(self, where: DatasetRef, stage: _Stage) -> None:
-        """Stage on the newest version and commit; after a lost commit, plan again."""
+        """Stage on the newest version and commit; after losing a commit, stage again."""
         for _ in range(_ATTEMPTS_MAX):
             handle = self.lance.open(where)
             transaction = stage(handle)
@@ -197,7 +197,7 @@ class Migration:
                 if not lost.details.get("conflict"):
                     raise
             except (CommitNotOwned, CommitOutcomeUnknown):
-                # Whether it landed shows when the manifest is read again.
+                # The next read of the manifest shows whether it landed.
                 continue
             else:
                 return
@@ -208,12 +208,12 @@ class Migration:
 
 
 def is_run(ref: str) -> bool:
-    """Whether a ref of a graph before schema 3 was left by an abandoned run."""
+    """Whether a ref of a graph before schema 3 belongs to an abandoned run."""
     return ref.startswith(RUN_PREFIX)
 
 
 def require_key(handle: LanceDataset) -> bool:
-    """Whether `object_id` is the key of a manifest already; a key on anything else is refused."""
+    """Whether `object_id` is the manifest's key; raises an error for another key."""
     keyed = [
         field.name
         for field in handle.schema
@@ -229,7 +229,7 @@ def require_key(handle: LanceDataset) -> bool:
 
 
 def _same(handle: LanceDataset, table: Any) -> bool:
-    """Whether a manifest holds exactly these rows, whatever their order."""
+    """Whether a manifest has exactly these rows, in any order."""
     count_lance("scan", handle.uri)
     stored = handle.to_table().to_pylist()
     return len(stored) == table.num_rows and _by_key(stored) == _by_key(table.to_pylist())
@@ -243,21 +243,21 @@ def _update_map(key: str, value: str) -> LanceOperation.UpdateMap:
     return LanceOperation.UpdateMap({key: value})
 
 
-# --- retired datasets: kept by a migration, removed by cleanup ------------------------------------
+# --- retired datasets: a migration keeps them, cleanup removes them -------------------------------
 
 RETIRED = ("_graph_runs.lance", "_graph_run_actors.lance", COMMITS, COMMIT_ACTORS)
-"""In the order of removal: the authors last, which commits are verified with."""
+"""In the order of removal: authors last, since verifying commits needs them."""
 
 
 def retired_datasets(store: ObjectStore) -> list[str]:
-    """Those that a graph still has."""
+    """The retired datasets that a graph still has."""
     return [name for name in RETIRED if store.exists(name)]
 
 
 def require_folded(
     lance: LanceStore, root_uri: str, accepted: AcceptedTables, states: Mapping[str, ManifestState]
 ) -> None:
-    """Raise `StorageError` unless the manifests have every commit of the old datasets."""
+    """Raise `StorageError` unless the manifests have every commit of the retired datasets."""
     older = OlderGraph(lance, root_uri, accepted)
     for name, state in states.items():
         for recorded in older.recorded_commits(MAIN if state.ref is None else state.ref):
@@ -271,7 +271,7 @@ def require_folded(
 
 
 def remove_retired(store: ObjectStore, name: str) -> None:
-    """Remove one; what is left of an interrupted removal cannot be opened, and goes next time."""
+    """Remove a retired dataset; after an interruption the next call removes the rest."""
     store.delete_prefix(f"{name}/_versions")
     store.delete_prefix(name)
 

@@ -1,13 +1,13 @@
-"""Writing `__manifest`: the one compare-and-swap that makes anything visible.
+"""Writing `__manifest`: the compare-and-swap that makes changes visible.
 
-Every change of the graph is one call of `publish`: it checks what the writer assumed, then writes
+Every change of the graph is one call of `publish`: it checks the writer's assumptions, then writes
 all rows and the branch's head row in one transaction. Before that commit nothing is visible; after
 it everything is. Changes of the branch registry contend for the head row of main in the same way.
 
-A publish adds its rows and removes the old head row from the fragment that holds it. Of two
-transactions that change one fragment from the same version, Lance commits only the first: that is
-the compare-and-swap. Where the old head row lies is known, so a publish costs the same however long
-the history is; a merge by key (`stage_merge`) reads the keys of the whole manifest.
+A publish adds its rows and deletes the old head row from its fragment. Of two transactions that
+change the same fragment from the same version, Lance commits only the first: that is the
+compare-and-swap. The address of the old head row is known, so the cost of a publish does not grow
+with the history; a merge by key (`stage_merge`) reads the keys of the whole manifest.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def stage_merge(
 ) -> Transaction:
     """Insert rows, replacing those with the same key if ``replacing``, and remove some by key.
 
-    With ``after``, rows that came behind that position of the branch are removed instead, unless
-    they are replaced. It reads the keys of the whole manifest, so it is for rare changes.
+    With ``after``, rows added after that position of the branch are removed instead, unless they
+    are replaced. Reads the keys of the whole manifest, so it is for rare changes.
     """
     count_lance("stage", handle.uri)
     merge = handle.merge_insert(_KEY).when_not_matched_insert_all()
@@ -97,32 +97,32 @@ def stage_merge(
 PUBLISHER_RETRY_BUDGET = 5
 
 PUBLISHED_COMMITS = "graph_commit"
-"""The property of a transaction of `__manifest` that names the commits it made visible."""
+"""The transaction property with the commits that a transaction of `__manifest` made visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """One graph-visible change, and the state of the graph that it assumes."""
+    """One change of the graph, and the state of the graph that it assumes."""
 
     commit: CommitRow
-    """The fixed commit; its position, and that of the other rows, is filled in when it lands."""
+    """The commit; its position, and that of the other rows, is set by each attempt."""
     epoch: int
     """The writer's lease epoch."""
     expected_head: str
     pins: tuple[VersionRow, ...] = ()
     registrations: tuple[TableRow, ...] = ()
     tombstones: tuple[VersionRow, ...] = ()
-    """Tables to drop, at the version they have."""
+    """Tables to drop, at their current version."""
     following: tuple[tuple[CommitRow, tuple[VersionRow, ...]], ...] = ()
-    """Further commits that become visible with it, each on top of the one before, and their
+    """Further commits that become visible with it, each the child of the previous one, and their
     pins."""
     expected_table_versions: Mapping[TableIdentity, int] = field(default_factory=dict)
-    """Published version of each table the change rests on; 0 means unregistered."""
+    """Published version of each table that the change depends on; 0 means unregistered."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedPublish:
-    """The rows of a publish as files that no version of the manifest refers to yet."""
+    """The rows of a publish in files that no version of the manifest refers to yet."""
 
     on: LanceDataset
     rows: list[ManifestRow]
@@ -131,10 +131,10 @@ class StagedPublish:
 
 
 def stage_publish(branch: ManifestBranch, request: PublishRequest) -> StagedPublish | None:
-    """Write what `publish` will, on an object store, before the tables are committed.
+    """Stage the rows of `publish` on an object store before the tables are committed.
 
-    The caller uploads the files, and publishes with the same request. Raises what `publish` does
-    when an assumption does not hold; None if there is nothing that could be written ahead.
+    The caller uploads the files, and publishes with the same request. Raises like `publish` if an
+    assumption does not hold; None if the rows cannot be staged ahead.
     """
     handle, state = branch.current
     if state.branch not in state.heads or request.commit.commit_id in state.commits:
@@ -154,18 +154,17 @@ def _next_commit(state: ManifestState, request: PublishRequest) -> CommitRow:
 def publish(
     branch: ManifestBranch, request: PublishRequest, ahead: StagedPublish | None = None
 ) -> CommitRow:
-    """Make a change visible, once, and return its commit row, the first one of a group.
+    """Make a change visible exactly once; returns its commit row, of a group the first.
 
-    ``ahead`` is what `stage_publish` has written for it. It counts only if it is just what is to be
-    written now.
+    ``ahead`` is the result of `stage_publish`; it is used only if it has exactly the rows to write.
 
-    Raises the typed conflict for whichever assumption no longer holds, and nothing was published;
-    `RecoveryRequired` when the store cannot say whether it was.
+    Raises the typed conflict for the first assumption that no longer holds: nothing was published
+    then. Raises `RecoveryRequired` if the outcome is unknown.
     """
     complete_head(branch)
     for attempt in range(PUBLISHER_RETRY_BUDGET):
-        # The first attempt trusts the state its writer has just checked. If that is not the newest
-        # any more, the swap is lost, and the request is judged by what is there then.
+        # The first attempt uses the state that its writer has just checked. If that is no longer
+        # the newest, the swap fails, and the next attempt checks the request against a fresh one.
         if attempt:
             branch.refresh()
         handle, state = branch.current
@@ -190,16 +189,16 @@ def publish(
 def was_published(branch: ManifestBranch, version: int, commit_id: str) -> bool:
     """Whether a version of the manifest made a commit visible; one small read.
 
-    False also if that cannot be told, because the version was removed since.
+    False also if the version was removed since.
     """
     named = transaction_property(branch.handle, version, PUBLISHED_COMMITS)
     return named is not None and commit_id in named.split()
 
 
 def complete_head(branch: ManifestBranch) -> None:
-    """Give a branch its head row, as its owner, if it was created without.
+    """Write the head row of a branch that was created without one; the caller owns the branch.
 
-    Only then do two publishes contend for one row, whatever else they write.
+    Two publishes contend only if both replace the head row.
     """
     for _ in range(PUBLISHER_RETRY_BUDGET):
         handle, state = branch.current
@@ -216,7 +215,7 @@ def complete_head(branch: ManifestBranch) -> None:
 
 
 def require_unfenced(state: ManifestState, epoch: int) -> None:
-    """The writer with this epoch has not been taken over."""
+    """Raise an error if another writer has taken over from the one with this epoch."""
     if state.head.fence_epoch > epoch:
         raise FencedOut(
             f"the lease of {state.branch} was taken over (epoch {state.head.fence_epoch}, "
@@ -226,7 +225,7 @@ def require_unfenced(state: ManifestState, epoch: int) -> None:
 
 
 def _require(state: ManifestState, request: PublishRequest) -> None:
-    """Every assumption of the request, against the newest state."""
+    """Raise the conflict for an assumption of the request that does not hold in ``state``."""
     head = state.head
     require_unfenced(state, request.epoch)
     for identity, expected in request.expected_table_versions.items():
@@ -267,7 +266,7 @@ def _swap(
     commit_id: str,
     ahead: StagedPublish | None = None,
 ) -> bool:
-    """Write the rows, the head row last, as the next manifest version; False if one was first."""
+    """Write the rows, the head row last, as the next manifest version; False if another won."""
     handle, state = on
     encoded = encode_rows(rows)
     only_head = _replaces_only_head(state, rows)
@@ -280,7 +279,7 @@ def _swap(
         count_lance("stage", handle.uri)
         transaction = stage_head_swap(handle, branch.head_address(handle), encoded)
     else:
-        # A table gets another alias: its registration is replaced as well, wherever it lies.
+        # A renamed table: its registration is replaced too, at an unknown address.
         transaction = stage_merge(handle, rows)
     commits = [row.commit_id for row in rows if isinstance(row, CommitRow)]
     transaction.transaction_properties = {PUBLISHED_COMMITS: " ".join(commits) or commit_id}
@@ -291,7 +290,7 @@ def _swap(
             raise lost.__cause__ from lost
         return False
     except CommitOutcomeUnknown as unknown:
-        return _settle(branch, commit_id, unknown)
+        return _has_landed(branch, commit_id, unknown)
     head_address = swapped_head_address(landed, encoded) if only_head else None
     branch.adopt(landed, state.with_rows(landed.version, rows), head_address)
     return True
@@ -304,7 +303,7 @@ def _replaces_only_head(state: ManifestState, rows: Iterable[ManifestRow]) -> bo
 def _stage_apart(
     branch: ManifestBranch, handle: LanceDataset, state: ManifestState, rows: list[ManifestRow]
 ) -> tuple[StagedTransaction, WrittenFiles] | None:
-    """The swap of the head row, staged on this machine; None where it has to be in the store."""
+    """Stage the swap of the head row locally; None if it has to be staged in the store."""
     if branch.lance.is_local or not _replaces_only_head(state, rows):
         return None
     address = branch.head_address(handle)
@@ -313,14 +312,14 @@ def _stage_apart(
     def stage(draft: LanceDataset) -> Transaction | None:
         fragment = draft.get_fragment(address >> FRAGMENT_SHIFT)
         if fragment is None or fragment.metadata.deletion_file is not None:
-            return None  # Lance reads which of its rows are gone already
+            return None  # Lance has to read the deletion file, which the draft does not have
         return stage_head_swap(draft, address, encoded)
 
     return branch.lance.stage_apart(handle, stage, only_adds=False)
 
 
-def _settle(branch: ManifestBranch, commit_id: str, unknown: CommitOutcomeUnknown) -> bool:
-    """The reply of a commit was lost: the pre-minted commit id shows whether it landed."""
+def _has_landed(branch: ManifestBranch, commit_id: str, unknown: CommitOutcomeUnknown) -> bool:
+    """Whether a commit landed whose reply was lost, by its pre-minted commit id."""
     try:
         return commit_id in branch.refresh().commits
     except Exception as unreadable:
@@ -333,7 +332,7 @@ def _settle(branch: ManifestBranch, commit_id: str, unknown: CommitOutcomeUnknow
 
 
 def fence(branch: ManifestBranch, epoch: int) -> None:
-    """Write a taken-over lease's epoch into the head row: its former owner cannot publish now."""
+    """Write the epoch of a taken-over lease into the head row: its previous owner is fenced."""
     complete_head(branch)
     for _ in range(PUBLISHER_RETRY_BUDGET):
         branch.refresh()
@@ -349,20 +348,20 @@ def fence(branch: ManifestBranch, epoch: int) -> None:
 
 
 def require_head(state: ManifestState, expected: str) -> None:
-    """The check of a conditional write: the branch head is exactly the commit the caller saw."""
+    """Check a conditional write: the head has to be the commit that the caller expects."""
     if state.head.commit_id != expected:
         raise PreconditionFailed(expected, state.head.commit_id)
 
 
 # --- the registry of branches and tags ------------------------------------------------------------
 #
-# Rows on main map a branch's name to its physical ref and are the only authority. The ref is
-# created before its row and unreachable without it: a crash in between leaves nothing visible.
-# A change that its caller named is recorded by the same transaction: it is done if, and only if,
-# the record is there.
+# Rows on main map a branch's name to its physical ref; they alone define which branches exist. The
+# ref is created before its row and is unreachable without it: a crash in between leaves nothing
+# visible. A change with an idempotency key is recorded by the same transaction, so the record
+# exists if and only if the change is done.
 
 OPERATIONS_KEPT_MAX = 1024
-"""Named changes that are remembered; every opening of the graph reads them."""
+"""How many named changes are kept; every open of the graph reads them."""
 
 
 def fork_manifest(
@@ -372,11 +371,11 @@ def fork_manifest(
     ref: str,
     start: tuple[CommitRow, Sequence[TableRow]] | None = None,
 ) -> HeadRow:
-    """Make the manifest ref of a new branch at the source's head, with a head row of its own.
+    """Create the manifest ref of a new branch at the source's head, with its own head row.
 
-    With ``start``, the branch begins at that commit of the source instead, and its tables are
-    registered by these rows where the registration is newer than the commit: the ref, which nothing
-    reaches yet, loses every row that came later.
+    With ``start``, the branch begins at that commit of the source instead: all later rows are
+    removed from the ref, which is not visible yet. The given rows register tables whose present
+    registration is newer than the commit.
     """
     state = source.refresh()
     manifest.lance.create_ref(source.where, ref, state.version)
@@ -396,7 +395,7 @@ def fork_manifest(
 def register_branch(
     manifest: Manifest, row: BranchRow, epoch: int, operation: BranchOperationRow | None = None
 ) -> None:
-    """Publish a new branch, as the owner of main: after this it exists."""
+    """Publish a new branch; the caller owns main. The branch exists when this returns."""
 
     def change(state: ManifestState) -> bool:
         known = state.branches.get(row.name)
@@ -413,9 +412,9 @@ def register_branch(
 def unregister_branch(
     manifest: Manifest, row: BranchRow, epoch: int, operation: BranchOperationRow | None = None
 ) -> None:
-    """Remove a branch, as the owner of main: after this it does not exist.
+    """Remove a branch from the registry; the caller owns main.
 
-    Raises `NotFound` if another one has its name.
+    Raises `NotFound` if the name belongs to another branch now.
     """
 
     def change(state: ManifestState) -> bool:
@@ -428,10 +427,10 @@ def unregister_branch(
 
 
 def register_tag(manifest: Manifest, row: TagRow, epoch: int) -> TagRow:
-    """Publish a tag, as the owner of main; returns the row that is there afterwards.
+    """Publish a tag; the caller owns main. Returns the resulting row.
 
-    A tag that names the same commit already is left as it is: a client that repeats a request
-    whose answer it has not seen succeeds. Raises `AlreadyExists` if the name is taken otherwise.
+    A tag of this name at the same commit is left unchanged, so that a client can repeat a request
+    after a lost reply. Raises `AlreadyExists` if the name is taken otherwise.
     """
 
     def change(state: ManifestState) -> bool:
@@ -449,7 +448,7 @@ def register_tag(manifest: Manifest, row: TagRow, epoch: int) -> TagRow:
 
 
 def unregister_tag(manifest: Manifest, row: TagRow, epoch: int) -> None:
-    """Remove a tag, as the owner of main; done already if it is gone or names another commit."""
+    """Remove a tag, unless it is missing or names another commit; the caller owns main."""
 
     def change(state: ManifestState) -> bool:
         return state.tags.get(row.name) == row
@@ -458,10 +457,10 @@ def unregister_tag(manifest: Manifest, row: TagRow, epoch: int) -> None:
 
 
 def place_registry(manifest: Manifest, root_uri: str, kept: Collection[str]) -> None:
-    """Let the registry of a copied graph name its new root, and only branches that were copied.
+    """Update the registry of a copied graph: the new root, and only the copied branches.
 
-    Tags of commits that no copied branch has go as well. For the process that makes the copy,
-    before another opens it; doing it again changes nothing.
+    Tags of commits that no copied branch has are removed. Called by the copying process before
+    others open the copy; idempotent.
     """
     main = manifest.main
     main.refresh()
@@ -481,7 +480,7 @@ def place_registry(manifest: Manifest, root_uri: str, kept: Collection[str]) -> 
 
 
 def _require_free(name: str, taken: Collection[str], what: str) -> None:
-    """Branches and tags share their names: a revision means one of them."""
+    """Raise an error if a name is taken: branches and tags share one namespace."""
     if name in taken:
         raise AlreadyExists(f"there is a {what} `{name}`", hint="choose another name")
 
@@ -501,8 +500,8 @@ def _publish_registry(
         if not is_needed(state):
             return
         require_unfenced(state, epoch)
-        # The head row is rewritten: a publish on main and a registry change then contend for one
-        # row, so that neither can miss the other or a takeover.
+        # Rewriting the head row makes a registry change contend with publishes on main, so that
+        # neither can miss the other or a takeover.
         head = replace(state.head, fence_epoch=epoch)
         changed = [*rows, RegistryRow(state.registry_changes + 1), head]
         forgotten: list[BranchOperationRow] = []
@@ -520,7 +519,7 @@ def _publish_registry(
         try:
             landed = main.lance.commit(handle, transaction)
         except (CommitLost, CommitOutcomeUnknown):
-            # Another writer was first, or the refreshed registry shows that this change landed.
+            # Another writer won, or this change landed: the refreshed registry shows which.
             continue
         main.adopt(landed, state.with_rows(landed.version, changed).without(removed, forgotten))
         return
@@ -552,26 +551,26 @@ def stage_head_swap(handle: LanceDataset, head_address: int, rows: pa.Table) -> 
 
 
 def swapped_head_address(landed: LanceDataset, rows: pa.Table) -> int:
-    """Where the head row lies after `stage_head_swap` landed: last in the newest fragment."""
+    """The address of the head row after `stage_head_swap` landed: last in the newest fragment."""
     newest: int = max(landed.fragment_ids())
     offset: int = rows.num_rows - 1
     return (newest << FRAGMENT_SHIFT) + offset
 
 
-# --- upkeep: history is rows, so old versions of `__manifest` carry no information and can go -----
+# --- upkeep: history is stored in rows, so old versions of `__manifest` can be removed ------------
 
 log = logging.getLogger(__name__)
 
 VERSIONS_KEPT = 32
-"""Versions kept while others write: enough for readers that have just opened an older one."""
+"""Versions kept beside other writers: enough for readers that have just opened an older one."""
 VERSIONS_KEPT_MIN = 4
-"""The same while there are no writers."""
+"""Versions kept while there are no writers."""
 
 
 def maintain_manifest(branch: ManifestBranch, every: int, mint: Callable[[], str]) -> None:
-    """Compact and prune a manifest of ``every`` fragments; never fails the write it follows.
+    """Compact and prune a manifest of at least ``every`` fragments; failures are only logged.
 
-    Called under the branch's lease, after a publish, which adds one. ``mint`` makes the uuid.
+    Called under the branch's lease after a publish, which adds a fragment. ``mint`` returns a uuid.
     """
     from omnigraph.storage.table_upkeep import stage_compaction
 
@@ -590,7 +589,7 @@ def maintain_manifest(branch: ManifestBranch, every: int, mint: Callable[[], str
 
 
 def keep_manifest_versions(branch: ManifestBranch, uuid: str) -> None:
-    """Remove settings by which Lance would remove old versions of a manifest with every commit.
+    """Remove settings that make Lance clean up old versions of a manifest with every commit.
 
     Raises `EffectFreeConflict` if another writer took over.
     """
@@ -606,10 +605,10 @@ def keep_manifest_versions(branch: ManifestBranch, uuid: str) -> None:
 
 
 def compact_manifest(branch: ManifestBranch, uuid: str) -> tuple[int, int]:
-    """Compact a branch's manifest now; how many fragments it lost and got.
+    """Compact a branch's manifest now; returns the numbers of removed and added fragments.
 
-    Content and versions stay. Called under the branch's lease: another writer can be first only if
-    it took over, and then nothing is compacted.
+    Keeps rows and old versions. Called under the branch's lease: if another writer commits first,
+    it has taken over, and nothing is compacted.
     """
     from omnigraph.storage.table_upkeep import stage_compaction
 

@@ -1,7 +1,7 @@
-"""Reading the tables of one snapshot, with the columns of today.
+"""Reading the tables of one snapshot by their current columns.
 
-Columns carry the stable id of their property: in an older version, a renamed property is found
-under the name it had, and one that took over the name of another is not confused with it.
+Columns have the stable id of their property, so an older version is read correctly although
+properties were renamed since, even if a new property has the name of an old one.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from omnigraph.storage.transactions import DatasetRef
 
 
 def column_at(schema: pa.Schema, field: pa.Field) -> str | None:
-    """The name, in a version with ``schema``, of the column that is ``field`` today.
+    """The name, in a version with ``schema``, of the current column ``field``.
 
-    None if that version does not have it. Tables of older graphs have columns without a property
-    id; those go by their names.
+    None if that version does not have it. In tables of older graphs, columns without a property id
+    are matched by name.
     """
     wanted = property_id(field)
     same_name: str | None = None
@@ -48,20 +48,20 @@ def column_at(schema: pa.Schema, field: pa.Field) -> str | None:
 
 
 class DifferingColumn(NamedTuple):
-    """A column of today that a version of its table has otherwise, or not at all."""
+    """A current column that a version of its table stores differently or does not have."""
 
     today: str
     stored: str | None
-    """Its name in that version."""
+    """Its name in that version; None if the version does not have it."""
     type: pa.DataType
-    """Its type today."""
+    """Its current type."""
     absent: pa.Scalar
-    """The value of all rows where the version does not have it."""
+    """The value of all rows if the version does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredColumns:
-    """How one version of a table differs from the columns of today."""
+    """How the columns of one version of a table differ from the current ones."""
 
     differing: tuple[DifferingColumn, ...] = ()
 
@@ -69,9 +69,9 @@ class StoredColumns:
     def between(
         cls, stored: pa.Schema, today: pa.Schema, absent: Mapping[str, pa.Scalar] | None = None
     ) -> StoredColumns:
-        """What differs between a version and today.
+        """Compare the schema of a version with that of today.
 
-        ``absent`` are the values of columns that the version does not have, null without one.
+        ``absent`` are values for columns that the version does not have; null by default.
         """
         values = absent or {}
         found = ((field, column_at(stored, field)) for field in today)
@@ -90,36 +90,36 @@ class StoredColumns:
 
     @property
     def is_same(self) -> bool:
-        """Whether every column of today is there, as it is today."""
+        """Whether the version has every current column, with the same name and type."""
         return not self.differing
 
     def name(self, column: str) -> str | None:
-        """The name a column of today has in that version; None if it is not there."""
+        """The name of a current column in that version; None if the version does not have it."""
         for each in self.differing:
             if each.today == column:
                 return each.stored
         return column
 
     def as_today(self, column: str, values: pa.Array) -> pa.Array:
-        """Stored values with the type the column has today."""
+        """Stored values cast to the column's current type."""
         for each in self.differing:
             if each.today == column:
                 return values.cast(each.type)
         return values
 
     def read(self, columns: Sequence[str], read: Callable[[list[str]], pa.Table]) -> pa.Table:
-        """Columns of today out of a read of stored ones."""
+        """Current columns, by a read of the stored ones."""
         if self.is_same:
             return read(list(columns))
-        # The id is always read: it tells how many rows there are.
+        # The id is always read, since it gives the number of rows.
         return self.shown(columns, read(self.names(columns)))
 
     def names(self, columns: Sequence[str]) -> list[str]:
-        """The stored columns to read for columns of today."""
+        """The stored columns to read for some current columns."""
         return list(dict.fromkeys([ID, *filter(None, map(self.name, columns))]))
 
     def shown(self, columns: Sequence[str], rows: pa.Table) -> pa.Table:
-        """Columns of today out of stored ones; what was not there has one value for all rows."""
+        """Current columns from stored ones; absent columns have one value for all rows."""
         absent = {each.today: each.absent for each in self.differing}
         names = {column: self.name(column) for column in columns}
         return pa.table(
@@ -133,16 +133,16 @@ class StoredColumns:
 
 
 def _same_type(stored: pa.DataType, today: pa.DataType) -> bool:
-    # A blob is read by other means, and Lance gives it a type of its own.
+    # Blobs are read separately, and Lance gives them another type.
     return bool(stored == today or pa.types.is_struct(today))
 
 
 SAME = StoredColumns()
-"""Nothing differs."""
+"""For a version with the current columns."""
 
 
 class SnapshotReader:
-    """The rows a snapshot pins. Each table is opened at most once and kept."""
+    """The rows of a snapshot. Each table is opened at most once and cached."""
 
     def __init__(self, lance: LanceStore, root_uri: str, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -151,7 +151,7 @@ class SnapshotReader:
         self._handles: dict[str, LanceDataset] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a worker, which opens the tables itself."""
+        """For workers, which open the tables themselves."""
         return SnapshotReader, (self._lance, self._root_uri, self._portable)
 
     @property
@@ -160,16 +160,16 @@ class SnapshotReader:
 
     @property
     def root_uri(self) -> str:
-        """The graph whose tables these are."""
+        """The root of the graph."""
         return self._root_uri
 
     @property
     def hides_rows(self) -> bool:
-        """Whether it leaves out rows of the snapshot."""
+        """Whether this reader hides rows of the snapshot."""
         return False
 
     def hides_rows_of(self, table_key: str) -> bool:
-        """Whether it leaves out rows of a type."""
+        """Whether this reader hides rows of a type."""
         return False
 
     def where(self, entry: TableEntry) -> DatasetRef:
@@ -186,7 +186,7 @@ class SnapshotReader:
         return known
 
     def saved_adjacency(self, table_key: str) -> AdjacencyFiles:
-        """What `optimize` saved beside the table of an edge type."""
+        """The sorted edges that `optimize` saved for an edge type."""
         return AdjacencyFiles(open_store(self._lance.root), self.snapshot.table(table_key).location)
 
     def columns(self, table_key: str) -> StoredColumns:
@@ -194,12 +194,12 @@ class SnapshotReader:
         return SAME
 
     def available(self, table_key: str, columns: Iterable[str]) -> list[str]:
-        """Those of ``columns`` that the pinned version has."""
+        """The columns among ``columns`` that the pinned version has."""
         stored, names = self.columns(table_key), self.handle(table_key).schema.names
         return [column for column in columns if stored.name(column) in names]
 
     def is_empty(self, table_key: str) -> bool:
-        """Whether the pinned table has no rows, known without opening it."""
+        """Whether the pinned table has no rows; does not open it."""
         return self.snapshot.table(table_key).row_count == 0
 
     def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -211,7 +211,7 @@ class SnapshotReader:
     def batches(
         self, table_key: str, columns: Sequence[str], rows_max: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All rows of a type, a bounded number at a time."""
+        """All rows of a type in batches of bounded size."""
         stored = self.columns(table_key)
         if stored.is_same:
             yield from fragments.batches(self.handle(table_key), columns, rows_max)
@@ -221,11 +221,11 @@ class SnapshotReader:
             yield from stored.shown(columns, pa.Table.from_batches([batch])).to_batches()
 
     def ids(self, table_key: str) -> pa.ChunkedArray:
-        """The ids of a type; an id's place in here is its row's position."""
+        """The ids of a type; the index of an id is the position of its row."""
         return self.scan(table_key, [ID])[ID]
 
     def places(self, table_key: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-        """The ids of a type, and the position of the row of each, ascending."""
+        """The ids of a type, and the positions of their rows, ascending."""
         found = self.ids(table_key)
         ids = pa.concat_arrays(found.chunks) if len(found) else pa.array([], pa.string())
         return ids, np.arange(len(ids), dtype=np.int64)
@@ -240,9 +240,9 @@ class SnapshotReader:
     def rows_where(
         self, table_key: str, wanted: pc.Expression | None, columns: Sequence[str]
     ) -> pa.Table:
-        """Rows of a type that pass a filter, all of them without one.
+        """Rows of a type that pass a filter; all rows without one.
 
-        In a version whose columns differ from those of today, rows that do not pass come as well.
+        In a version whose columns differ from the current ones, the result may have further rows.
         """
         handle, stored = self.handle(table_key), self.columns(table_key)
         chosen = wanted if stored.is_same else None
@@ -259,8 +259,8 @@ class SnapshotReader:
     ) -> pa.Table:
         """Rows of a type whose ``column``, which has not changed, holds one of ``values``.
 
-        Edges that hold none of the ids of ``narrowed_by`` at one of its ends may be left out: an
-        edge of a node with many is found without reading the others.
+        For each end in ``narrowed_by``, edges with none of its ids may be left out, so that an edge
+        is found without reading all other edges of a node with many.
         """
         handle = self.handle(table_key)
         return self.columns(table_key).read(
@@ -271,7 +271,7 @@ class SnapshotReader:
         )
 
     def blob_sizes(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
-        """Bytes of each entity's blob, known without reading it; null for a null blob."""
+        """The size of each entity's blob, without reading it; null for a null blob."""
         name = self.columns(table_key).name(column)
         if name is None:
             return pa.nulls(len(ids), pa.int64())
@@ -287,28 +287,28 @@ class SnapshotReader:
     def blobs_at(
         self, table_key: str, column: str, positions: pa.Array
     ) -> Iterator[bytes | BlobUri | None]:
-        """The blobs at ``positions``, one after another, each read when asked for."""
+        """The blobs at ``positions``, each read when the iterator reaches it."""
         name = self.columns(table_key).name(column)
         if name is None:
             return iter([None] * len(positions))
         return blobs.values_at(self.handle(table_key), name, positions)
 
     def blob_sizes_at(self, table_key: str, column: str, positions: pa.Array) -> pa.Array:
-        """Bytes of each blob at ``positions``, known without reading it; none for a null blob."""
+        """The size of each blob at ``positions``, without reading it; 0 for a null blob."""
         name = self.columns(table_key).name(column)
         if name is None:
             return pa.array([0] * len(positions), pa.int64())
         return blobs.sizes_at(self.handle(table_key), name, positions)
 
     def stored_blobs_at(self, table_key: str, column: str, positions: pa.Array) -> pa.Array:
-        """The blobs at ``positions``, bytes or URIs, as they are written."""
+        """The blobs at ``positions``, bytes or URIs, in the form in which they are written."""
         name = self.columns(table_key).name(column)
         if name is None:
             return pa.nulls(len(positions), BLOB_STORAGE)
         return blobs.stored_at(self.handle(table_key), name, positions)
 
     def blob_cell(self, table_key: str, column: str, id: str) -> BlobCell | None:
-        """What one entity has in a blob column, not read yet; None if there is no such entity."""
+        """The blob cell of one entity, without its bytes; None if there is no such entity."""
         if table_key not in self.snapshot.tables or self.is_empty(table_key):
             return None
         name = self.columns(table_key).name(column)
@@ -320,18 +320,19 @@ class SnapshotReader:
 
 @dataclass(frozen=True, slots=True)
 class TableToday:
-    """A type as it is now."""
+    """The current form of a type."""
 
     identity: TableIdentity
     schema: pa.Schema
     defaults: Mapping[str, pa.Scalar] | None = None
-    """By column, what rows have from before it was added; null where nothing is said."""
+    """By column: the value of rows from before it was added; null by default."""
 
 
 class PastReader(SnapshotReader):
-    """The rows of an older snapshot under the names and types of today.
+    """The rows of an older snapshot under current names and types.
 
-    A table is found by its identity: one that took over the name of another is not in its past.
+    Tables are found by identity, not by name: a type that was dropped is not confused with a new
+    type of the same name.
     """
 
     def __init__(
@@ -347,7 +348,7 @@ class PastReader(SnapshotReader):
         self._columns: dict[str, StoredColumns] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a worker, which opens the tables itself."""
+        """For workers, which open the tables themselves."""
         return PastReader, (self._lance, self._root_uri, self._portable, dict(self._today))
 
     def handle(self, table_key: str) -> LanceDataset:
@@ -360,7 +361,7 @@ class PastReader(SnapshotReader):
             raise _reclaimed(table_key) from None
 
     def columns(self, table_key: str) -> StoredColumns:
-        """How the table of that time differs from today's."""
+        """How the columns of the older version differ from the current ones."""
         known = self._columns.get(table_key)
         if known is None:
             stored, today = self.handle(table_key).schema, self._today[table_key]
@@ -369,10 +370,10 @@ class PastReader(SnapshotReader):
         return known
 
     def rows_then(self, table_key: str, snapshot: Snapshot, ids: pa.Array) -> pa.Table:
-        """Some entities with all they had, blobs left out; also of a type that is gone today.
+        """Some entities with all properties of that time, except blobs; also of dropped types.
 
-        ``snapshot`` is the one this reader was made of. Properties have the names of today, and
-        those that were dropped since the names they had.
+        ``snapshot`` is the one this reader was created from. Properties have their current names;
+        those dropped since, their last ones.
         """
         today = self._today.get(table_key)
         if today is not None:
@@ -388,7 +389,7 @@ class PastReader(SnapshotReader):
         return rows.rename_columns([names[name] for name in rows.column_names])
 
     def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of a type, without ``columns`` with all that it has today."""
+        """All rows of a type; with all current columns if ``columns`` is None."""
         today = self._today[table_key].schema.names
         return super().scan(table_key, today if columns is None else columns)
 
@@ -401,8 +402,8 @@ def _reclaimed(table_key: str) -> HistoricalVersionReclaimed:
 
 
 def names_then(stored: pa.Schema, today: pa.Schema | None) -> dict[str, str]:
-    """For each column of a version the name it is shown by: today's, or of what was dropped its
-    own. Blobs are left out."""
+    """By column of a version: its current name, or its own if it was dropped since. Blobs are left
+    out."""
     renamed: dict[int | None, str] = {}
     if today is not None:
         renamed = {property_id(field): field.name for field in today}

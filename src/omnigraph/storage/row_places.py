@@ -1,11 +1,11 @@
-"""Where rows lie in two versions of a table, and which of them both versions share.
+"""Comparing two versions of a table by position: which rows they share, and which they do not.
 
 The rows of a fragment never change, and a branch keeps the fragments it was forked with. So two
-versions that list the same data files share their rows, on any branch, except for those that one of
-them has marked as deleted. What is left is all that can differ, and its size is that of the changes
-between the two, not that of the table. A rewrite of fragments makes it larger, never smaller.
+versions that list the same data files share their rows, on any branch, except for rows that one of
+them has deleted. Only unshared rows can differ: their number depends on the changes between the
+versions, not on the size of the table. Rewriting fragments makes more rows unshared, never fewer.
 
-A row is named by its position: its place in the scan order of one version.
+Rows are identified by position, which is the place in the scan order of one version.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ NOWHERE = -1
 
 POSITION, UPDATED_AT = "position", "updated_at"
 PLACES = pa.schema([(ID, pa.string()), (POSITION, pa.int64()), (UPDATED_AT, pa.uint64())])
-"""Some rows of one version: their ids, where they lie, and when they were last written.
+"""Rows of one version: id, position, and the version in which the row was last written.
 
-That is a version no older than the last change of the row; only rewritten rows have an older one.
+That version is not older than the last change of the row, except for rows of rewritten fragments.
 """
 
 ALWAYS = np.iinfo(np.uint64).max
-"""In place of the version a row was written at, where that was not read."""
+"""Stands for the version a row was written in, if that was not read."""
 _TAKEN_SHARE = 16
-"""Up to one row in this many is fetched alone; of more, the whole column is read."""
+"""Up to one row in this many is fetched by itself; for more, the whole column is read."""
 _BATCH_ROWS = 65_536
 _READ_AHEAD_BYTES = 32 << 20
 """Read-ahead of a scan; Lance's default would be gigabytes."""
@@ -59,9 +59,9 @@ _READ_AHEAD_BYTES = 32 << 20
 def unshared_rows(
     handle: LanceDataset, other: LanceDataset, fragment_ids: Set[int] | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of one version that another does not share, as `PLACES`, some at a time.
+    """The rows of one version that another does not share, as tables of `PLACES`.
 
-    The other may have equal ones elsewhere. With ``fragment_ids``, only those of some fragments.
+    The other may have equal rows elsewhere. With ``fragment_ids``, only rows of these fragments.
     """
     theirs = {state.files: state for state in fragments_of(other)}
     whole: list[PlacedFragment] = []
@@ -86,9 +86,9 @@ def unshared_rows(
 
 
 def unshared_fragments(handle: LanceDataset, other: LanceDataset) -> list[tuple[int, int]]:
-    """The fragments of a version with rows that another may not share, by id.
+    """The ids of fragments with rows that another version may not share, from metadata alone.
 
-    Each with the most rows that these can be; known from metadata alone.
+    Each with the largest number of such rows.
     """
     theirs = {placed.state.files: placed for placed in placed_fragments(other)}
     found = []
@@ -105,9 +105,9 @@ def unshared_fragments(handle: LanceDataset, other: LanceDataset) -> list[tuple[
 
 
 def added_rows(older: LanceDataset, newer: LanceDataset) -> Positions | None:
-    """The rows of a version that has all of an older one and only adds fragments.
+    """The positions of the rows added since an older version, if fragments were only added.
 
-    None if it does anything else. Known from metadata alone, without reading an id.
+    None if anything else changed. Reads metadata only.
     """
     left = {state.files: state.deletions for state in fragments_of(older)}
     found = [NO_POSITIONS]
@@ -122,26 +122,26 @@ def added_rows(older: LanceDataset, newer: LanceDataset) -> Positions | None:
 
 @dataclass(frozen=True, slots=True)
 class WholeFragment:
-    """A fragment of which another table takes over every row: its files are copied as they are."""
+    """A fragment of which another table takes over every row: its files are copied unchanged."""
 
     address: str
-    """The ref that has it."""
+    """The address of its ref."""
     description: str
-    """As JSON of Lance, without what its table has given it: ids of rows, and their versions."""
+    """Lance's JSON form, without row ids and row versions, which its table assigned."""
     positions: Positions
 
 
 WHOLE_ROWS_MIN = 8_192
-"""Smaller fragments are not copied: their rows are written together."""
+"""Smaller fragments are not copied: their rows are written with others."""
 
 
 def whole_fragments(
     handle: LanceDataset, positions: Positions, target: LanceDataset
 ) -> tuple[list[WholeFragment], Positions]:
-    """The fragments that lie at ``positions`` as a whole, and the positions that are left.
+    """The fragments all of whose rows are at ``positions``, and the other positions.
 
-    None if ``target`` has other columns. A fragment that has lost rows, that lies on another ref,
-    or whose table has blobs, which lie in files of their own, is left as well.
+    No fragments if ``target`` has other columns or the table has blobs, which are in separate
+    files. Fragments with deleted rows or on another ref are not returned either.
     """
     if len(positions) < WHOLE_ROWS_MIN:
         return [], positions
@@ -157,7 +157,7 @@ def whole_fragments(
             or any(file.base_id is not None for file in placed.fragment.metadata.files)
         ):
             continue
-        # A commit gives numbers to fragments that come with 0.
+        # A commit assigns ids to fragments with the id 0.
         kept = {"id": 0, **{name: described[name] for name in ("files", "physical_rows")}}
         whole.append(WholeFragment(handle.uri, json.dumps(kept), positions[among]))
         left[among] = False
@@ -165,7 +165,7 @@ def whole_fragments(
 
 
 def _layout(handle: LanceDataset) -> tuple[pa.Schema, list[int]]:
-    """The columns of a version, and the numbers by which its files know them."""
+    """The columns of a version, and their field ids."""
     return handle.schema, list(field_ids(handle.lance_schema.fields()))
 
 
@@ -174,7 +174,7 @@ def _has_blobs(handle: LanceDataset) -> bool:
 
 
 def positions_in(handle: LanceDataset, positions: Positions, other: LanceDataset) -> Positions:
-    """Where the rows at some positions of one version lie in another, `NOWHERE` if not shared."""
+    """The positions in another version of rows of one version; `NOWHERE` for unshared rows."""
     found = np.full(len(positions), NOWHERE, np.int64)
     theirs = {placed.state.files: placed for placed in placed_fragments(other)}
     for placed, among in fragments_holding(handle, positions):
@@ -190,7 +190,7 @@ def positions_in(handle: LanceDataset, positions: Positions, other: LanceDataset
 
 
 def positions_of(handle: LanceDataset, ids: pa.Array) -> Positions:
-    """Where the rows with some ids lie in a version."""
+    """The positions of the rows with some ids."""
     offsets = offsets_by_fragment(handle, ids)
     found = [NO_POSITIONS]
     for placed in placed_fragments(handle):
@@ -204,16 +204,16 @@ def positions_of(handle: LanceDataset, ids: pa.Array) -> Positions:
 def stage_exchange(
     handle: LanceDataset, rows: pa.Table, gone: Positions, uuid: str, written: Sequence[str] = ()
 ) -> Transaction:
-    """Put ``rows`` into a table in place of those at the positions ``gone``, in one transaction.
+    """Delete the rows at the positions ``gone`` and add ``rows`` in one transaction.
 
-    So are the rows of fragments that were written to its ref. The caller knows that none of the new
-    ids is left in the table then.
+    ``written`` are fragments written to the ref before, which are added too. The caller makes sure
+    that the remaining rows have none of the new ids.
     """
     return stage_in_place_of(handle, rows, offsets_at(handle, gone), uuid, written)
 
 
 def offsets_at(handle: LanceDataset, positions: Positions) -> dict[int, Positions]:
-    """Where the rows at some positions lie, as offsets by fragment id."""
+    """By fragment id: the offsets of the rows at some positions."""
     offsets: dict[int, Positions] = {}
     for placed, among in fragments_holding(handle, positions):
         deleted = deleted_offsets(handle, placed.state)
@@ -222,14 +222,14 @@ def offsets_at(handle: LanceDataset, positions: Positions) -> dict[int, Position
 
 
 def _taken(handle: LanceDataset, positions: Positions) -> Iterator[pa.Table]:
-    """Some rows of any fragments."""
+    """Some rows, fetched one by one from any fragments."""
     for first in range(0, len(positions), _BATCH_ROWS):
         part = positions[first : first + _BATCH_ROWS]
         yield _table(take(handle, pa.array(part), [ID])[ID], part)
 
 
 def _chosen(handle: LanceDataset, placed: PlacedFragment, within: Positions) -> Iterator[pa.Table]:
-    """Many rows of a fragment, by their places among those that remain of it, in their order."""
+    """Many rows of a fragment, by their places among its remaining rows, in order."""
     first = 0
     for batch in _scanned(handle, [placed], [ID]):
         part = within[slice(*np.searchsorted(within, [first, first + batch.num_rows]))]

@@ -1,14 +1,16 @@
-"""Sorted edges that `optimize` saves beside the tables, for the first questions of a process.
+"""Sorted edges that `optimize` saves, to speed up the first queries of a process.
 
-Reading and sorting the ends of all edges is most of what the first question over them costs. Below
-`__adjacency/<table>`, `state.json` says what was sorted, and names the arrays by their digests.
-Nodes are numbers there: the place at which an id comes first in the tables of the nodes.
+Reading and sorting the ends of all edges is most of the cost of the first query over them. Below
+`__adjacency/<table>`, `state.json` lists the files that were sorted, and the arrays by their
+digests. In arrays, a node is a number: the index of the first row with its id in the tables of
+nodes.
 
-Nothing here is trusted. The state says which files of the edges and the nodes were read, and how
-many rows of them were deleted. A reader uses it if its own versions begin with these files; every
-array is compared with its digest. What does not fit is not read, and the tables answer instead.
+Saved files are a verified cache. The state lists the files of edges and nodes that were read, and
+the number of their deleted rows. A reader uses it if its own versions begin with these files, and
+compares every array with its digest. Otherwise it reads the tables.
 
-The state is written last, in one step: until then the arrays of the former one are complete.
+The state is written last, by an atomic replacement: until then the arrays of the previous state are
+complete.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _DIGEST = re.compile("[0-9a-f]{32}")
 
 
 class UnusableAdjacency(Exception):
-    """What was saved is damaged, or not what its name says."""
+    """A saved file is damaged: its content does not match its name or format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,11 @@ class SavedRows:
 
     location: str
     files: tuple[tuple[str, ...], ...]
-    """The data files of each."""
+    """By fragment: its data files."""
     rows: tuple[int, ...]
-    """Rows in the files of each, deleted ones included."""
+    """By fragment: the number of rows in its files, deleted ones included."""
     ids: int = 0
-    """Of nodes: how many ids these rows have."""
+    """For nodes: the number of ids in these rows."""
 
     @classmethod
     def of(
@@ -68,13 +70,13 @@ class SavedRows:
 
     @property
     def size(self) -> int:
-        """How many rows there are, deleted ones included."""
+        """The number of rows, deleted ones included."""
         return sum(self.rows)
 
     def begin(self, fragments: Sequence[FragmentState], columns: int = 0) -> bool:
         """Whether a version begins with these files.
 
-        ``columns`` is how many names behind those of the files its fragments have.
+        ``columns`` is the number of names after those of the files in each fragment.
         """
         own = fragments[: len(self.files)]
         return len(own) == len(self.files) and all(
@@ -92,36 +94,36 @@ class SavedSide:
     pointers: str
     neighbours: str
     positions: str
-    """Names of arrays."""
+    """The name of the array of positions."""
     values: Mapping[str, str]
-    """By the name of a stored column: its values in this order."""
+    """By stored column: the name of the array with its values, in this order."""
 
     @property
     def names(self) -> list[str]:
-        """All arrays."""
+        """The names of all arrays of this side."""
         return [self.pointers, self.neighbours, self.positions, *self.values.values()]
 
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """What was sorted, and the names of the arrays."""
+    """The files that were sorted, and the names of the arrays."""
 
     edges: SavedRows
     columns: str
-    """The stored columns of the edges and how their files know them."""
+    """The stored columns of the edges with their field ids."""
     deleted: tuple[int, ...]
-    """How many rows of each fragment were deleted."""
+    """By fragment: the number of deleted rows."""
     offsets: str
-    """The array of their places within their fragments."""
+    """The name of the array with the offsets of deleted rows."""
     sources: tuple[SavedRows, ...]
     targets: tuple[SavedRows, ...]
-    """The tables of the nodes at the ends, in the order in which their ids are numbered."""
+    """The tables of nodes at the ends, in the order of numbering."""
     sides: Mapping[str, SavedSide]
     """By direction: `out` and `in`."""
 
     @property
     def live(self) -> int:
-        """How many edges there are."""
+        """The number of edges."""
         return self.edges.size - sum(self.deleted)
 
     @property
@@ -165,7 +167,7 @@ def _rows(found: Mapping[str, Any]) -> SavedRows:
 
 @contextmanager
 def _unusable() -> Iterator[None]:
-    """What storage refuses can be done without."""
+    """Raise `UnusableAdjacency` for errors of storage, since saved files are optional."""
     try:
         yield
     except StorageFailure as failure:
@@ -173,7 +175,7 @@ def _unusable() -> Iterator[None]:
 
 
 class AdjacencyFiles:
-    """What is saved of one table of edges."""
+    """The saved files of one table of edges."""
 
     def __init__(self, store: ObjectStore, location: str) -> None:
         self._store = store
@@ -181,13 +183,13 @@ class AdjacencyFiles:
         self.state_name = self._key(_STATE)
 
     def state(self) -> SavedState | None:
-        """What was saved last; None if nothing was. Raises `UnusableAdjacency`."""
+        """The last saved state; None if there is none. Raises `UnusableAdjacency`."""
         with _unusable():
             content = self._store.read_if_exists(self._key(_STATE))
         return None if content is None else decode_state(content)
 
     def arrays(self, names: Sequence[str]) -> list[bytes]:
-        """The content of some arrays, each as it was written; raises `UnusableAdjacency`."""
+        """The verified contents of some arrays; raises `UnusableAdjacency`."""
         with _unusable():
             contents = self._store.read_each([self._key(name) for name in names])
         found = []
@@ -200,7 +202,7 @@ class AdjacencyFiles:
         return found
 
     def problem(self) -> str | None:
-        """What is wrong with what was saved, every array being read; None if nothing is."""
+        """The problem of the saved files, found by reading every array; None without one."""
         try:
             state = self.state()
             if state is not None:
@@ -217,19 +219,19 @@ class AdjacencyFiles:
         return name
 
     def publish(self, state: SavedState) -> None:
-        """Make arrays that are written the saved ones, and remove all others."""
+        """Replace the state, whose arrays are written, and remove all other objects."""
         self._store.write(self._key(_STATE), encode_state(state))
         for name in self.left_over(state):
             self._store.delete(name)
 
     def left_over(self, state: SavedState | None) -> list[str]:
-        """The objects that a state does not name: of an interrupted run, or of a former state."""
+        """The objects that a state does not name, of interrupted runs or previous states."""
         known = set() if state is None else {_STATE, *state.names}
         keys = {self._key(name) for name in known}
         return [name for name in self._store.list(self.folder) if name not in keys]
 
     def unneeded(self, fragments: Sequence[FragmentState]) -> list[str]:
-        """The objects that no reader of a version can use: all, if it has other files."""
+        """The objects that readers of a version cannot use: all, if it has other files."""
         try:
             state = self.state()
         except UnusableAdjacency:
@@ -242,31 +244,31 @@ class AdjacencyFiles:
 
 
 def is_worth_saving(edges: int) -> bool:
-    """Whether so many edges take longer to sort than to read sorted."""
+    """Whether sorting so many edges takes longer than reading sorted ones."""
     return edges >= EDGES_MIN
 
 
 def is_whole(name: str, content: bytes) -> bool:
-    """Whether an array has the content that its name promises."""
+    """Whether the content of an array has the digest in its name."""
     return digest_of(content).digest == name
 
 
 def saved_locations(names: Iterable[str]) -> list[str]:
-    """The tables for which something is saved among some objects, whether they exist or not."""
+    """The tables for which there are saved objects; these tables need not exist."""
     lead = f"{ADJACENCY}/"
     inside = (name.removeprefix(lead) for name in names if name.startswith(lead))
     return sorted({name.rpartition("/")[0] for name in inside if "/" in name})
 
 
 def digest_in(name: str) -> str | None:
-    """The digest that the name of an array is; None for any other object."""
+    """The digest in the name of an array; None for other objects."""
     folder, _, last = name.rpartition("/")
     is_array = folder.startswith(f"{ADJACENCY}/") and _DIGEST.fullmatch(last)
     return last if is_array else None
 
 
 def is_state(name: str) -> bool:
-    """Whether an object says what is saved of a table."""
+    """Whether an object is a `state.json`."""
     return name.startswith(f"{ADJACENCY}/") and name.endswith(f"/{_STATE}")
 
 
@@ -274,15 +276,15 @@ def is_state(name: str) -> bool:
 
 
 def encode_numbers(values: npt.NDArray[Any]) -> bytes:
-    """An array of 32-bit numbers, or of 64-bit ones, as bytes."""
+    """An array of 32-bit or 64-bit numbers as bytes."""
     return values.astype(f"<i{values.itemsize}", copy=False).tobytes()
 
 
 def decode_numbers(content: bytes, itemsize: int, count: int, below: int) -> npt.NDArray[Any]:
-    """The array again, if it has so many numbers from 0 on and ``below`` a bound."""
+    """The decoded array; checks that it has ``count`` numbers from 0 and ``below`` a bound."""
     if len(content) != count * itemsize:
         raise UnusableAdjacency("an array has another length")
-    # Negative numbers are large ones without a sign.
+    # As unsigned numbers, negative ones are large.
     unsigned = np.frombuffer(content, f"<u{itemsize}")
     if count and int(unsigned.max()) >= max(below, 0):
         raise UnusableAdjacency("an array has a number that is too large")
@@ -300,7 +302,7 @@ def encode_column(values: pa.Array) -> bytes:
 
 
 def decode_column(content: bytes, type: pa.DataType, count: int) -> pa.Array:
-    """The column again, without a copy, if it has this type and so many values."""
+    """The decoded column, without a copy; checks that it has this type and so many values."""
     try:
         (batch,) = pa.ipc.open_stream(pa.py_buffer(content))
         (values,) = batch.columns

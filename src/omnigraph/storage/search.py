@@ -1,13 +1,13 @@
-"""Searching one table with Lance, and the analyser all text search goes through.
+"""Searching one table with Lance, and the analyser used for all text search.
 
-What Lance 14 does, as `tests/storage/test_search.py` shows:
+Properties of Lance 14, which `tests/storage/test_search.py` verifies:
 
-- with an inverted index, a match query finds all rows that share a token with it, those the index
-  does not cover included, and never a deleted one;
-- without an index it compares raw words: no case, accents, stems or stop words. So there is no
-  `matching_rows` without an index, and text is then searched in memory;
-- fuzzy queries overlook the rows an index does not cover and do not stem: they are not used;
-- scores depend on what the index covers and are good for ordering one answer only;
+- with an inverted index, a match query finds all rows that share a token with it, including rows
+  the index does not cover, and no deleted rows;
+- without an index it compares raw words and does not normalize case, accents, stems or stop words.
+  So `matching_rows` requires an index; without one, text is searched in memory;
+- fuzzy queries miss rows that the index does not cover and do not stem, so they are not used;
+- scores depend on the coverage of the index and are comparable within one result only;
 - `nearest` without an index is a scan, in single precision. It leaves out vectors with NaN.
 """
 
@@ -43,27 +43,27 @@ _ANALYSER = {
     "custom_stop_words": None,
     "ascii_folding": True,
 }
-"""The parameters of an index whose tokens are those of `analysed_words`."""
+"""The parameters of an index with the tokens of `analysed_words`."""
 
 
 _EXTRA_ROWS = 16
 _MORE_ROWS = 4
-"""How many rows beyond ``k`` are fetched at first, and the factor if they turn out too few."""
+"""The number of rows fetched beyond ``k``, and the factor by which it grows if they are too few."""
 
 
 def analysed_words(text: str) -> list[str]:
-    """The tokens Lance's default English analyser makes of a text, in the order of the text.
+    """The tokens of a text by Lance's default English analyser, in the order of the text.
 
-    Its steps: split into maximal runs of letters and digits, drop those of 40 bytes of UTF-8 and
-    more, lowercase, stem, drop stop words, fold to ASCII what has a likeness there. So `ands` is a
-    stop word, and `thé` is `the` without being one.
+    Its steps: split into maximal runs of letters and digits, drop those of 40 or more bytes of
+    UTF-8, lowercase, stem, drop stop words, fold to ASCII where possible. Stop words are dropped
+    after stemming and before folding: `ands` is dropped, and `thé` becomes the token `the`.
     """
     return [token.text for token in lance.tokenize(text)]
 
 
 def written_words(text: str) -> list[str]:
-    """The words of a text as they are written, without stop words: in lower case, folded to ASCII
-    where that has a likeness, but not stemmed."""
+    """The words of a text without stop words: in lower case and folded to ASCII where possible, but
+    not stemmed."""
     return [token.text for token in lance.tokenize(text, stem=False)]
 
 
@@ -121,11 +121,11 @@ def nearest_rows(
     where: str | pc.Expression | None = None,
     with_row_id: bool = False,
 ) -> pa.Table:
-    """A shortlist with the ``k`` rows nearest to a vector and all that tie with the last of them.
+    """At least the ``k`` rows nearest to a vector, and all rows that tie with the last of them.
 
-    Rows come with their `_distance` in single precision, which is close to the squared distance but
-    not equal: who ranks them computes it anew from the vectors. Vectors that are null or have a NaN
-    component are left out. The whole column is scanned: an index would only guess.
+    Rows have a `_distance` in single precision, which is only close to the squared distance: the
+    caller computes exact distances for the ranking. Null vectors and vectors with a NaN component
+    are left out. The whole column is scanned, since a vector index is approximate.
     """
     assert k > 0
     target = np.asarray(query, np.float64)
@@ -147,10 +147,10 @@ def nearest_rows(
 
 
 def _is_enough(distances: pa.ChunkedArray, k: int, target: Doubles, single: Singles) -> bool:
-    """Whether all rows that were not found are surely farther away than ``k`` that were."""
+    """Whether rows that were not fetched are certainly farther away than ``k`` fetched ones."""
     ascending = np.sort(distances.to_numpy().astype(np.float64))
     kth, last = ascending[k - 1], min(ascending[-1], float(np.finfo(np.float32).max))
-    # Each operation rounds once, or loses what is too small; and the query was rounded itself.
+    # Bounds of the error: each operation rounds once or underflows, and the query is rounded too.
     relative = 1.01 * (len(target) + 3) * 2.0**-24
     lost = len(target) * 2.0**-125
     moved = float(np.linalg.norm(target - single))

@@ -1,18 +1,19 @@
-"""Upkeep of a table, as steps that are one transaction each.
+"""Upkeep of a table, in steps of one transaction each.
 
 Small fragments are rewritten into large ones, new rows are added to the indexes, and missing
-indexes are built. Lance rewrites only fragments together that the same parts of indexes
-cover, and drops rewritten ones from ordered indexes. So ordered parts come back after a rewrite;
-those of words and vectors are built before it, and a rewritten fragment stays in them.
+indexes are built. Lance rewrites fragments together only if the same index parts cover them, and
+removes rewritten fragments from ordered indexes. So ordered indexes are updated after a rewrite;
+text and vector indexes, which keep rewritten fragments, before it.
 
 Large files are kept while the new rows are few: a fragment much larger than the small ones is not
-rewritten together with them, and a large part of an index is not rebuilt. So the work of a run is
-proportional to what was written, not to the size of the table, and older versions share most of
+rewritten with them, and a large part of an index is not rebuilt. So the work of a run is
+proportional to the rows written, not to the size of the table, and older versions share most of
 their files with the new one.
 
-Lance's own compaction commits twice, cannot be owned by uuid, and breaks indexes that a branch
-inherited. So its tasks are executed and their results put into a rewrite of our own, with fragment
-ids assigned beforehand: left to Lance, indexes would claim to cover fragments that are gone.
+Lance's own compaction commits twice, does not let the caller set the transaction uuid, and breaks
+indexes that a branch inherited. So only its tasks are used: their results go into a rewrite
+transaction with fragment ids assigned here. With ids assigned by Lance, indexes would list
+fragments that do not exist.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ _MAX_FRAGMENT_ID = re.compile(r"max_fragment_id: Some\(\s*(\d+)")
 
 TARGET_ROWS_PER_FRAGMENT = 1_000_000
 TASK_FRAGMENTS = 8
-"""Full fragments that a task writes at least, if several workers rewrite a table."""
+"""The least number of full fragments per task, if several workers rewrite a table."""
 
 
 def next_fragment_id(handle: LanceDataset) -> int:
-    """One above every fragment id ever used; Lance shows it only in its debug text."""
+    """The next unused fragment id; Lance exposes it only in its debug output."""
     found = _MAX_FRAGMENT_ID.search(format_manifest(handle))
     if found is None:
         raise InternalError(f"the largest fragment id of {handle.uri} is not known")
@@ -66,10 +67,10 @@ def next_fragment_id(handle: LanceDataset) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Rewrite groups of fragments, each into as few as possible."""
+    """Rewrites groups of fragments, each into as few as possible."""
 
     groups: tuple[tuple[int, ...], ...]
-    """Fragment ids."""
+    """The fragment ids of each group."""
     fragment_rows: int = TARGET_ROWS_PER_FRAGMENT
     workers: UpkeepWorkers = field(default=THIS_PROCESS, compare=False, repr=False)
     rewrites = True
@@ -78,7 +79,7 @@ class Rewrite:
         return f"rewrite {sum(map(len, self.groups))} fragments"
 
     def stage(self, handle: LanceDataset, uuid: str) -> Transaction:
-        """Writes the new fragments. Row ids and row versions stay as they are."""
+        """Write the new fragments; keeps row ids and row versions."""
         hit(Failpoint.OPTIMIZE_BEFORE_COMPACT)
         return stage_rewrite(handle, self.groups, self.fragment_rows, uuid, self.workers)
 
@@ -90,14 +91,14 @@ def stage_rewrite(
     uuid: str,
     workers: UpkeepWorkers = THIS_PROCESS,
 ) -> Transaction:
-    """Rewrite each group of fragments, by their ids, into as few of that size as possible."""
+    """Rewrite each group of fragment ids into as few fragments of the given size as possible."""
     with lance_errors(handle, "compact"):
         target: Any = {"target_rows_per_fragment": fragment_rows}
         plan: Any = Compaction.plan(handle, target)
         options = json.loads(plan.json())["options"]
         next_id = next_fragment_id(handle)
         if workers.spread > 1:
-            # Each task leaves one fragment that is not full.
+            # Each task writes one fragment that is not full.
             rows = TASK_FRAGMENTS * fragment_rows
             groups = [part for each in groups for part in divided(handle, each, len(each), rows)]
         tasks = [_task(handle, group, options) for group in groups]
@@ -114,12 +115,12 @@ def stage_rewrite(
 
 
 def rewrite_everything(handle: LanceDataset) -> Rewrite:
-    """Every fragment anew, so that values of columns that are gone are left behind."""
+    """Rewrite every fragment, which removes the values of dropped columns from the files."""
     return Rewrite(tuple((fragment.fragment_id,) for fragment in handle.get_fragments()))
 
 
 def _task(handle: LanceDataset, group: Sequence[int], options: object) -> RewriteFragments:
-    """A task that is not planned by Lance, whose planner does not know the later steps."""
+    """A task built here, since Lance's planner does not consider the later steps."""
     fragments = [handle.get_fragment(each) for each in group]
     task = {
         "task": {
@@ -134,57 +135,57 @@ def _task(handle: LanceDataset, group: Sequence[int], options: object) -> Rewrit
 # --- what is worth doing --------------------------------------------------------------------------
 
 OUTWEIGHS = 4
-"""A fragment, or a part of an index, stays if it has so many times the rows of all that is new."""
+"""A fragment or index part is kept if it has more than so many times the rows of all new ones."""
 SETTLED_ROWS_MIN = 1_000
-"""Fewer rows are never worth keeping apart."""
+"""A fragment or index part with fewer rows is always merged with others."""
 FEW_AT_LEAST = 8
-"""Fragments that a write rewrites into one."""
+"""The number of small fragments at which a write rewrites them into one."""
 INDEX_PARTS_MAX = 8
-"""Every search looks into all parts of an index."""
+"""The most parts of an index, since every search reads all parts."""
 DELETED_SHARE = 0.1
-"""Large fragments are only rewritten to get rid of deleted rows when they have more of them."""
+"""Large fragments are rewritten to remove deleted rows only above this share."""
 ROUNDS_MAX = 8
-"""The most rounds until groups and indexes agree; two or three are usual."""
+"""The most rounds until groups and indexes are consistent; two or three are usual."""
 HOLES_ROWS_MAX = 100_000
-"""Smaller fragments are rewritten by `optimize` for every deleted row."""
+"""`optimize` rewrites smaller fragments if they have any deleted row."""
 
 CLEANUP_SETTINGS = "lance.auto_cleanup."
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much of a table a run may touch."""
+    """How much of a table a run may rewrite."""
 
     fragment_rows: int
-    """Fragments with fewer rows are rewritten together, into ones of this size."""
+    """Fragments with fewer rows are rewritten together, into fragments of this size."""
     kinds: frozenset[IndexKind] = INDEX_KINDS
-    """The indexes that are brought up to date."""
+    """The kinds of indexes that are updated."""
     is_bounded: bool = True
-    """Whether no more than so many rows, those of the smallest fragments, are touched at all."""
+    """Whether a run is limited to ``fragment_rows`` rows in all, of the smallest fragments."""
 
 
 EVERYTHING = Extent(TARGET_ROWS_PER_FRAGMENT, is_bounded=False)
-"""What `optimize` does."""
+"""The extent of `optimize`."""
 RECENT = Extent(262_144)
-"""What may be done in the background at any time: fractions of a second."""
+"""The extent of upkeep in the background, which takes fractions of a second."""
 SMALL_WRITES = Extent(65_536, frozenset({"btree"}))
-"""What a write compacts after itself: milliseconds of work that keep lookups by id quick."""
+"""The extent of the compaction after a write: milliseconds that keep lookups by id quick."""
 
 
 class UpkeepStep(Protocol):
-    """One transaction of the upkeep of a table."""
+    """A step of the upkeep of a table: one transaction."""
 
     @property
     def rewrites(self) -> bool:
-        """Whether the fragments are others afterwards."""
+        """Whether the step replaces fragments."""
 
     def stage(self, handle: LanceDataset, uuid: str) -> Transaction:
-        """Write what it needs; nothing is visible yet."""
+        """Write the files of the step; nothing is visible before the transaction is committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepVersions:
-    """Remove the settings by which Lance would clean up on its own."""
+    """Removes the settings that make Lance clean up by itself."""
 
     settings: tuple[str, ...]
     rewrites = False
@@ -193,25 +194,25 @@ class KeepVersions:
         return "keep old versions"
 
     def stage(self, handle: LanceDataset, uuid: str) -> Transaction:
-        """Changes the settings and nothing else."""
+        """Change the settings only."""
         removed = LanceOperation.UpdateMap(dict.fromkeys(self.settings))
         return Transaction(handle.version, LanceOperation.UpdateConfig(removed), uuid=uuid)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeIndexes:
-    """Build indexes over the whole table, bring others up to date, drop others."""
+    """Builds indexes over the whole table, updates others, drops others."""
 
     build: tuple[IndexSpec, ...] = ()
     fold: tuple[IndexSpec, ...] = ()
     drop: tuple[IndexSpec, ...] = ()
     drop_parts: tuple[str, ...] = ()
-    """Uuids of parts whose rows come into the part that an index to ``fold`` gets."""
+    """Uuids of parts that are merged into the new part of an index to ``fold``."""
     fold_without: frozenset[int] = frozenset()
-    """Fragments that are not brought into an index to ``fold``."""
+    """Fragments that are not added to an index to ``fold``."""
     is_undivided: bool = False
-    """Whether an index gets one part at most: only fragments in the same parts can be rewritten
-    together, which is the next step."""
+    """Whether an index gets at most one new part: the next step rewrites fragments, which works
+    only for fragments in the same parts."""
     workers: UpkeepWorkers = field(default=THIS_PROCESS, compare=False, repr=False)
     rewrites = False
 
@@ -222,11 +223,11 @@ class ChangeIndexes:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing would change."""
+        """Whether the step changes nothing."""
         return not (self.build or self.fold or self.drop or self.drop_parts)
 
     def stage(self, handle: LanceDataset, uuid: str) -> Transaction:
-        """Writes the files of the new indexes and parts."""
+        """Write the files of new indexes and parts."""
         return stage_indexes(
             handle,
             self.build,
@@ -243,9 +244,9 @@ class ChangeIndexes:
 def stage_ahead(
     handle: LanceDataset, steps: Sequence[UpkeepStep], uuids: Sequence[str]
 ) -> list[Transaction | None]:
-    """Stage all steps that do not need the result of another; None for the others.
+    """Stage all steps that do not depend on the result of another; None for the others.
 
-    Up to the first rewrite and with it, every step means the same on the version before.
+    These are the steps up to and including the first rewrite.
     """
     staged: list[Transaction | None] = []
     needs_result = False
@@ -261,14 +262,14 @@ def stage_ahead(
 
 @dataclass(frozen=True, slots=True)
 class TableUpkeep:
-    """The steps a table needs, which may be none."""
+    """The steps that a table needs; may be empty."""
 
     steps: tuple[UpkeepStep, ...] = ()
     pending: tuple[PendingIndex, ...] = ()
     fragments_removed: int = 0
 
     def by(self, workers: UpkeepWorkers) -> TableUpkeep:
-        """The same, done by some workers."""
+        """The same steps, run by some workers."""
         steps = tuple(
             step if isinstance(step, KeepVersions) else dataclasses.replace(step, workers=workers)  # type: ignore[type-var]
             for step in self.steps
@@ -279,35 +280,35 @@ class TableUpkeep:
 def work_on(
     handle: LanceDataset, wanted: Iterable[IndexSpec], extent: Extent = EVERYTHING
 ) -> TableUpkeep:
-    """What a table with rows needs to be compact and to have all ``wanted`` indexes complete.
+    """The steps that compact a table with rows and complete all ``wanted`` indexes.
 
-    Indexes that are there and not wanted any more are dropped if everything may be touched and
-    they are ours; the others are kept up to date.
+    Existing indexes that are no longer wanted are dropped if the extent is unbounded and this
+    product built them; otherwise they are updated.
     """
     return _Planner(handle, extent).work(tuple(wanted))
 
 
 def cleanup_settings(handle: LanceDataset) -> tuple[str, ...]:
-    """The settings by which Lance would remove old versions of a dataset on its own."""
+    """The settings that make Lance remove old versions of a dataset by itself."""
     return tuple(key for key in sorted(handle.config()) if key.startswith(CLEANUP_SETTINGS))
 
 
 def small_fragments(handle: LanceDataset) -> int:
-    """How many fragments small writes have left: so small that rewriting some is worth it."""
+    """The number of fragments left by small writes, which are worth rewriting."""
     rows = (fragment.metadata.num_rows for fragment in handle.get_fragments())
     return sum(each * FEW_AT_LEAST <= SMALL_WRITES.fragment_rows for each in rows)
 
 
 @dataclass(frozen=True, slots=True)
 class _IndexWork:
-    """What one index needs."""
+    """The work on one index."""
 
     index: TableIndex
     loose: tuple[Index, ...] = ()
-    """Parts that are given up; their rows come into a new one."""
+    """Parts to merge into a new one."""
     is_stale: bool = False
     is_anew: bool = False
-    """Whether it is built over the whole table, instead of getting a part."""
+    """Whether the index is rebuilt over the whole table, instead of getting a part."""
 
     @property
     def spec(self) -> IndexSpec:
@@ -315,7 +316,7 @@ class _IndexWork:
 
     @property
     def kept(self) -> list[frozenset[int]]:
-        """What the parts that stay cover."""
+        """The fragments covered by each remaining part."""
         gone = {part.uuid for part in self.loose}
         return [frozenset(p.fragment_ids) for p in self.index.segments if p.uuid not in gone]
 
@@ -329,20 +330,20 @@ class _Planner:
         self._fragments = handle.get_fragments()
         self._rows = {each.fragment_id: each.metadata.num_rows for each in self._fragments}
         self._reach = frozenset(self._within_reach())
-        """The fragments that may be rewritten, and brought into indexes."""
+        """The fragments that may be rewritten and added to indexes."""
         found = [index for index in indexes_of(handle) if index.fragment_ids]
         self._known = [index for index in found if self._is_ours_to_change(index)]
         planned = {index.spec for index in self._known}
         self._existing = {index.spec for index in found}
         self._others = [part for spec, part in index_parts(handle) if spec not in planned]
-        """What parts cover that are left alone."""
+        """The fragments covered by each part of indexes that are not changed."""
 
     def groups(self) -> list[tuple[int, ...]]:
-        """What can be rewritten while all indexes stay as they are."""
+        """The groups that can be rewritten without changing indexes."""
         return self._groups([part for _, part in index_parts(self._handle)])
 
     def work(self, wanted: Sequence[IndexSpec]) -> TableUpkeep:
-        """The steps, and what cannot be built yet."""
+        """The steps, and the indexes that cannot be built yet."""
         unwanted = self._unwanted(wanted)
         self._known = [index for index in self._known if index.spec not in unwanted]
         groups, indexes, pending = self._layout()
@@ -366,7 +367,7 @@ class _Planner:
         return TableUpkeep(tuple(steps), tuple(pending), sum(len(group) for group in groups))
 
     def _unwanted(self, wanted: Sequence[IndexSpec]) -> tuple[IndexSpec, ...]:
-        """Indexes that we built for a schema which no longer asks for them."""
+        """Indexes of this product that the schema no longer asks for."""
         if self._extent.is_bounded:
             return ()
         return tuple(
@@ -409,10 +410,11 @@ class _Planner:
         return steps
 
     def _layout(self) -> tuple[list[tuple[int, ...]], list[_IndexWork], list[PendingIndex]]:
-        """Which fragments to rewrite together, and what that and new rows mean to the indexes.
+        """The groups to rewrite, and the resulting work on indexes, by iteration.
 
-        Each depends on the other: what is rewritten falls out of ordered indexes, and parts that
-        stay keep fragments apart. The groups become smaller with every round, until both agree.
+        They depend on each other: rewritten fragments are removed from ordered indexes, and
+        fragments in different remaining parts cannot be rewritten together. Groups shrink with
+        every round until both are consistent.
         """
         groups = self._groups([])
         for _ in range(ROUNDS_MAX):
@@ -429,7 +431,7 @@ class _Planner:
     def _index_work(
         self, groups: Iterable[Iterable[int]]
     ) -> tuple[list[_IndexWork], list[PendingIndex]]:
-        """What the indexes need if some fragments are rewritten, and what cannot be had."""
+        """The work on indexes if some fragments are rewritten, and indexes that cannot be built."""
         moving = frozenset(fragment for group in groups for fragment in group)
         found, pending = [], []
         for index in self._known:
@@ -442,13 +444,13 @@ class _Planner:
         return found, pending
 
     def _is_ours_to_change(self, index: TableIndex) -> bool:
-        """Whether this product built the index: only then do new parts match its parameters."""
+        """Whether this product built the index: else new parts may not match its parameters."""
         if index.spec.kind not in self._extent.kinds:
             return False
         return not self._extent.is_bounded or index.name == index_name(self._handle, index.spec)
 
     def _plan(self, index: TableIndex, moving: frozenset[int]) -> _IndexWork:
-        """What becomes of an index if some fragments are rewritten."""
+        """The work on an index if some fragments are rewritten."""
         outside = self._reach - index.fragment_ids
         if index.spec.kind == "btree":
             outside |= moving
@@ -487,9 +489,9 @@ class _Planner:
             yield fragment
 
     def _groups(self, parts: Sequence[frozenset[int]]) -> list[tuple[int, ...]]:
-        """What is to be rewritten together; only what the same ``parts`` cover may be.
+        """The fragments to rewrite together: only fragments covered by the same ``parts``.
 
-        Their order does not matter: rewritten fragments become the last ones.
+        The order of groups is irrelevant: rewritten fragments become the last ones.
         """
         groups: dict[tuple[bool, ...], list[LanceFragment]] = {}
         for fragment in self._worth_it():
@@ -502,7 +504,7 @@ class _Planner:
         ]
 
     def _worth_it(self) -> list[LanceFragment]:
-        """What is too small, or has too many deleted rows, and does not outweigh all the rest."""
+        """Small fragments and those with many deleted rows, unless they outweigh the rest."""
         due = [
             fragment
             for fragment in self._fragments
@@ -537,9 +539,9 @@ def _outweighs(rows: int, others: int) -> bool:
 
 
 def stage_compaction(handle: LanceDataset, uuid: str) -> Transaction | None:
-    """A rewrite that leaves indexes alone, for manifests; None if there is nothing to do.
+    """A rewrite without work on indexes, for manifests; None if there is nothing to do.
 
-    A few replaced rows are no reason: with every commit a manifest replaces one.
+    A few deleted rows do not cause one, since every commit of a manifest replaces a row.
     """
     groups = _Planner(handle, Extent(TARGET_ROWS_PER_FRAGMENT)).groups()
     return stage_rewrite(handle, groups, TARGET_ROWS_PER_FRAGMENT, uuid) if groups else None

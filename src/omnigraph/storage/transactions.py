@@ -1,9 +1,9 @@
 """Transactions of Lance datasets: staging a change, its files, and the strict commit.
 
-A dataset is addressed by its absolute URI and its physical ref. A change of it is staged: that
-writes data files and returns a Lance transaction, of which nothing is visible, not even to Lance,
-before `commit_strict` makes it exactly the next version. Whose a version is, is known by the uuid
-of the transaction in it, never by its number.
+A dataset is addressed by its absolute URI and its physical ref. Staging a change writes data files
+and returns a Lance transaction. Nothing is visible, not even to Lance, before `commit_strict`
+commits it as exactly the next version. The owner of a version is determined by the transaction
+uuid in it, never by its number.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ from omnigraph.storage.fragments import (
 from omnigraph.storage.written import replacing_rows, written_fragments
 
 StagedTransaction: TypeAlias = Transaction
-"""Written data files and the change they make, not yet committed."""
+"""A transaction with written data files that is not committed yet."""
 
 HINT = "latest_version_hint.json"
-"""Lance's note of its newest version, beside the versions; it may be wrong or missing."""
+"""Lance's hint of the newest version, in the folder of versions; it may be wrong or missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class DatasetRef:
     """One dataset on one physical ref."""
 
     uri: str
-    """Absolute URI of the dataset root. Branches remember it, so there is one spelling."""
+    """Absolute URI of the dataset root, in canonical spelling: branches contain it."""
     ref: str | None = None
     """Physical ref, or None for main."""
 
@@ -78,7 +78,7 @@ class DatasetRef:
 
     @property
     def address(self) -> str:
-        """The URI handles are opened by."""
+        """The URI for opening it."""
         return self.uri if self.ref is None else f"{self.uri}/tree/{self.ref}"
 
     def on(self, ref: str | None) -> DatasetRef:
@@ -89,8 +89,9 @@ class DatasetRef:
 # --- staging --------------------------------------------------------------------------------------
 
 INDEXED_BYTES_MAX = 64 << 20
-"""Rows up to which an upsert may look for their ids in an index. Lance then joins whole rows in a
-pool of 300 MB, and fails if they do not fit. For so many of them a scan of all ids is faster."""
+"""The most bytes of rows for which an upsert may use an index on ids. With an index Lance joins
+whole rows in a pool of 300 MB, and fails if they do not fit. For more rows, scanning all ids is
+faster anyway."""
 
 
 @translated
@@ -101,7 +102,7 @@ def stage_append(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction
 
 
 def appended(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
-    """The same; uncounted, for a copy of a version on this machine."""
+    """`stage_append` without counting the call, for a draft on this machine."""
     transaction = write_fragments(
         rows, handle, return_transaction=True, allow_external_blob_outside_bases=True
     )
@@ -112,8 +113,8 @@ def appended(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
 def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
     """Insert rows or replace those with the same id; ids must be unique within ``rows``.
 
-    Lance upserts no blobs that are references. Such rows are appended, and those they replace
-    deleted in the same transaction.
+    Lance cannot upsert external blobs. Rows with such blobs are appended, and the rows they replace
+    deleted, in the same transaction.
     """
     if _has_references(rows):
         return stage_in_place_of(
@@ -138,7 +139,7 @@ def _has_references(rows: pa.Table) -> bool:
 
 
 def offsets_by_fragment(handle: LanceDataset, ids: pa.Array) -> dict[int, Positions]:
-    """Where the rows with some ids lie, as offsets by fragment id."""
+    """By fragment id: the offsets of the rows with some ids."""
     found = rows_where_in(handle, ID, ids, [ID], with_row_address=True)
     addresses = found[ROW_ADDRESS].combine_chunks().to_numpy()
     fragments, offsets = addresses >> FRAGMENT_SHIFT, addresses & OFFSET_MASK
@@ -157,7 +158,7 @@ def stage_in_place_of(
 ) -> Transaction:
     """Add rows and delete others, given as offsets by fragment id, in one transaction.
 
-    ``written`` are fragments, as JSON, that were written to the ref before.
+    ``written`` are fragments in JSON form, written to the ref before, which are added too.
     """
     count_lance("stage", handle.uri)
     updated, removed, added = [], [], written_fragments(handle, written)
@@ -180,7 +181,7 @@ def stage_in_place_of(
 
 @translated
 def stage_delete(handle: LanceDataset, ids: pa.Array, uuid: str) -> Transaction:
-    """Delete the rows with these ids; they must exist, since Lance would commit a no-op too."""
+    """Delete the rows with these ids, which must exist: Lance would commit a no-op, too."""
     count_lance("stage", handle.uri)
     keys = pa.table([ids], schema=pa.schema([handle.schema.field(ID)]))
     transaction, _ = handle.merge_insert(ID).when_matched_delete().execute_uncommitted(keys)
@@ -189,7 +190,7 @@ def stage_delete(handle: LanceDataset, ids: pa.Array, uuid: str) -> Transaction:
 
 @translated
 def stage_replace(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
-    """Replace the whole table, with nothing if ``rows`` is empty, in one transaction."""
+    """Replace all rows of the table, in one transaction; ``rows`` may be empty."""
     count_lance("stage", handle.uri)
     fragments = []
     if rows.num_rows:
@@ -201,7 +202,7 @@ def stage_replace(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transactio
 
 
 def stage_restore(handle: LanceDataset, version: int, uuid: str) -> Transaction:
-    """Bring the content of an older version back as the next one.
+    """Restore the content of an older version as the next version.
 
     Lance never rejects a stale restore, so the caller must hold the table and check its head.
     """
@@ -209,7 +210,7 @@ def stage_restore(handle: LanceDataset, version: int, uuid: str) -> Transaction:
 
 
 def adds_only(staged: Transaction) -> bool:
-    """Whether a staged transaction does nothing but add rows."""
+    """Whether a staged transaction only adds rows."""
     return _added_fragments(staged) is not None
 
 
@@ -221,8 +222,8 @@ def added_fragments(staged: Transaction) -> list[str]:
 def append_of(fragments: Sequence[str], rows: int, uuid: str) -> Transaction:
     """A transaction that adds fragments which another process has written.
 
-    It names no version yet. Raises `ValueError` unless they are plain files of the table itself and
-    have as many rows.
+    It has no read version yet. Raises `ValueError` unless they are plain files of the table itself
+    and have ``rows`` rows in all.
     """
     added = [FragmentMetadata.from_json(each) for each in fragments]
     for each in added:
@@ -237,22 +238,22 @@ def append_of(fragments: Sequence[str], rows: int, uuid: str) -> Transaction:
 
 
 SCANNED_ROWS_MAX = 10_000
-"""So many ids are read faster than a filter for them is planned."""
+"""Reading up to so many ids is faster than planning a filter for them."""
 
 
 def restage_new_rows(
     staged: Transaction, on: LanceDataset, newer: LanceDataset, ids: pa.Array | None, uuid: str
 ) -> Transaction | None:
-    """The rows that ``staged`` adds to the version ``on``, as a change of ``newer``.
+    """A transaction that adds the rows of ``staged`` to ``newer`` instead of the version ``on``.
 
-    None if the transaction does more than add rows, or if ``newer`` has got one of ``ids`` since;
-    None for ``ids`` means that they are known to be new. Both versions are of one ref, and have the
+    None if ``staged`` does more than add rows, or if one of ``ids`` was added since ``on``;
+    ``ids`` None means that they are known to be new. Both versions are of the same ref and have the
     same columns.
     """
     added = _added_fragments(staged)
     if added is None or (ids is not None and _holds_any(_changed(on, newer), newer, ids)):
         return None
-    # Row ids are given out by the commit, and those of the older version may be taken by now.
+    # Remove row ids, which the commit assigns: those of the older version may be taken.
     fragments = [replace(fragment, row_id_meta=None) for fragment in added]
     return Transaction(newer.version, LanceOperation.Append(fragments), uuid=uuid)
 
@@ -265,7 +266,7 @@ def holds_any(table: LanceDataset, ids: pa.Array) -> bool:
 
 
 def _added_fragments(staged: Transaction) -> list[FragmentMetadata] | None:
-    """The fragments of a transaction that only adds some."""
+    """The fragments of a transaction that only adds some; None for other transactions."""
     match staged.operation:
         case LanceOperation.Append(fragments=added):
             return list(added)
@@ -278,10 +279,10 @@ def _added_fragments(staged: Transaction) -> list[FragmentMetadata] | None:
 
 
 def _changed(on: LanceDataset, newer: LanceDataset) -> list[LanceFragment]:
-    """The fragments of ``newer`` that may hold rows which ``on`` does not have.
+    """The fragments of ``newer`` that may have rows which ``on`` does not have.
 
-    The rows of a fragment never change, and its id is never used again. But a restore can bring
-    deleted rows back: it shows in the deletion file, which is another one or none.
+    The rows of a fragment never change, and ids are never reused. But a restore can bring deleted
+    rows back: the fragment then has another deletion file or none.
     """
     known = {(each.fragment_id, each.deletion_file()) for each in on.get_fragments()}
     return [
@@ -308,15 +309,15 @@ def _holds_any(fragments: list[LanceFragment], table: LanceDataset, ids: pa.Arra
 
 _FRAGMENTS_KNOWN_MAX = 4_096
 _IDS_KEPT_MAX = 256
-"""Ids of larger fragments are read again: there are few of those."""
+"""The most rows of a fragment whose ids are cached: there are few larger fragments."""
 _FragmentState = tuple[str, tuple[str, ...], str]
 _known_ids: OrderedDict[_FragmentState, pa.Array] = OrderedDict()
 """By dataset, data files and deletion file of a small fragment on an object store: its ids. Files
-are written once, so that the same ones always hold the same rows; to read one takes a request."""
+are immutable, so the same files always have the same rows. Saves a request per fragment."""
 
 
 def _ids_of(fragments: list[LanceFragment], table: LanceDataset) -> pa.ChunkedArray:
-    """The ids in some fragments on an object store; only what is not known is read."""
+    """The ids in some fragments on an object store; reads only fragments that are not cached."""
     states = {each.fragment_id: _state_of(each, table.uri) for each in fragments}
     found = {state: _known_ids.get(state) for state in states.values()}
     unknown = [each for each in fragments if found[states[each.fragment_id]] is None]
@@ -340,7 +341,7 @@ def _state_of(fragment: LanceFragment, address: str) -> _FragmentState:
 
 
 def know_ids(handle: LanceDataset, staged: Transaction, ids: pa.Array) -> None:
-    """Remember the ids of rows that were written to an object store, before they are committed."""
+    """Cache the ids of rows written to an object store, before they are committed."""
     added = _added_fragments(staged) or []
     if len(added) == 1:
         files = tuple(str(file.path) for file in added[0].files)
@@ -366,11 +367,11 @@ def _new_fragments(transaction: Transaction) -> Iterator[Any]:
 
 
 def require_whole(address: str, transaction: Transaction) -> None:
-    """Raise `CommitLost`, with the full disk as its cause, if a new file is not all there.
+    """Raise `CommitLost`, with the full disk as its cause, if a new file is truncated.
 
-    Lance writes the last bytes of a local file in a thread and ignores its result: on a full disk
-    the file is truncated and the write succeeds all the same. Lance itself checks the lengths of
-    blob files.
+    Lance writes the last bytes of a local file in a thread and ignores the result: on a full disk
+    the file is truncated although the write succeeds. Lance itself checks the lengths of blob
+    files.
     """
     for fragment in _new_fragments(transaction):
         for file in fragment.files:
@@ -378,7 +379,7 @@ def require_whole(address: str, transaction: Transaction) -> None:
             try:
                 size = os.stat(path).st_size  # noqa: PTH116 - every write waits for this
             except FileNotFoundError:
-                continue  # it was there before, at another place, and is taken over
+                continue  # an existing file at another place, which is taken over
             if file.file_size_bytes and size != file.file_size_bytes:
                 _refuse_cut(path, f"only {size} of {file.file_size_bytes} bytes were written")
     for index in getattr(transaction.operation, "new_indices", None) or ():
@@ -395,14 +396,14 @@ def _refuse_cut(path: str, problem: str) -> NoReturn:
 
 
 def transaction_file(directory: Path, transaction: Transaction) -> Path:
-    """The file of a transaction on local disk, beside the copy in its version."""
+    """The separate file of a transaction on local disk; the version file has a copy."""
     return directory / "_transactions" / f"{transaction.read_version}-{transaction.uuid}.txn"
 
 
 def new_files(
     directory: Path, transaction: Transaction, before: LanceDataset | None = None
 ) -> Iterator[Path]:
-    """The files of a commit on local disk, but for its version: what it lists, its transaction."""
+    """The new files of a commit on local disk, its transaction included, without its version."""
     yield transaction_file(directory, transaction)
     yield from new_data(directory, transaction, before)
 
@@ -410,13 +411,13 @@ def new_files(
 def new_data(
     directory: Path, transaction: Transaction, before: LanceDataset | None = None
 ) -> Iterator[Path]:
-    """The files that a transaction lists: its data, its deletions, its indexes."""
+    """The new data, deletion and index files that a transaction lists."""
     for name, _ in new_names(transaction, before):
         file = directory / name
-        # A fragment may keep the deletion file it had, which lies where it was made.
+        # A fragment may keep its deletion file, which stays in the folder of another ref.
         if name.endswith(".lance") or file.exists():
             yield file
-        # Blobs too large for the file lie in a directory of its name.
+        # Large blobs are stored in a directory with the name of the data file.
         if name.endswith(".lance") and (blobs := file.with_suffix("")).is_dir():
             yield from blobs.glob("*.blob")
     for index in getattr(transaction.operation, "new_indices", None) or ():
@@ -426,10 +427,10 @@ def new_data(
 def new_names(
     transaction: Transaction, before: LanceDataset | None
 ) -> Iterator[tuple[str, int | None]]:
-    """The data and deletion files of a commit, by their names in the folder of the ref, with sizes.
+    """New data and deletion files of a commit: names in the folder of the ref, and sizes.
 
-    ``before`` is the version that the transaction was staged on: a column that is added to every
-    fragment lists the files they had as well.
+    ``before`` is the version that the transaction was staged on, whose files are left out: a
+    transaction that adds a column to every fragment also lists their previous files.
     """
     operation = transaction.operation
     known: set[str] = set()
@@ -437,7 +438,7 @@ def new_names(
         known = {file.path for each in before.get_fragments() for file in each.data_files()}
     for fragment in _new_fragments(transaction):
         for file in fragment.files:
-            # With a base, a branch shares it with the ref it was forked from.
+            # A file with a base is shared with the ref that the branch was forked from.
             if file.base_id is None and file.path not in known:
                 yield f"data/{file.path}", file.file_size_bytes
     for fragment in getattr(operation, "updated_fragments", None) or ():
@@ -446,14 +447,14 @@ def new_names(
 
 
 def fork_files(where: DatasetRef) -> set[Path]:
-    """The entry of a ref, and its versions and transactions so far."""
+    """The entry of a ref, and its present versions and transactions."""
     dataset, folder = Path(where.uri), Path(where.address)
     made = (file for part in ("_versions", "_transactions") for file in (folder / part).glob("*"))
     return {dataset / "_refs/branches" / f"{where.ref}.json", *made} - {folder / "_versions" / HINT}
 
 
 def version_file_of(handle: LanceDataset) -> Path:
-    """The file of the version a handle is at, on local disk."""
+    """The file of a handle's version, on local disk."""
     return version_file(handle.uri, handle.version)
 
 
@@ -465,7 +466,7 @@ class CommitLost(OmnigraphError):
 
 
 class CommitNotOwned(OmnigraphError):
-    """A commit landed, but not as the very next version, so it may rest on foreign changes."""
+    """A commit landed, but not as the next version, so it may be based on changes of others."""
 
 
 class CommitOutcomeUnknown(OmnigraphError):
@@ -477,9 +478,9 @@ def _is_local(handle: LanceDataset) -> bool:
 
 
 def latest_version(handle: LanceDataset) -> int:
-    """The newest version of the ref a handle belongs to: one cheap probe.
+    """The newest version of a handle's ref: one cheap probe.
 
-    Raises `NotFound` when the ref was deleted since the handle was opened.
+    Raises `NotFound` if the ref was deleted since the handle was opened.
     """
     count_lance("latest_version", handle.uri)
     try:
@@ -497,13 +498,13 @@ def latest_version(handle: LanceDataset) -> int:
 
 
 SIDECAR_DIGEST = "sidecar"
-"""The property of a transaction that has the digest of the sidecar it was announced in."""
+"""The transaction property with the digest of the sidecar that announces it."""
 
 
 def announce(
     transaction: Transaction, operation_id: str | None, sidecar_digest: str | None
 ) -> None:
-    """Write the operation into a transaction, and the digest of the sidecar that announces it."""
+    """Write the operation id and the digest of the sidecar into a transaction."""
     if operation_id is not None:
         properties = {"operation": operation_id}
         if sidecar_digest is not None:
@@ -520,7 +521,7 @@ def transaction_uuid(handle: LanceDataset, version: int) -> str | None:
 def sidecar_digest_of(handle: LanceDataset, version: int, uuid: str) -> str | None:
     """The digest in the transaction that made ``version``, if that is the one with this uuid.
 
-    None where there is no such transaction, and for one of a release that wrote no digests.
+    None if there is no such transaction, or if an older release wrote it without a digest.
     """
     transaction = read_transaction(handle, version)
     if transaction is None or str(transaction.uuid) != uuid:
@@ -558,18 +559,18 @@ def transactions_since(handle: LanceDataset, version: int) -> list[str | None]:
 
 
 COMMIT_ATTEMPTS_MAX = 3
-"""How often a commit is sent to an object store that does not get it."""
+"""How often a commit is sent to an object store that does not receive it."""
 
 
 def commit_strict(handle: LanceDataset, transaction: Transaction) -> LanceDataset:
-    """Commit a staged transaction as exactly the next version, and prove that it is ours.
+    """Commit a staged transaction as exactly the next version, and verify that it is ours.
 
-    Lance rebases a stale transaction silently, and a failing call may still have landed. So a
-    commit counts only if the version after the one it was staged on carries its uuid. A request
-    that never reached an object store is sent again: that version can be made only once.
+    Lance rebases a stale transaction silently, and a failed call may have landed. So a commit is
+    successful only if the version after the one it was staged on has its uuid. A request that did
+    not reach an object store is sent again, which is safe: that version can be created only once.
 
-    Raises `CommitLost` when it certainly had no effect, `CommitNotOwned` when it landed on top of
-    foreign versions, `CommitOutcomeUnknown` when the store cannot be asked.
+    Raises `CommitLost` if it certainly had no effect, `CommitNotOwned` if it landed after versions
+    of others, `CommitOutcomeUnknown` if the store does not reply.
     """
     expected = transaction.read_version + 1
     for left in reversed(range(COMMIT_ATTEMPTS_MAX)):
@@ -599,7 +600,7 @@ def commit_strict(handle: LanceDataset, transaction: Transaction) -> LanceDatase
 def _settle_failed_commit(
     handle: LanceDataset, transaction: Transaction, expected: int, error: Exception
 ) -> LanceDataset:
-    """After a failed call: find out whether the commit landed all the same."""
+    """The landed version after a failed call; raises the error for the outcome otherwise."""
     try:
         newest = latest_version(handle)
         mine = newest >= expected and transaction_uuid(handle, expected) == transaction.uuid
@@ -625,23 +626,23 @@ def _settle_failed_commit(
 
 
 def is_conflict(error: Exception) -> bool:
-    """Whether Lance refused a commit because of another one."""
+    """Whether Lance rejected a commit because of a concurrent one."""
     return isinstance(error, CommitConflictError) or "Too many concurrent writers" in str(error)
 
 
 # --- the newest version ---------------------------------------------------------------------------
 #
-# Every query asks for it, and listing versions takes longer the more there are. While inode and
-# mtime of the directory stay the same, no version was added since the last listing.
+# Every query needs it, and listing versions takes longer the more there are. While inode and mtime
+# of the directory stay the same, no version was added since the last listing.
 
 MTIME_RESOLUTION_NS = 50_000_000
-"""File systems count time in steps of some milliseconds: a directory changed more recently than
-this may change again without another mtime."""
+"""File systems record time in steps of some milliseconds: a directory that changed more recently
+than this may change again with the same mtime."""
 
 _KNOWN_MAX = 4_096
 _Fingerprint = tuple[int, int]
 _known: dict[str, tuple[_Fingerprint, int]] = {}
-"""By directory: its inode and mtime fingerprint, and its newest version then."""
+"""By directory: its inode and mtime fingerprint, and the newest version at that time."""
 
 
 def newest_version(address: str, probe: Callable[[], int]) -> int:
@@ -660,7 +661,7 @@ def newest_version(address: str, probe: Callable[[], int]) -> int:
 
 
 def _fingerprint(directory: str) -> _Fingerprint | None:
-    """Inode and mtime; None if the next change might not show in them."""
+    """Inode and mtime; None if a further change might not change them."""
     try:
         found = os.stat(directory)  # noqa: PTH116 - every query waits for this
     except OSError:

@@ -1,7 +1,7 @@
-"""Work on one version of a table that any process can do: rewriting fragments, building indexes.
+"""Tasks on one version of a table for any process: rewriting fragments, building indexes.
 
-A task writes files that nothing refers to, and gives what a transaction needs to know of them. It
-may be run again, in another process: the files of the first attempt stay unreferenced.
+A task writes files that nothing refers to yet, and returns their description for a transaction. It
+may be repeated in another process: the files of the first attempt stay unreferenced.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from omnigraph.model.types import IndexSpec
 from omnigraph.storage.failures import lance_errors
 
 VECTORS_PER_PARTITION = 4_096
-"""A search that is exact probes all partitions; one that need not be should read few vectors."""
+"""Small partitions, so that an approximate search reads few vectors; an exact one reads all."""
 
 
 class UpkeepTask(Protocol):
     """One task; it can be pickled."""
 
     def run(self, handle: LanceDataset) -> bytes:
-        """Do it on the version of ``handle``."""
+        """Run the task on the version of ``handle``."""
         ...
 
 
@@ -36,7 +36,7 @@ class UpkeepWorkers(Protocol):
 
     @property
     def spread(self) -> int:
-        """Into how many tasks work on one table is divided, if it is large enough."""
+        """The number of tasks for one table, if it is large enough."""
         ...
 
     def run(self, handle: LanceDataset, tasks: Sequence[UpkeepTask]) -> list[bytes]:
@@ -45,7 +45,7 @@ class UpkeepWorkers(Protocol):
 
 
 class _ThisProcess:
-    """Lance itself uses all cores for one task."""
+    """Runs tasks one after another: Lance uses all cores for each."""
 
     spread = 1
 
@@ -86,20 +86,20 @@ def divided(
 
 
 def vector_count(handle: LanceDataset, column: str) -> int:
-    """How many rows have a vector."""
+    """The number of rows with a vector."""
     vectors: int = handle.count_rows(f"`{column}` IS NOT NULL")
     return vectors
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteFragments:
-    """Write the rows of some fragments into as few as possible."""
+    """Writes the rows of some fragments into as few fragments as possible."""
 
     task: str
-    """As Lance describes it."""
+    """The task in Lance's JSON form."""
 
     def run(self, handle: LanceDataset) -> bytes:
-        """The result as Lance describes it."""
+        """The result in Lance's JSON form."""
         task: CompactionTask = CompactionTask.from_json(self.task)  # type: ignore[attr-defined]
         result: Any = task.execute(handle)
         description: str = result.json()
@@ -114,16 +114,16 @@ class RewriteFragments:
 
 @dataclass(frozen=True, slots=True)
 class BuildIndexPart:
-    """Write the files of an index over some fragments, or of a further part of one."""
+    """Writes the files of an index over some fragments, or of a further part of one."""
 
     spec: IndexSpec
     name: str
     fragment_ids: tuple[int, ...]
     part_of: str | None = None
-    """The index whose partitions a further part of a vector index uses."""
+    """The vector index whose partitions a further part reuses."""
 
     def run(self, handle: LanceDataset) -> bytes:
-        """The index as Lance knows it, pickled."""
+        """The Lance index, pickled."""
         return pickle.dumps(self._build(handle))
 
     @staticmethod
@@ -133,7 +133,7 @@ class BuildIndexPart:
         return index
 
     def _build(self, handle: LanceDataset) -> Index:
-        # The name may be taken by the index that is replaced or extended: `replace` allows that.
+        # `replace` allows the name of the index that is replaced or extended.
         spec, fragments = self.spec, list(self.fragment_ids)
         shared: Any = {"name": self.name, "fragment_ids": fragments, "replace": True}
         match spec.kind:
@@ -141,7 +141,7 @@ class BuildIndexPart:
                 return handle.create_index_uncommitted(spec.column, "BTREE", **shared)
             case "inverted":
                 part = handle.create_index_uncommitted(spec.column, "INVERTED", **shared)
-                # An unmerged part could be committed, but not searched.
+                # Without this merge a part could be committed, but not searched.
                 return handle.merge_existing_index_segments([part])
             case "vector":
                 partitions = max(1, vector_count(handle, spec.column) // VECTORS_PER_PARTITION)

@@ -1,8 +1,8 @@
 """Versions of datasets: their size, their history, and removing old ones with their files.
 
-Lance keeps the newest version, and what refs were forked from as long as the refs are listed. Which
-other versions are needed it cannot know: they are named one by one. Files that no version lists may
-belong to an unfinished write, and stay for a week.
+Lance keeps the newest version, and versions from which listed refs were forked. It does not know
+which other versions are needed, so the versions to remove are given one by one. Files that no
+version lists may belong to an unfinished write, and are kept for a week.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from omnigraph.storage.table_upkeep import TARGET_ROWS_PER_FRAGMENT
 from omnigraph.storage.transactions import DatasetRef, latest_version
 
 _ALL_VERSIONS = 2**31
-"""More than any dataset has."""
+"""More versions than any dataset has."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVersion:
-    """A version that is still there."""
+    """An existing version."""
 
     number: int
     created_at: float
@@ -40,18 +40,18 @@ class StoredVersion:
 
 @dataclass(frozen=True, slots=True)
 class Reclaimed:
-    """What was removed, or would be."""
+    """The files and bytes that were removed, or would be."""
 
     bytes: int = 0
     versions: int = 0
 
 
 def stored_versions(handle: LanceDataset) -> list[StoredVersion]:
-    """All versions of the ref a handle belongs to, newest first."""
+    """All versions of a handle's ref, newest first."""
     with lance_errors(handle, "list_versions"):
         found: list[dict[str, Any]] = handle.versions()  # type: ignore[assignment]
     versions = [
-        # Lance gives times in the zone of this machine, without saying so.
+        # Lance returns times in the local time zone, without a zone.
         StoredVersion(each["version"], each["timestamp"].astimezone().timestamp())
         for each in found
     ]
@@ -59,7 +59,7 @@ def stored_versions(handle: LanceDataset) -> list[StoredVersion]:
 
 
 def reclaimable(handle: LanceDataset, versions: Sequence[int]) -> Reclaimed:
-    """What `reclaim` would remove."""
+    """The result `reclaim` would have; removes nothing."""
     if not versions:
         return Reclaimed()
     with lance_errors(handle, "explain_cleanup"):
@@ -72,8 +72,7 @@ def reclaimable(handle: LanceDataset, versions: Sequence[int]) -> Reclaimed:
 def reclaim(handle: LanceDataset, versions: Sequence[int]) -> Reclaimed:
     """Remove versions of a dataset, which is open at its newest, and unreferenced files.
 
-    It can be interrupted at any point and repeated. Raises `StorageError` if the store kept files
-    that should have gone.
+    May be interrupted and repeated. Raises `StorageError` if the store did not remove files.
     """
     hit(Failpoint.CLEANUP_TABLE_GC)
     with lance_errors(handle, "cleanup"):
@@ -102,9 +101,9 @@ def holds_unlisted_files(store: ObjectStore, handle: LanceDataset) -> bool:
 
 
 def live_states(manifest: Manifest) -> dict[str, ManifestState]:
-    """Every live branch as it is now, main first.
+    """The current state of every live branch, main first.
 
-    Raises `StorageError` if one of them cannot be resolved, because what it needs is then unknown.
+    Raises `StorageError` if one cannot be resolved, since the versions it needs are then unknown.
     """
     main = manifest.main.refresh()
     states = {MAIN: main}
@@ -129,13 +128,13 @@ class TableSize:
 
     fragments: int
     small_fragments: int
-    """Those that compacting is for."""
+    """Fragments that a compaction would rewrite."""
     deleted_rows: int
     bytes: int
 
 
 def size_of(handle: LanceDataset) -> TableSize:
-    """The size of the version a handle is at."""
+    """The size of a handle's version."""
     with lance_errors(handle):
         fragments = [fragment.metadata for fragment in handle.get_fragments()]
     return TableSize(
@@ -147,7 +146,7 @@ def size_of(handle: LanceDataset) -> TableSize:
 
 
 def version_numbers(store: ObjectStore, where: DatasetRef) -> list[int]:
-    """The versions a dataset still has: one listing, and none of them is read."""
+    """The existing versions of a dataset: one listing, without reading them."""
     folder = f"{where.address}/_versions".removeprefix(f"{store.root.uri}/")
     names = (PurePosixPath(name) for name in store.list(folder))
     return sorted(
@@ -158,18 +157,18 @@ def version_numbers(store: ObjectStore, where: DatasetRef) -> list[int]:
 
 
 def version_count(store: ObjectStore, where: DatasetRef) -> int:
-    """How many versions a dataset still has."""
+    """The number of existing versions."""
     return len(version_numbers(store, where))
 
 
 RESERVATION = "ReserveFragments"
-"""Sets fragment ids aside for a rewrite. Lance does not name it to Python."""
+"""The operation that reserves fragment ids for a rewrite; Lance does not expose its name."""
 
 PRESERVING = frozenset({RESERVATION, "Rewrite"})
-"""Operations that leave every row as it was."""
+"""Operations that do not change any row."""
 
 _UNREADABLE = (OSError, ValueError, TypeError, RuntimeError)
-"""Lance fails with a type error where it wrote what it cannot show to Python."""
+"""Errors of reading a transaction; a type error if Lance cannot convert its operation to Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ class TableOperation:
 
     version: int
     name: str | None
-    """None if it cannot be read."""
+    """The operation; None if it cannot be read."""
     uuid: str | None
 
 
@@ -197,7 +196,7 @@ def _operation(handle: LanceDataset, version: int) -> TableOperation:
         operation = transaction.operation
         name: str | None = type(operation).__name__
         if type(operation) is LanceOperation.BaseOperation:
-            # Something without a name. A reservation is known by changing nothing at all.
+            # Its operation has no name in Python: a reservation if it changed nothing.
             name = RESERVATION if _is_same(handle, version - 1, version) else None
         return TableOperation(version, name, str(transaction.uuid))
     except _UNREADABLE:
@@ -210,7 +209,7 @@ def _is_same(handle: LanceDataset, before: int, after: int) -> bool:
 
 
 def has_columns_of(handle: LanceDataset, version: int) -> bool:
-    """Whether a table still has the columns of ``version``, or that version is gone."""
+    """Whether a table still has the columns of ``version``; True if that version was removed."""
     try:
         before = handle.checkout_version(version)
     except _UNREADABLE:

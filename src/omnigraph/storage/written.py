@@ -1,9 +1,9 @@
-"""Rows that workers write beside a table, and the transactions that make them part of it.
+"""Uncommitted rows that workers write for a table, and the transactions that add them to it.
 
-A worker writes data files into the directory of the ref that will list them, which need not exist
-yet: a branch gets its own copy of a table when it is first written. It gives back a description of
-each fragment as JSON. Until a transaction with that description is committed, the files are
-invisible, and cleanup may remove them.
+A worker writes data files into the directory of the ref that will list them. The ref need not exist
+yet: a table is forked to a branch by the first write. The worker returns a JSON description of each
+fragment. Until a transaction with it is committed, the files are invisible, and cleanup may remove
+them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from omnigraph.storage.failures import LIBRARY_ERRORS, count_lance, lance_errors
 from omnigraph.storage.layout import FILE_FORMAT
 
 _ID_ENCODING = {b"lance-encoding:compression": b"lz4"}
-"""How columns of ids are written, which are most of a table of edges: twice as fast as Lance's own
-choice, in hardly more room. Longer texts would be worse off."""
+"""The compression of id columns, which are most of a table of edges: twice as fast as Lance's
+default, and hardly larger. For longer texts it would be worse."""
 
 SCAN_ROWS = 65_536
-"""Rows of a batch where few columns of a table are read: Lance's own choice is a third slower."""
+"""Rows per batch for reads of few columns: Lance's default is a third slower."""
 
 FRAGMENT_ROWS_MAX = 1 << 20
 FRAGMENT_BYTES_MAX = 1 << 30
@@ -42,31 +42,31 @@ FRAGMENT_BYTES_MAX = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """Where workers write the rows of one table: all they need to know of it."""
+    """Where and how workers write the rows of one table."""
 
     address: str
-    """The dataset on the ref that is written, which may not exist yet."""
+    """The address of the dataset on the ref to write to, which may not exist yet."""
     mode: Literal["overwrite", "create"] = "create"
-    """Whether there is a dataset at the address; neither touches it."""
+    """`overwrite` if a dataset exists at the address; writing changes no version in either mode."""
     field_ids: tuple[int, ...] = ()
-    """The columns of the table, nested ones included, by Lance's numbers; none to count from 0."""
+    """The field ids of the table's columns, nested ones included; empty: numbered from 0."""
     columns: tuple[str, ...] = ()
-    """The order in which columns are written, which Lance counts them by; none for any."""
+    """The order in which columns are written, which determines field ids; empty for any order."""
 
     @classmethod
     def of(cls, handle: LanceDataset, address: str, *, replaces: bool) -> TablePlace:
         """The place for rows of the table behind ``handle``, on the ref with this address.
 
-        ``replaces`` says that they will be all there is of the table.
+        ``replaces``: the rows will replace all rows of the table.
         """
         exists = handle.uri == address
         columns = tuple(handle.schema.names)
         if replaces:
-            # A replaced table gets a schema of its own, whose columns are counted anew.
+            # A replaced table gets a new schema with new field ids.
             return cls(address, "overwrite" if exists else "create", columns=columns)
         numbers = tuple(field_ids(handle.lance_schema.fields()))
-        # Files for a table that is there are written as if for another one: of those that are to be
-        # appended, Lance would take the encoding of columns from the table, not from their schema.
+        # Files for an existing table are written in mode `overwrite`, too: in mode `append` Lance
+        # takes the encoding of columns from the table and not from the given schema.
         return cls(address, "overwrite" if exists else "create", numbers, columns)
 
     def data_file(self, name: str) -> str:
@@ -75,7 +75,7 @@ class TablePlace:
 
 
 def field_ids(fields: Iterable[Any]) -> Iterable[int]:
-    """Lance's numbers of columns, nested ones included."""
+    """The field ids of columns, nested ones included."""
     for column in fields:
         yield column.id()
         yield from field_ids(column.children())
@@ -89,7 +89,7 @@ def write_rows(
     storage_options: dict[str, str] | None = None,
     rows_max: int = FRAGMENT_ROWS_MAX,
 ) -> list[str]:
-    """Write rows into data files no version lists; their fragments, in the JSON form of Lance."""
+    """Write rows into uncommitted data files; returns their fragments in Lance's JSON form."""
     count_lance("stage", place.address)
     failed: list[BaseException] = []
     order = list(place.columns or schema.names)
@@ -100,7 +100,7 @@ def write_rows(
             for batch in batches:
                 yield pa.RecordBatch.from_arrays([batch[name] for name in order], schema=schema)
         except BaseException as error:
-            # Lance would return it in its own spelling.
+            # Lance would wrap the error in one of its own.
             failed.append(error)
             raise
 
@@ -127,14 +127,14 @@ def write_rows(
 
 
 def _encoded(column: pa.Field) -> pa.Field:
-    """A column with the encoding it is written in; the schema of the table does not have it."""
+    """The column with the encoding for writing, which the schema of the table does not have."""
     if column.name not in (ID, SRC, DST):
         return column
     return column.with_metadata({**(column.metadata or {}), **_ID_ENCODING})
 
 
 def _numbered(fragment: dict[str, Any], field_ids: Sequence[int]) -> dict[str, Any]:
-    """A fragment of a new dataset, whose columns are counted from 0, as one of the table."""
+    """A fragment with field ids counted from 0, renumbered by those of the table."""
     if field_ids:
         for file in fragment["files"]:
             file["fields"] = [field_ids[number] for number in file["fields"]]
@@ -149,7 +149,7 @@ def read_written(
     storage_options: dict[str, str] | None = None,
     batch_rows: int = 65_536,
 ) -> Iterable[pa.RecordBatch]:
-    """Columns of rows that `write_rows` wrote, before any version lists them."""
+    """Columns of uncommitted rows that `write_rows` wrote."""
     for address in data_files(place, [fragment]):
         with lance_errors(address, "scan"):
             reader = LanceFileReader(address, storage_options, columns=list(columns))
@@ -174,7 +174,7 @@ def data_files(place: TablePlace, fragments: Iterable[str]) -> list[str]:
 
 
 def fragment_rows(fragment: str) -> int:
-    """How many rows a written fragment has."""
+    """The number of rows of a written fragment."""
     return int(json.loads(fragment)["physical_rows"])
 
 
@@ -190,9 +190,9 @@ def stage_written(
     updated: Sequence[str] = (),
     removed: Sequence[int] = (),
 ) -> Transaction:
-    """Add written rows, whose ids are known to be new, or make them all there is of the table.
+    """Append written rows, whose ids are known to be new, or replace all rows of the table by them.
 
-    An upsert puts them in place of rows that are deleted in ``updated`` and ``removed``.
+    An upsert replaces the rows that were deleted in the fragments ``updated`` and ``removed``.
     """
     written = written_fragments(handle, fragments)
     operation: LanceOperation.BaseOperation
@@ -212,13 +212,13 @@ def replacing_rows(
     updated: list[FragmentMetadata],
     written: list[FragmentMetadata],
 ) -> LanceOperation.Update:
-    """New fragments in place of rows that are deleted in others."""
+    """The operation that adds fragments and deletes rows in others."""
     return LanceOperation.Update(
         removed_fragment_ids=list(removed),
         updated_fragments=updated,
         new_fragments=written,
         fields_modified=[],
-        # Every column may hold other values: no index covers the new rows before it is built.
+        # Every column may have changed, so no index may count the new rows as covered.
         fields_for_preserving_frag_bitmap=list(field_ids(handle.lance_schema.fields())),
         update_mode="rewrite_rows",
     )
@@ -227,7 +227,7 @@ def replacing_rows(
 def written_fragments(handle: LanceDataset, fragments: Sequence[str]) -> list[FragmentMetadata]:
     """Fragments that were written to the ref of a table; raises `StorageError` for missing files.
 
-    A commit that lists such a file would succeed, and could not be read.
+    Lance would commit a missing file without an error, and the version could not be read.
     """
     _require_readable(handle, fragments)
     return _decoded(fragments)
@@ -236,9 +236,9 @@ def written_fragments(handle: LanceDataset, fragments: Sequence[str]) -> list[Fr
 def copy_written(
     store: ObjectStore, described: str, source: str, target: str, mint: Callable[[], str]
 ) -> str:
-    """Copy the files of a fragment from one ref to another; the fragment there, as JSON.
+    """Copy the files of a fragment from one ref to another; returns the new fragment as JSON.
 
-    They get names of their own: files of one name are taken for the same file.
+    The copies get new names, since file names identify contents.
     """
     root = f"{store.root.uri}/"
     fragment = json.loads(described)
@@ -268,7 +268,7 @@ def _require_readable(handle: LanceDataset, fragments: Sequence[str]) -> None:
 
 
 def fragment_groups(handle: LanceDataset, rows_min: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """The fragments of a table in groups of at least so many rows, and how many each has."""
+    """The fragments of a table in groups of at least ``rows_min`` rows, and each group's rows."""
     group: list[int] = []
     rows = 0
     for fragment in handle.get_fragments():
@@ -315,7 +315,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some rows of a file that a worker wrote, or of columns that stayed in memory."""
+    """A range of rows in a file that a worker wrote, or of columns in memory."""
 
     address: str
     start: int
@@ -330,9 +330,9 @@ def write_stretches(
     *,
     storage_options: dict[str, str] | None = None,
 ) -> dict[int, list[Stretch]]:
-    """Write columns that come sorted by ``groups``, and say where the rows of each group lie.
+    """Write columns that are sorted by ``groups``; returns the ranges of each group.
 
-    Without a place they stay where they are.
+    Without a place, the columns stay in memory.
     """
     files: list[tuple[str, int]] = [("", len(groups))]
     if place is not None:
@@ -389,29 +389,29 @@ def open_version(
 
 
 DENSE = 16
-"""A scan of so many rows is as quick as fetching one of them."""
+"""Scanning so many rows takes as long as fetching one row."""
 
 
 def rows_by_place(
     dataset: LanceDataset, row_ids: Numbers, addresses: Numbers, columns: Sequence[str]
 ) -> pa.Table:
-    """Committed rows in the order given: fetched by row id, or out of scans if they are many.
+    """Committed rows in the given order: fetched by row id, or by scans if they are many.
 
-    A scan covers the stretch of a fragment that has wanted rows, and keeps only these in memory.
+    A scan covers the range of a fragment with wanted rows, and keeps only these in memory.
     """
-    order = np.argsort(addresses, kind="stable")  # as good as sorted already
+    order = np.argsort(addresses, kind="stable")  # fast, as they are mostly sorted
     wanted = addresses[order]
     numbers, starts = np.unique(wanted >> 32, return_index=True)
     ends = np.append(starts[1:], len(wanted))
     scans: list[tuple[list[LanceFragment], int, int]] = []
-    """Fragments, and offset and number of the rows to scan in them."""
+    """Fragments to scan, each with offset and number of rows."""
     small: list[LanceFragment] = []
     for number, start, end in zip(numbers.tolist(), starts, ends, strict=True):
         fragment = _fragment(dataset, number)
         if fragment.physical_rows <= SCAN_ROWS:
             small.append(fragment)
             continue
-        # Scans do not count deleted rows: the first wanted one is at most so much further ahead.
+        # Scans skip deleted rows, so the first wanted row may come earlier by their number.
         first = max(0, int(wanted[start] & _OFFSET) - fragment.num_deletions)
         scans.append(([fragment], first, int(wanted[end - 1] & _OFFSET) + 1 - first))
     if small:
@@ -446,7 +446,7 @@ _OFFSET = 0xFFFFFFFF
 
 
 def _wanted(batch: pa.RecordBatch, wanted: Numbers) -> tuple[pa.RecordBatch, Numbers]:
-    """The rows of a scan at ``wanted`` addresses, which are sorted, and their positions there."""
+    """The rows of a scan at ``wanted`` addresses, which are sorted, and their indexes in these."""
     there = batch[ROW_ADDRESS].to_numpy().astype(np.int64)
     at = np.searchsorted(wanted, there)
     is_wanted = wanted[np.minimum(at, len(wanted) - 1)] == there
@@ -456,7 +456,7 @@ def _wanted(batch: pa.RecordBatch, wanted: Numbers) -> tuple[pa.RecordBatch, Num
 
 
 def with_row_ids(fragments: Sequence[str], row_ids: Numbers) -> list[str]:
-    """Written fragments whose rows go on as the entities of ``row_ids``, in their order."""
+    """Written fragments with ``row_ids`` assigned to their rows, in order."""
     named = []
     first = 0
     for text in fragments:
@@ -471,7 +471,7 @@ def with_row_ids(fragments: Sequence[str], row_ids: Numbers) -> list[str]:
 
 OFFSET = "offset"
 Deletions = Mapping[int, Sequence[Stretch]]
-"""By fragment, the offsets of rows that are to go, in the column `offset`."""
+"""By fragment: ranges whose column `offset` has the offsets of rows to delete."""
 
 
 def _fragment(dataset: LanceDataset, fragment_id: int) -> LanceFragment:
@@ -486,15 +486,15 @@ def _fragment(dataset: LanceDataset, fragment_id: int) -> LanceFragment:
 def delete_written(
     dataset: LanceDataset, deletions: Deletions, storage_options: dict[str, str] | None = None
 ) -> tuple[list[str], list[int]]:
-    """Fragments as they are without some of their rows, and those of which nothing is left."""
+    """The fragments after deleting some rows, and the ids of fragments without remaining rows."""
     updated: list[str] = []
     removed: list[int] = []
     for fragment_id, stretches in sorted(deletions.items()):
         (offsets,) = read_stretches(stretches, [OFFSET], storage_options=storage_options)
         fragment = _fragment(dataset, fragment_id)
         with lance_errors(dataset):
-            # Lance's own `delete_rows` looks at each number once more, which takes five times as
-            # long as the deletion.
+            # The public `delete_rows` converts each number again, which takes five times as long as
+            # the deletion.
             left = fragment._fragment.delete_rows(offsets.tolist())
         if left is None:
             removed.append(fragment_id)

@@ -1,7 +1,7 @@
 """Copies of a graph: backups in a folder or bucket, and clones that can be written to.
 
-A copy is taken while writers go on. Files never change once a version lists them, so it is enough
-to know one moment of all branches, and to copy what they name at that moment.
+A copy is made while writers continue. Files never change once a version lists them, so it is enough
+to capture the heads of all branches at one moment, and to copy the files that they list.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Backups in a folder or bucket: files that several of them share, and one catalog for each.
+"""Backups in a folder or bucket: files that several backups share, and a catalog for each backup.
 
-A backup exists once its catalog does, which is written last. Files keep the names they have in the
-graph, so that the next backup copies only new ones; content that differs under one name is kept
-beside it by its digest.
+The catalog is written last: only then does a backup exist. Files keep their names in the graph, so
+that the next backup copies only new ones; another content under the same name is stored with its
+digest in the name.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from omnigraph.storage.transactions import HINT
 CATALOGS = "backups"
 FILES = "files"
 RUNNING = "running"
-"""Objects of runs under way: `prune` waits for them."""
+"""Prefix of the objects of running backups: `prune` refuses to run beside them."""
 RUNNING_HOURS = 24
-"""A run that began longer ago counts as dead."""
+"""A run that began longer ago is considered dead."""
 FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a file of a backup lies, and its digest."""
+    """The place of a file of a backup, and its digest."""
 
     digest: FileDigest
     object: str
@@ -60,7 +60,7 @@ class BackupCatalog:
     info: BackupInfo
     files: Mapping[str, Stored]
     moment: str | None = None
-    """What `_moment` said before the branches were read; None in those of older releases."""
+    """`_moment` before the branches were read; None in catalogs of older releases."""
 
 
 Place = str | os.PathLike[str]
@@ -70,11 +70,11 @@ Place = str | os.PathLike[str]
 def create_backup(
     kernel: Kernel, destination: Place, *, branch: str | None = None
 ) -> BackupReceipt:
-    """Copy one moment of a graph, with all branches or main and one, to ``destination``.
+    """Copy a graph as of one moment, with all branches or main and one, to ``destination``.
 
-    Writers go on. Files that are there already are not copied again; an interrupted run is
-    continued by the next. Raises `DamagedFile` for a file that is not what was written, and
-    `InputError` if other things than backups lie at the destination.
+    Writers continue. Existing files are not copied again; the next run continues an interrupted
+    one. Raises `DamagedFile` for a file that does not have its recorded content, and `InputError`
+    if the destination has other files than backups.
     """
     store = open_store(Root.parse(destination))
     known = _catalogs(store)
@@ -96,11 +96,11 @@ def create_backup(
 
 
 def _moment(kernel: Kernel, branch: str | None) -> str:
-    """A digest of the names and sizes of all files of a graph; one request for a thousand of them.
+    """A digest of the names and sizes of all files of a graph; one request per thousand files.
 
-    No file of a graph is written twice under one name, but for those that are left out here and the
-    schema, and a change of that is a commit. So a graph whose files are the same shows the same.
-    Taken before the branches are read: what comes in between is seen as a change the next time.
+    A file of a graph is never rewritten under the same name, except for those left out here and
+    the schema, whose changes are commits. So equal digests imply an unchanged graph. Computed
+    before the branches are read: a change in between is found by the next backup.
     """
     files = sorted(
         item
@@ -111,7 +111,7 @@ def _moment(kernel: Kernel, branch: str | None) -> str:
 
 
 _CHANGING = (LEASES, RECOVERY, DIGESTS, LOAD_SCRATCH, ADJACENCY)
-"""Folders of what is no part of a backup."""
+"""Folders that are not part of a backup."""
 
 
 def _stored(
@@ -165,7 +165,7 @@ class _BackupWriter:
         self.bytes_copied = 0
 
     def put(self, name: str) -> Stored:
-        """Copy a file, unless it is there."""
+        """Copy a file, unless it exists."""
         file, known = self._image.files[name], self._known.get(name)
         if known is not None and expected(file, known.digest) and known.object in self._there:
             return known
@@ -173,7 +173,7 @@ class _BackupWriter:
         if known is not None and file.digest is not None:
             place = f"{place}@{file.digest}"
         if file.digest is not None and self._there.get(place) == file.size:
-            # An interrupted run copied it: it is believed by its digest.
+            # Copied by an interrupted run: verify it by its digest.
             there = digest_chunks(self._store.chunks(place))
             if there.digest == file.digest:
                 return Stored(there, place)
@@ -196,7 +196,7 @@ class _BackupWriter:
         return copy_file(self._source.chunks(name), partial(self._store.write_chunks, place))
 
 
-# --- looking --------------------------------------------------------------------------------------
+# --- listing and verifying ------------------------------------------------------------------------
 
 
 def list_backups(destination: Place) -> list[BackupInfo]:
@@ -205,7 +205,7 @@ def list_backups(destination: Place) -> list[BackupInfo]:
 
 
 def verify_backup(destination: Place, backup_id: str | None = None) -> BackupReport:
-    """Read every file of all backups, or of one, against its digest.
+    """Read every file of all backups, or of one, and compare it with its digest.
 
     Raises `NotFound` if there is no such backup, or none at all.
     """
@@ -243,11 +243,11 @@ def _checked(store: ObjectStore, name: str, stored: Stored) -> tuple[int, ScrubF
 def restore_backup(
     destination: Place, graph: Place, *, backup_id: str | None = None
 ) -> CopyReceipt:
-    """Make a graph at ``graph`` from the newest backup, or from the one that is named.
+    """Create a graph at ``graph`` from the newest backup, or from the given one.
 
-    Its commits, branches and ids are those of the graph that was copied. Every file is compared
-    with its digest on the way. Raises `AlreadyExists` if something lies at the place, unless it is
-    the rest of an interrupted restore of the same backup, which is continued.
+    It has the commits, branches and ids of the original graph. Every file is compared with its
+    digest while it is copied. Raises `AlreadyExists` if ``graph`` is not empty, except after an
+    interrupted restore of the same backup, which is continued.
     """
     store = open_store(Root.parse(destination))
     catalog = _chosen(store, backup_id)[-1]
@@ -270,9 +270,9 @@ def restore_backup(
 
 
 def prune_backups(destination: Place, *, keep: int, confirm: bool = False) -> PruneReceipt:
-    """Remove all but the newest ``keep`` backups, and files that no other one needs.
+    """Remove all but the newest ``keep`` backups, and files that no remaining one needs.
 
-    Without ``confirm`` nothing is removed. Raises `Busy` while a backup is being made.
+    Removes nothing without ``confirm``. Raises `Busy` while a backup is running.
     """
     if keep < 1:
         raise InputError("prune keeps at least one backup", hint="give `--keep 1` (keep=1) or more")
@@ -284,7 +284,7 @@ def prune_backups(destination: Place, *, keep: int, confirm: bool = False) -> Pr
     sizes = store.sizes(FILES)
     spare = [name for name in sizes if name not in needed]
     if confirm:
-        # Catalogs first: a backup must not be listed once its files go.
+        # Catalogs first: a backup must not be listed while its files are being removed.
         for catalog in old:
             store.delete(_catalog_name(catalog.info.backup_id))
         for name in spare:
@@ -396,6 +396,6 @@ def _decoded(name: str, content: bytes) -> BackupCatalog:
 
 
 def _require_inside(name: str) -> None:
-    """A catalog that names a file outside of the graph was not written by us."""
+    """Refuse a catalog with a file outside of the graph: this product did not write it."""
     if name.startswith("/") or any(part in ("", ".", "..") for part in name.split("/")):
         raise ValueError(f"it names {name!r}")

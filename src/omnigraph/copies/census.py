@@ -1,7 +1,7 @@
-"""Which files a graph consists of, on all branches: what versions list, and what commits recorded.
+"""The files of a graph on all branches: those that versions list, and their recorded digests.
 
-Nothing is written. What cannot be read is a problem of the census, not the end of it: a graph that
-does not even open has one as well.
+Writes nothing. A file that cannot be read is reported and does not stop the census, so there is one
+even of a graph that cannot be opened.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from omnigraph.storage.manifest_rows import TableIdentity, is_current
 from omnigraph.storage.transactions import DatasetRef
 
 GRAPH = "graph"
-"""The table of files that belong to none."""
+"""Stands for the table, for files of the graph itself."""
 
 _COLUMNS = ["stable_table_id", "table_incarnation_id", "table_version", "metadata", "commit_seq"]
 
 
 class Recorded(NamedTuple):
-    """What is known of a file."""
+    """The recorded digest of a file."""
 
     digest: FileDigest
     table: str
     commit_id: str | None = None
     is_since: bool = True
-    """Whether it came behind the commit that the census was asked to begin at."""
+    """Whether it was added after the commit that the census starts from."""
 
 
 @dataclass(slots=True)
@@ -45,11 +45,11 @@ class Needed:
 
     table: str
     branches: set[str] = field(default_factory=set)
-    """Whose heads show it."""
+    """The branches whose heads need it."""
 
 
 class UnreadableFile(NamedTuple):
-    """Something that could not be read: a file, or what it belongs to."""
+    """A file, table or branch that could not be read."""
 
     file: str
     table: str
@@ -62,18 +62,18 @@ class Census:
     """The files of a graph."""
 
     sizes: Mapping[str, int]
-    """Every file below the root."""
+    """By name: the size of every file below the root."""
     recorded: dict[str, Recorded] = field(default_factory=dict)
     needed: dict[str, Needed] = field(default_factory=dict)
     problems: list[UnreadableFile] = field(default_factory=list)
     states: dict[str, ManifestState] = field(default_factory=dict)
     """The branches that could be read."""
     datasets: set[str] = field(default_factory=set)
-    """Locations of all tables of these branches, and of datasets beside them."""
+    """Locations of all tables of these branches, and of the other datasets."""
 
 
 Pinned = tuple[Handle, ManifestState]
-"""The manifest of a branch at one version, and what it shows."""
+"""The manifest of a branch at one version, and its state."""
 
 
 def take_census(
@@ -83,7 +83,7 @@ def take_census(
     branch: str | None = None,
     since: str | None = None,
 ) -> Census:
-    """What all branches, or one, consist of; with ``since``, what came behind that commit."""
+    """The files of all branches, or of one; with ``since``, marks those added after that commit."""
     if branch is not None and branch != MAIN:
         manifest.registration(branch)  # raises `NotFound`
     names = [branch] if branch is not None else branch_names(manifest)
@@ -94,7 +94,7 @@ def take_census(
             pinned[name] = pin(manifest, name)
         except OmnigraphError as error:
             failures[name] = error
-    # Files are listed after the branches were read, so that all they name must be among them.
+    # List files after reading the branches, so that the listing has all files they need.
     taker = _CensusTaker(store, lance, since)
     if MAIN in failures and not taker.has_manifest:
         raise failures[MAIN]
@@ -102,19 +102,19 @@ def take_census(
 
 
 def census_of(store: ObjectStore, lance: LanceStore, pinned: Mapping[str, Pinned]) -> Census:
-    """What branches consist of at the states that they are pinned at."""
+    """The files of branches at their pinned states."""
     return _CensusTaker(store, lance, None).take(pinned, {})
 
 
 def manifest_files(
     store: ObjectStore, lance: LanceStore, pinned: Mapping[str, Pinned]
 ) -> list[str]:
-    """The files of the pinned manifests alone: what has to be read before they are pruned."""
+    """The files of the pinned manifests only, which have to be read before they are pruned."""
     return _CensusTaker(store, lance, None, MANIFEST).manifests(pinned)
 
 
 def pin(manifest: Manifest, branch: str) -> Pinned:
-    """A branch as it is now."""
+    """The current state of a branch."""
     found = manifest.branch(branch)
     found.refresh()
     handle, state = found.current
@@ -141,26 +141,26 @@ class _CensusTaker:
         self._root = store.root.uri
         self._found = Census(store.sizes(prefix))
         self._files: dict[tuple[str, str | None, int], tuple[str, ...] | None] = {}
-        """By location, ref and version: the files that the version lists; None if unreadable."""
+        """By location, ref and version: the files the version lists; None if it is unreadable."""
         self._trees: dict[str, list[str]] = {}
         self._in_folder: dict[str, list[str]] = {}
-        """By folder: the files that are there, or are recorded."""
+        """By folder: its existing and recorded files."""
         for name in self._found.sizes:
             self._in_folder.setdefault(name.rpartition("/")[0], []).append(name)
 
     @property
     def has_manifest(self) -> bool:
-        """Whether there is a graph at all."""
+        """Whether there is a graph."""
         return bool(self._versions(MANIFEST, None))
 
     def take(self, pinned: Mapping[str, Pinned], failures: Mapping[str, OmnigraphError]) -> Census:
-        """The census of branches at these states; the others could not be read."""
+        """The census of branches at these states; ``failures`` are branches that cannot be read."""
         self._listings()
         for name, error in failures.items():
             self._problem(MANIFEST, error, (name,))
         for name, (handle, state) in pinned.items():
             self._branch(name, handle, state)
-        # Rows of all branches are known now: they name files that are not there any more.
+        # All recorded files are known now, so that missing files can be resolved as well.
         for name, state in self._found.states.items():
             self._tables(name, state)
         for name in LISTED:
@@ -186,16 +186,16 @@ class _CensusTaker:
             self._record(name, Recorded(digest, dataset if dataset in LISTED else GRAPH))
 
     def _record(self, name: str, known: Recorded) -> None:
-        # Listings come first and win: a restored graph lists what had to name its new place.
+        # Listings come first and take precedence: a restored graph lists its rewritten files.
         if name not in self._found.recorded:
             self._found.recorded[name] = known
             if name not in self._found.sizes:
                 self._in_folder.setdefault(name.rpartition("/")[0], []).append(name)
 
     def _recorded_rows(self, state: ManifestState, handle: Handle) -> None:
-        """The digests that commits of a branch have brought along."""
+        """Collect the digests that commits of a branch recorded."""
         if not is_current(handle):
-            return  # older than digests
+            return  # a graph from before digests
         commits = {row.commit_seq: row.commit_id for row in state.commits.values()}
         began = state.commits.get(self._since or "")
         with lance_errors(handle, "scan"):
@@ -247,7 +247,7 @@ class _CensusTaker:
             shown = {version for place, of, version in heads if (place, of) == (location, ref)}
             if shown:
                 self._need_ref(table_key, location, ref, name)
-            # What is newer belongs to a branch that this one was forked from, or to none yet.
+            # Newer versions belong to a parent branch or are not published yet.
             last = newest[location, ref]
             stored = {each for each in self._versions(location, ref) if each <= last}
             for version in stored | shown:
@@ -266,7 +266,7 @@ class _CensusTaker:
     def _need_version(
         self, table: str, at: tuple[str, str | None, int], branch: str | None, handle: Handle | None
     ) -> None:
-        """Need a version, by location, ref and number, and what it lists."""
+        """Mark a version (location, ref and number) and the files it lists as needed."""
         if at not in self._files:
             self._files[at] = self._listed(table, *at, handle=handle)
         for name in self._files[at] or ():
@@ -295,7 +295,7 @@ class _CensusTaker:
     def _names(self, handle: Handle, location: str, ref: str | None) -> Iterator[str]:
         """Data, deletion, blob and index files of a version.
 
-        A branch shares files of those it was forked from, which lie in their folders.
+        Files that a branch shares with the refs it was forked from are in their folders.
         """
         folders = self._folders(location, ref)
         for fragment in handle.get_fragments():
@@ -370,4 +370,4 @@ def _index_uuids(handle: Handle) -> list[str]:
     except BaseException as error:
         if not is_of_a_library(error) and not isinstance(error, LIBRARY_ERRORS):
             raise
-        return []  # a damaged index file is found by its digest
+        return []  # a damaged index file is detected by its digest

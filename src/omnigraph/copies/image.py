@@ -1,7 +1,7 @@
-"""One moment of a graph: the branches, and every file they consist of.
+"""A consistent image of a graph: the heads of its branches at one moment, and all their files.
 
-The manifest is pruned while others write, so its files, which are small, are read at once. Files of
-tables stay until a cleanup: if one of them vanishes, the moment is over, and another one is taken.
+Writers prune the manifest, so its files, which are small, are read immediately. Files of tables
+exist until a cleanup: if one is removed during the copy, a new image is taken.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from omnigraph.storage.layout import MAIN, MANIFEST, PAST_SCHEMAS, SCHEMA_OBJECT
 from omnigraph.storage.manifest_rows import check_stamp
 
 ATTEMPTS_MAX = 8
-"""How often another moment is looked for before writers are kept out for one."""
+"""How many images are tried before writers are locked out for the last one."""
 LOOKS_MAX = 16
-"""How often branches are read until none has moved between two times."""
+"""How often branches are read until none has moved in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,30 +31,30 @@ class ImageFile:
 
     size: int
     digest: str | None
-    """None if it is known only once the file has been read."""
+    """None if it has to be computed while the file is read."""
     content: bytes | None = None
-    """Of small files that may change or vanish while others are copied."""
+    """The content of small files that may change or be removed during the copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyImage:
-    """What a copy consists of."""
+    """The files and heads of a copy."""
 
     source: str
-    """The root it was taken at, which files of branches name."""
+    """The root of the original, whose address is in files of branches."""
     heads: Mapping[str, str]
-    """By branch, its newest commit."""
+    """By branch: its newest commit."""
     files: Mapping[str, ImageFile]
 
 
 class Vanished(StorageError):
-    """A file went while it was copied: cleanup removed it."""
+    """Cleanup removed a file while it was copied."""
 
 
 def images(kernel: Kernel, branch: str | None) -> Iterator[CopyImage]:
-    """Moments of a graph: a reader that finds one vanished takes the next.
+    """Images of a graph: a caller that fails with `Vanished` takes the next one.
 
-    The last one is taken while no writer is let in.
+    Writers are locked out during the last one.
     """
     for _ in range(ATTEMPTS_MAX):
         try:
@@ -87,7 +87,7 @@ def _taken(kernel: Kernel, pinned: Mapping[str, Pinned] | None) -> CopyImage:
 
 
 def _names(census: Census, small: Mapping[str, bytes]) -> Iterator[str]:
-    """What versions list, and the transactions that made them."""
+    """The files that versions list, and the transactions that made them."""
     for name in census.needed:
         if name not in census.sizes and name not in small:
             raise Vanished(f"{name} is gone")
@@ -126,7 +126,7 @@ def _pins(kernel: Kernel, branch: str | None) -> dict[str, Pinned]:
 
 
 def _pinned_together(kernel: Kernel, branch: str | None) -> dict[str, Pinned] | None:
-    """All branches as they were at one moment; None if one moved while others were read."""
+    """The state of all branches at one moment; None if one moved while others were read."""
     first = _pins(kernel, branch)
     for _ in range(LOOKS_MAX):
         if len(first) == 1:
@@ -165,7 +165,7 @@ def _manifest_files(kernel: Kernel, pinned: Mapping[str, Pinned]) -> dict[str, b
 
 
 def _schema_files(kernel: Kernel, schema_hash: str) -> dict[str, bytes]:
-    """The accepted schema and those it replaced; the one that the head of main was written with."""
+    """The accepted schema, which has to be that of main's head, and replaced ones."""
     store = kernel.store
     if staged_objects(store):
         raise Vanished("a schema change is about to be completed")
@@ -181,5 +181,5 @@ def _schema_files(kernel: Kernel, schema_hash: str) -> dict[str, bytes]:
 
 
 def expected(file: ImageFile, found: FileDigest) -> bool:
-    """Whether a file that was copied is the one that was meant."""
+    """Whether a copied file has the size and digest of the image."""
     return found.size == file.size and file.digest in (None, found.digest)

@@ -1,8 +1,8 @@
-"""Puts the files of an image at another place, as a graph that can be opened there.
+"""Writes the files of an image to another root, as a graph that can be opened there.
 
-Branches of Lance name the place of their dataset in each version file: these are rewritten on the
-way. The newest version of main's manifest comes last: without it there is no graph. Then the
-registry of branches gets the new place, in one transaction.
+Version files of Lance branches contain the address of their dataset, which is rewritten during the
+copy. The newest version of main's manifest is written last: without it there is no graph. Then one
+transaction updates the root in the registry of branches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from omnigraph.storage.publisher import place_registry
 
 THREADS = 4
 RESTORED = "restored"
-"""The listing of digests of files that rows of the manifest do not have, or not any more."""
+"""The listing with digests of files for which the manifest has none, or outdated ones."""
 
 Chunks = Callable[[str], Iterator[bytes]]
 """Reads a file of an image by its name."""
@@ -44,10 +44,10 @@ Chunks = Callable[[str], Iterator[bytes]]
 def clone(
     source: Kernel, destination: str | os.PathLike[str], *, branch: str | None = None
 ) -> CopyReceipt:
-    """Copy a graph, with all branches or main and one, to a place of its own.
+    """Copy a graph, with all branches or main and one, to another root.
 
-    Raises `AlreadyExists` if there is something at the place, unless it is the rest of an
-    interrupted clone of the same graph, which is continued.
+    Raises `AlreadyExists` if ``destination`` is not empty, except after an interrupted clone of the
+    same graph, which is continued.
     """
     claim = {"clone_of": source.root.uri}
     for image in images(source, branch):
@@ -59,14 +59,15 @@ def clone(
 
 
 def place(image: CopyImage, chunks: Chunks, target: Kernel, claim: dict[str, str]) -> CopyReceipt:
-    """Put an image at the root of ``target``, and make it a graph."""
+    """Write an image to the root of ``target``, as a graph."""
     store = target.store
     _claim(store, claim)
     work = _Placing(image, chunks, store)
     last = [name for name in image.files if name.startswith(f"{MANIFEST}/_versions/")]
     first = [partial(work.put, name) for name in image.files if name not in last]
     copied = [*concurrently(*first, threads=True, work_max=THREADS), *map(work.put, last)]
-    # The files of the accepted schema are replaced when it changes; they name their own hash.
+    # Not the files of the accepted schema: a schema change replaces them, and they contain
+    # their hash.
     kept = {name: each for name, each in work.digests.items() if name not in SCHEMA_OBJECTS}
     store.write(listing_name(RESTORED), encode_listing(kept))
     place_registry(target.manifest, target.root.uri, image.heads)
@@ -83,7 +84,7 @@ def place(image: CopyImage, chunks: Chunks, target: Kernel, claim: dict[str, str
 
 
 def _claim(store: ObjectStore, claim: dict[str, str]) -> None:
-    """Take a place for a copy; an empty one, or the one of the same copy that was interrupted."""
+    """Claim a root for a copy; it has to be empty, or hold the same interrupted copy."""
     content = orjson.dumps(claim)
     found = store.read_if_exists(RESTORING)
     if found == content:
@@ -109,10 +110,10 @@ class _Placing:
         self._store = store
         self._there = store.sizes()
         self.digests: dict[str, FileDigest] = {}
-        """Of the files at the new place."""
+        """The digests of the written files, by name."""
 
     def put(self, name: str) -> int:
-        """Copy a file, unless it is there; how many bytes were written."""
+        """Copy a file, unless it exists; returns the number of bytes written."""
         self.digests[name], copied = self._put(name, self._image.files[name])
         return copied
 
@@ -142,7 +143,7 @@ class _Placing:
 
 
 def copy_file(chunks: Iterator[bytes], write: Callable[[Iterator[bytes]], None]) -> FileDigest:
-    """Copy a file and digest it on the way; `Vanished` if it is not there any more."""
+    """Copy a file, computing its digest; raises `Vanished` if it was removed."""
     digests: list[FileDigest] = []
     try:
         write(digesting(chunks, digests.append))
@@ -171,23 +172,23 @@ def _require_heads(image: CopyImage, target: Kernel) -> None:
 
 # --- version files --------------------------------------------------------------------------------
 #
-# A version file of Lance ends with the place of its description, two numbers and four letters. The
-# description is a message of protocol buffers behind its length; what comes before it is not moved.
+# A version file of Lance ends with the offset of its manifest, two version numbers and four magic
+# letters. The manifest is a protobuf message after its length; the bytes before it are kept.
 
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _BASE_PATHS = 18
-"""The field with the datasets that files are shared with."""
+"""The protobuf field with the base paths: the datasets whose files are shared."""
 _PATH = 4
-"""The field of such a dataset with its place."""
+"""The field of a base path with its address."""
 _BYTES = 2
-"""The kind of field that has a length."""
+"""The wire type of length-delimited fields."""
 
 
 def moved_version(content: bytes, source: str, target: str) -> bytes:
-    """A version file that names ``target`` where it named the root ``source``.
+    """The version file with the root ``source`` replaced by ``target``.
 
-    Raises `InputError` for a file that this product does not know the form of.
+    Raises `InputError` for a file in an unknown format.
     """
     position, major, minor, magic = _FOOTER.unpack(content[-_FOOTER.size :])
     start = position + _LENGTH.size
@@ -216,7 +217,7 @@ def _moved_base(base: bytes, source: str, target: str) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """Number, kind, bytes and value of each field of a message."""
+    """Number, wire type, bytes and value of each field of a message."""
     at = 0
     while at < len(message):
         begin = at

@@ -1,4 +1,4 @@
-"""What copying says about itself."""
+"""The receipts of copies, transfers and backups."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from omnigraph.model.upkeep import ScrubFinding
 
 @dataclass(frozen=True, slots=True)
 class CopyReceipt(JsonObject):
-    """A graph that was put at a new place, by `clone` or from a backup."""
+    """The result of `clone` or of restoring a backup: a graph at a new root."""
 
     uri: str
     heads: Mapping[str, str]
-    """By branch, its newest commit."""
+    """By branch: its newest commit."""
     files: int
     bytes: int
     files_copied: int
-    """Less than all, if an interrupted run was continued."""
+    """The number of files written; fewer than all if an interrupted run was continued."""
     bytes_copied: int
 
 
 @dataclass(frozen=True, slots=True)
 class TransferReceipt(JsonObject):
-    """What `push` or `pull` brought from one graph to another."""
+    """The result of `push` or `pull`."""
 
     verb: str
     source: str
@@ -37,9 +37,9 @@ class TransferReceipt(JsonObject):
     head: str
     """The newest commit of the branch at the destination."""
     commits: tuple[str, ...]
-    """The commits that were made there, oldest first; of a merge, that one."""
+    """The commits created there, oldest first; for a merge, only that commit."""
     branch_created: bool
-    """Whether the destination did not have the branch."""
+    """Whether the branch was created at the destination."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +57,19 @@ class BackupInfo(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class BackupReceipt(JsonObject):
-    """What making a backup did."""
+    """The result of making a backup."""
 
     destination: str
     backup: BackupInfo
     is_unchanged: bool
-    """Whether the last backup is of the same state: then it is the one that is named."""
+    """Whether the state was backed up already: the receipt then names the last backup."""
     files_copied: int
     bytes_copied: int
 
 
 @dataclass(frozen=True, slots=True)
 class BackupReport(JsonObject):
-    """What reading the files of backups against their digests showed."""
+    """The result of comparing the files of backups with their digests."""
 
     destination: str
     backups: tuple[str, ...]
@@ -81,13 +81,13 @@ class BackupReport(JsonObject):
 
     @property
     def is_clean(self) -> bool:
-        """Whether every backup can be restored as it was made."""
+        """Whether every backup can be restored unchanged."""
         return not self.findings
 
 
 @dataclass(frozen=True, slots=True)
 class PruneReceipt(JsonObject):
-    """What removing old backups freed, or would free."""
+    """The result of removing old backups, or what it would be."""
 
     destination: str
     dry_run: bool

@@ -1,12 +1,12 @@
-"""Bringing the commits of a branch from one graph to another that was cloned from it, or it from.
+"""Transferring the commits of a branch between two graphs, of which one is a clone of the other.
 
-Commits are known by their ids, which are equal on both sides, and so is the content of a commit.
-Where one side only continues the other, each new commit is made again on the other side, with its
-id, author, time and message: one commit of the write path each, with its sidecar and its
-compare-and-swap. Where both have gone on, the two heads are merged as branches are.
+A commit has the same id and content in both graphs. If the source is ahead of the destination, each
+new commit is replayed there with its id, author, time and message: one commit of the write path
+each, with its sidecar and its compare-and-swap. If both have new commits, the two heads are merged
+like branches.
 
-A transfer that stops in between has brought the first of the commits: a state that existed. The
-next one goes on from there. It writes only to the destination.
+An interrupted transfer has replayed the first of the commits, which is a state that existed. The
+next transfer continues from there. Only the destination is written to.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ from omnigraph.storage.reader import SnapshotReader
 
 @dataclass(frozen=True, slots=True)
 class TransferSpec:
-    """Which branch is brought, and what becomes of what both sides have changed."""
+    """The branch to transfer, and how conflicting changes are merged."""
 
     verb: str
     """`push` or `pull`."""
     branch: str = MAIN_BRANCH
     rules: ConflictRules = field(default_factory=ConflictRules)
     actor_id: str | None = None
-    """Of the merge, if there is one; other commits keep their authors."""
+    """The author of a merge commit; other commits keep their authors."""
     message: str | None = None
-    """Why, kept with the merge."""
+    """The message of a merge commit."""
     rights: Rights = everything
-    """What the actor may bring to the destination."""
+    """What the actor may write at the destination."""
 
 
 def transfer(source: Kernel, destination: Kernel, request: TransferSpec) -> TransferReceipt:
-    """Bring the commits of a branch to another graph with the same history.
+    """Transfer the commits of a branch to another graph with common history.
 
-    A branch that the destination does not have is made there, at the newest commit that it knows.
+    A branch that the destination lacks is created there, at the newest commit that both have.
 
-    Raises `Conflict` if the graphs have no commit in common or differ in their schemas,
-    `MergeConflicts` if both sides have changed the same entities differently, and `ReadSetChanged`
-    if others kept writing to the destination. None of them leaves a part of a commit behind.
+    Raises `Conflict` if the graphs have no common commit or different schemas, `MergeConflicts` if
+    both sides changed the same entities differently, and `ReadSetChanged` if the destination kept
+    moving. After an error no commit is half transferred.
     """
     _check(source, destination, request.branch)
     theirs = source.manifest.refreshed(request.branch)
@@ -107,7 +107,7 @@ def _check(source: Kernel, destination: Kernel, branch: str) -> None:
 
 
 def _made_branch(theirs: ManifestState, destination: Kernel, request: TransferSpec) -> bool:
-    """Make a branch that the destination does not have, at the newest commit that it knows."""
+    """Create the branch at the destination if it is missing, at the newest commit both have."""
     name = request.branch
     if name == MAIN_BRANCH or name in list_branches(destination):
         return False
@@ -115,7 +115,7 @@ def _made_branch(theirs: ManifestState, destination: Kernel, request: TransferSp
     for commit in first_parents(theirs, theirs.head.commit_id):
         known = [state for state in states if commit.commit_id in state.commits]
         if known:
-            # Of several lines, one that ends there: its tables are there for sure.
+            # Prefer a branch with this commit as its head: its table versions exist for certain.
             known.sort(key=lambda state: state.head.commit_id != commit.commit_id)
             try:
                 create_branch(
@@ -140,17 +140,17 @@ def _nothing_in_common(branch: str) -> Conflict:
 
 
 class _PendingCommit(NamedTuple):
-    """A commit that is to be made at the destination."""
+    """A commit to replay at the destination."""
 
     commit: CommitRow
     before: SnapshotReader | None
-    """What the source has of its parent; None if the parent is no commit of the source."""
+    """The source at the parent commit; None if the source does not have it."""
     after: SnapshotReader
 
 
 @dataclass(frozen=True)
 class _Transfer:
-    """One attempt, on the heads as they were found."""
+    """One attempt at a transfer, from captured heads."""
 
     source: Kernel
     destination: Kernel
@@ -159,7 +159,7 @@ class _Transfer:
     request: TransferSpec
 
     def run(self, brought: list[str]) -> str:
-        """Do what is to be done; adds the ids of commits to ``brought`` as they are made."""
+        """Replay or merge; returns the outcome. Adds the ids of created commits to ``brought``."""
         ours, theirs = self.target.state, self.theirs
         heads = ours.head.commit_id, theirs.head.commit_id
         commits: Commits = {**ours.commits, **theirs.commits}
@@ -169,7 +169,7 @@ class _Transfer:
             return "already_up_to_date"
         if heads[0] in distances(commits, heads[1]):
             for step in self._steps(list(self._missing(commits, heads[0]))):
-                # One after the other: what was made is reported even if a later one fails.
+                # One by one, so that created commits are reported even if a later one fails.
                 brought += self._made_again(step, heads[1])
             return "fast_forward"
         base = merge_base(commits, heads[1], heads[0])
@@ -182,7 +182,7 @@ class _Transfer:
         return theirs in distances(commits, ours) or ours in distances(commits, theirs)
 
     def _commits_elsewhere(self) -> dict[str, CommitRow]:
-        """The commits of all branches of both graphs: some may have been merged into this one."""
+        """The commits of all branches of both graphs, which may have been merged into this one."""
         found: dict[str, CommitRow] = {}
         for kernel in (self.source, self.destination):
             for name in list_branches(kernel):
@@ -209,10 +209,10 @@ class _Transfer:
             line.append(commit)
         return reversed(line)
 
-    # --- making commits again ---------------------------------------------------------------------
+    # --- replaying commits ------------------------------------------------------------------------
 
     def _steps(self, line: list[CommitRow]) -> Iterator[_PendingCommit]:
-        """What is read of each commit: it and its parent, whose common files are not compared."""
+        """The readers of each commit and its parent, to compare only files they do not share."""
         self._require_schema(line)
         state = self.theirs
         parent = state.commits.get(line[0].parent_commit_id or "")
@@ -226,7 +226,7 @@ class _Transfer:
             before = after
 
     def _require_schema(self, line: list[CommitRow]) -> None:
-        """All of them have the schema that the destination has."""
+        """Raise `Conflict` unless all commits have the schema of the destination."""
         accepted = self.target.state.head_snapshot().commit.schema_hash
         for commit in line:
             if commit.schema_hash != accepted:
@@ -242,18 +242,19 @@ class _Transfer:
         )
 
     def _made_again(self, step: _PendingCommit, last: str) -> list[str]:
-        """One commit of the source as the next one of the destination.
+        """Replay one commit of the source as the next commit of the destination.
 
-        Where the source continued the head of the destination, what changed is found at the source.
-        Where it merged that head, or has no longer what its commit followed, the two are compared.
-        A commit that was cleaned up at the source is left out: what it did comes with the next one.
+        If its parent is the head of the destination, the changes are those at the source. If the
+        commit merged that head, or the source no longer has the parent's versions, source and
+        destination are compared. A commit whose versions were cleaned up at the source is skipped:
+        its changes become part of the next one.
         """
         commit, head = step.commit, self.target.refresh().head.commit_id
         if commit.parent_commit_id == head and step.before is not None:
             try:
                 return [self._made(step, step.before).commit_id]
             except HistoricalVersionReclaimed:
-                # What the parent had was cleaned up there; the destination has the same.
+                # The parent's versions were cleaned up at the source; the destination has them.
                 pass
         try:
             return [self._made(step, None).commit_id]
@@ -280,7 +281,7 @@ class _Transfer:
         self._require_mergeable(sides, ConflictRules(), planned)
         merged = commit.merged_parent_commit_id
         if commit.kind == "merge" and commit.parent_commit_id != head:
-            # It merged the head of the destination: there, it is the other side that was merged.
+            # The commit merged the head of the destination, so there the parents are swapped.
             merged = commit.parent_commit_id
         intent = Intent(
             "BranchMerge",
@@ -305,7 +306,7 @@ class _Transfer:
     # --- merging ----------------------------------------------------------------------------------
 
     def _merge(self, base: CommitRow) -> CommitRow:
-        """Both sides have gone on: one commit with both heads as parents."""
+        """Merge both heads: one commit with both as parents."""
         request, target = self.request, self._captured()
         theirs = self.theirs.head_snapshot()
         if theirs.commit.schema_hash != target.snapshot.commit.schema_hash:
@@ -345,7 +346,7 @@ class _Transfer:
     def _reader_at(
         self, kernel: Kernel, state: ManifestState, commit: CommitRow
     ) -> SnapshotReader | None:
-        """A commit as one of the graphs has it, in today's schema; None if it does not have it."""
+        """A reader of a commit in one of the graphs, in today's schema; None without the commit."""
         if commit.commit_id not in state.commits:
             others = (
                 kernel.manifest.refreshed(name).state

@@ -1,9 +1,9 @@
 """Time, and the ids minted from it.
 
 The wall clock is for records, the monotonic clock for waiting. A ULID is 48 bits of milliseconds
-and 80 random bits in Crockford's base 32. Minting is done here rather than by a library because
-ids must keep ascending when the wall clock is set back, and a forked child must never continue its
-parent's sequence (the two would mint the same ids).
+and 80 random bits in Crockford's base 32. ULIDs are minted here and not by a library, because ids
+must ascend even if the wall clock is set back, and a forked child must not continue its parent's
+sequence: both would mint the same ids.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 
 
 class Clock:
-    """The clock of this machine, and the seam for time: tests pass one of their own."""
+    """The clock of this machine; tests replace it."""
 
     def wall_us(self) -> int:
         """Microseconds since 1970 in UTC; may jump, so it is for records and never for waiting."""
@@ -25,9 +25,9 @@ class Clock:
 
 SYSTEM_CLOCK = Clock()
 
-# A lease runs out while a laptop sleeps, so its owner has to see that time pass. Linux stops
-# CLOCK_MONOTONIC during suspend and keeps CLOCK_BOOTTIME running; elsewhere the plain monotonic
-# clock is the best there is.
+# A lease expires while a machine is suspended, so its owner's clock has to count that time. On
+# Linux CLOCK_BOOTTIME does, and CLOCK_MONOTONIC does not; other systems have only the monotonic
+# clock.
 monotonic_seconds: Callable[[], float] = partial(
     time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 )
@@ -37,8 +37,8 @@ monotonic_seconds: Callable[[], float] = partial(
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RANDOM_BITS = 80
 APART_CHARACTERS = 16
-"""Ids of one mint differ within so many of their 26 characters: ten of time and six of randomness.
-An operation may derive ids of its own from one, by the other ten."""
+"""Ids of one mint differ in their first 16 of 26 characters: ten of time and six of randomness.
+An operation may derive further ids from one by changing the other ten."""
 _DERIVED_BITS = 5 * (26 - APART_CHARACTERS)
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _SHIFTS = range(120, -1, -10)
@@ -52,14 +52,14 @@ def encode_ulid(value: int) -> str:
 
 
 def ulid_at(milliseconds: int) -> str:
-    """The first ULID of a moment: those minted before it are smaller."""
+    """The smallest ULID of a millisecond: ULIDs minted earlier are smaller."""
     return encode_ulid(milliseconds << _RANDOM_BITS)
 
 
 def later_ulid(after: str, fresh: str) -> str:
     """A ULID a millisecond later than ``after``, with the random part of a ``fresh`` one.
 
-    Two processes that follow the same ULID get different ones.
+    Two processes that continue from the same ULID get different ones.
 
     >>> later_ulid("01K3Z7M0Q8W4R6T2Y5V9B1N3XZ", "01K3Z00000AAAAAABBBBBBCCCC")
     '01K3Z7M0Q9AAAAAABBBBBBCCCC'
@@ -86,12 +86,12 @@ class IdMint:
         self._last = 0
 
     def ulid(self) -> str:
-        """A new ULID, greater than every one this mint gave out before."""
+        """A new ULID, greater than all previous ones of this mint."""
         now = (self._clock.wall_us() // 1_000) << _RANDOM_BITS
         random = int.from_bytes(self._entropy(_RANDOM_BITS // 8), "big")
         with self._lock:
-            # Within one millisecond, and while the clock lags behind an earlier reading, the
-            # sequence counts up the characters in which ids differ.
+            # Within one millisecond, and while the clock is behind an earlier reading, count up
+            # in the characters in which ids differ.
             if now >> _RANDOM_BITS <= self._last >> _RANDOM_BITS:
                 counted = (self._last >> _DERIVED_BITS) + 1
                 value = counted << _DERIVED_BITS | random & (1 << _DERIVED_BITS) - 1
@@ -101,11 +101,11 @@ class IdMint:
         return encode_ulid(value)
 
     def ulids(self, count: int) -> list[str]:
-        """So many new ones, in ascending order."""
+        """``count`` new ULIDs, ascending."""
         return [self.ulid() for _ in range(count)]
 
     def physical_ref(self) -> str:
-        """A fresh Lance branch name: flat, lower-case and never used again."""
+        """A new Lance branch name: without slashes, lower-case, unique."""
         return PHYSICAL_REF_PREFIX + self.ulid().lower()
 
 

@@ -1,10 +1,10 @@
-"""Environment variables: numbers an operator sets, and the `AWS_*` options of S3.
+"""Environment variables: numeric settings, and the `AWS_*` options of S3.
 
-An unusable number is logged once and the default used: a typing error in the environment of a
-service must not keep it from starting. Lance and the object-store client take the same S3 options;
-they are read at each call and kept nowhere, so no object of ours can show a credential. A process
-of Spark's, which may have another environment, takes over the variables of the process that sent
-its work.
+An invalid number is logged once and the default used, so that a typing error in the environment of
+a service does not keep it from starting. Lance and the object-store client take the same S3
+options, which are read at each call and never stored, so that no object can expose a credential.
+Spark's processes, which may have another environment, take over the variables of the process that
+sent their work.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def positive_number(
     least: int = 1,
     strict: bool = False,
 ) -> int:
-    """The value of a variable, at least ``least``; ``default`` if it is not set or unusable.
+    """The value of a variable, at least ``least``; ``default`` if it is not set or invalid.
 
-    With ``strict``, one that is unusable raises `InputError`.
+    With ``strict``, an invalid value raises `InputError`.
     """
     text = environment.get(name, "").strip()
     if not text:
@@ -47,7 +47,7 @@ def positive_number(
 
 
 def report_unusable(name: str, text: str, expected: str) -> None:
-    """Log, once, that a variable does not hold what is expected."""
+    """Log once that a variable has an invalid value."""
     if (name, text) not in _reported:
         _reported.add((name, text))
         log.warning("%s is '%s', not %s", name, text, expected)
@@ -60,7 +60,7 @@ _PLAIN = {
     "AWS_SESSION_TOKEN": "aws_session_token",
 }
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-"""The variable of the one service goes before the general one, as in the AWS tools."""
+"""In order of precedence, as in the AWS tools: the service's own, then the general one."""
 _FLAGS = ("AWS_ALLOW_HTTP", "AWS_S3_FORCE_PATH_STYLE")
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
@@ -70,24 +70,24 @@ _taken_over: Mapping[str, str] | None = None
 
 
 def s3_variables() -> dict[str, str]:
-    """The variables by which this process reaches S3, to be sent to another; with credentials."""
+    """The S3 variables of this process, credentials included, to send to another process."""
     environ = os.environ if _taken_over is None else _taken_over
     known = (*_PLAIN, *_FLAGS, *_ENDPOINTS)
     return {name: environ[name] for name in known if environ.get(name)}
 
 
 def take_over_s3_variables(variables: Mapping[str, str]) -> None:
-    """Reach S3 as the process that sent ``variables``; without any, as this process's own say.
+    """Use the S3 variables of another process; if empty, those of this process.
 
-    For processes of Spark, which have one task at a time. The environment itself is left alone:
-    threads of Lance may be reading it.
+    For Spark's processes, which run one task at a time. Does not change the environment, which
+    threads of Lance may be reading.
     """
     global _taken_over  # noqa: PLW0603 - as global as the environment it stands for
     _taken_over = dict(variables) or None
 
 
 def s3_options(bucket: str, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Options for the store holding ``bucket``, as ``environ`` or this process describes it.
+    """Options for the store of ``bucket``, by ``environ`` or by the environment of this process.
 
     Raises `StorageFailure` of class `Configuration` for a variable that cannot be used. The message
     names the variable and never shows a credential.
@@ -97,7 +97,7 @@ def s3_options(bucket: str, environ: Mapping[str, str] | None = None) -> dict[st
     for variable, option in _PLAIN.items():
         value = environ.get(variable)
         if value:
-            # The client puts these into request headers and does not survive a line break there.
+            # These become request headers, and a line break in one crashes the client.
             if _NOT_HEADER_SAFE.search(value):
                 raise _unusable(bucket, variable, "has a blank or a control character")
             options[option] = value
@@ -120,7 +120,7 @@ def s3_options(bucket: str, environ: Mapping[str, str] | None = None) -> dict[st
 def _endpoint(
     bucket: str, variable: str, endpoint: str, *, allow_http: bool | None, in_host: bool
 ) -> str:
-    """The endpoint if it can be used; with virtual-hosted style the bucket is part of its host."""
+    """The checked endpoint; with virtual-hosted style the bucket becomes part of its host."""
     try:
         parts = urlsplit(endpoint)
         host = parts.hostname

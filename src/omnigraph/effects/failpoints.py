@@ -1,8 +1,8 @@
-"""Failpoints: named places where a test makes the product fail, die or wait.
+"""Failpoints: named places where a test makes the product fail, crash or wait.
 
-Every step that moves something durable has one. Code passes them as ``hit(Failpoint.…)``; without a
-test that costs a comparison and does nothing. A test arms them with `armed` in its own process, or
-in a child process through the environment::
+Every step that changes durable state has one. Code calls ``hit(Failpoint.…)``, which costs a
+comparison if no failpoint is armed. A test arms them with `armed` in its own process, or in a child
+process through the environment::
 
     OMNIGRAPH_FAILPOINTS = "mutation.post_table_commit=kill@2;recovery.sidecar_delete=error*1"
 
@@ -11,10 +11,10 @@ Entries are ``name=action``, joined by ``;``. Actions:
 ``error``           raise `InjectedFault`
 ``kill``            end the process with SIGKILL, as a crash would
 ``pause:FILE``      write FILE and wait until it is removed (at most five minutes)
-``pause:FILE,N``    the same, but go on after N milliseconds at the latest
+``pause:FILE,N``    the same, but wait at most N milliseconds
 
-``@N`` after an action lets the first N - 1 hits pass; ``*N`` after that limits how often it fires.
-A name that is not in the catalog is refused, because a misspelt failpoint tests nothing.
+``@N`` after an action skips the first N - 1 hits; ``*N`` after that limits how often it fires. A
+name that is not in the catalog is refused, because a misspelt failpoint would test nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PAUSE_MS_MAX = 300_000
 
 
 class Failpoint(StrEnum):
-    """The catalog. No other names exist."""
+    """The catalog of failpoints."""
 
     RECOVERY_SIDECAR_WRITE = "recovery.sidecar_write"
     RECOVERY_SIDECAR_DELETE = "recovery.sidecar_delete"
@@ -134,7 +134,7 @@ class InjectedFault(StorageFailure):
 
 
 def hit(failpoint: Failpoint) -> None:
-    """Pass a failpoint: nothing happens unless it is armed."""
+    """Run the action of a failpoint, if it is armed."""
     if _plans:
         plan = _plans.get(failpoint)
         if plan is not None:
@@ -147,7 +147,7 @@ Action = Callable[[Failpoint], None]
 
 
 class ArmedFailpoint:
-    """What an armed failpoint does, on which hits; ``hits`` and ``fired`` tell what happened."""
+    """An armed failpoint: an action, and the hits it fires on; counts ``hits`` and ``fired``."""
 
     def __init__(
         self, failpoint: Failpoint, action: Action, first: int = 1, times: int | None = None
@@ -161,7 +161,7 @@ class ArmedFailpoint:
         self.fired = 0
 
     def hit(self) -> None:
-        """Count a hit and act if it is due."""
+        """Count a hit, and run the action if this hit is one on which it fires."""
         with self._lock:
             self.hits += 1
             if self.hits < self._first or (self._times is not None and self.fired >= self._times):
@@ -179,7 +179,7 @@ def armed(
 ) -> Iterator[dict[Failpoint, ArmedFailpoint]]:
     """Arm failpoints for a block, for tests: in the notation of the variable, or as a mapping.
 
-    A mapping may also name a function to call, for example one that lets another writer overtake.
+    The action in a mapping may be a function, for example one that commits another write.
     """
     if isinstance(plans, str):
         made = parse(plans)
@@ -199,7 +199,7 @@ def armed(
 
 
 def parse(text: str) -> dict[Failpoint, ArmedFailpoint]:
-    """The plans written in the notation of the variable."""
+    """Parse failpoints in the notation of the variable."""
     plans: dict[Failpoint, ArmedFailpoint] = {}
     for entry in filter(None, (part.strip() for part in text.split(";"))):
         name, _, action = entry.partition("=")
@@ -223,7 +223,7 @@ _ACTION = re.compile(
 
 
 def parse_action(failpoint: Failpoint, text: str) -> ArmedFailpoint:
-    """The plan for one failpoint, such as `kill@2` or `error*1`."""
+    """Parse the action of one failpoint, such as `kill@2` or `error*1`."""
     match = _ACTION.fullmatch(text)
     if match is None:
         raise InputError(
@@ -251,11 +251,11 @@ def _kill(failpoint: Failpoint) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Pause:
-    """Wait at the failpoint until a test has done its part."""
+    """Waits until the test removes the marker file."""
 
     marker: Path
     limit_ms: int
-    """Go on after this long; 0 waits for the marker to be removed."""
+    """The longest wait; 0: until the marker is removed."""
 
     def __call__(self, failpoint: Failpoint) -> None:
         self.marker.write_text(f"{os.getpid()}\n", encoding="utf-8")
@@ -264,9 +264,9 @@ class _Pause:
             if time.monotonic() >= deadline:
                 if self.limit_ms:
                     return
-                raise InjectedFault(failpoint)  # the test is gone; do not hang
+                raise InjectedFault(failpoint)  # the test has ended: do not hang
             time.sleep(0.005)
 
 
-# Read when the module is loaded: a child process is armed before it can pass the first failpoint.
+# Read when the module is loaded, so that a child process is armed before its first failpoint.
 _plans.update(parse(os.environ.get(VARIABLE, "")))

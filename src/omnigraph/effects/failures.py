@@ -1,10 +1,10 @@
-"""Failures of a store, sorted into six classes and cleaned of secrets.
+"""Failures of a store, in six classes and without secrets.
 
-The class never says that repeating the request is safe: a write that failed with `Transient` may
-have landed, and only its owner can find out.
+No class implies that repeating the request is safe: a write that failed with `Transient` may have
+landed, which its caller has to find out.
 
 S3 repeats access keys and signed headers in its error bodies. So only the HTTP status and the error
-code are taken from a reply, and the original exception is not chained.
+code of a reply are used, and the original exception is not chained.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FailureClass(StrEnum):
     TRANSIENT = "Transient"
     """Unreachable, overloaded or contended: a later request may succeed."""
     CONFIGURATION = "Configuration"
-    """Credentials, permissions, addresses or abilities of the store have to be put right."""
+    """Credentials, permissions, address or capabilities of the store have to be corrected."""
     NOT_FOUND = "NotFound"
     """The object is proven absent."""
     PRECONDITION = "Precondition"
@@ -35,7 +35,7 @@ class FailureClass(StrEnum):
 
 
 class StorageFailure(StorageError):
-    """One request to a store failed; the class, the operation and the object are attributes."""
+    """A request to a store failed; class, operation and object are attributes."""
 
     code = StorageError.code
 
@@ -71,7 +71,7 @@ class StoreFull(OutOfSpace, StorageFailure):
 
 
 class StoreUnavailable(StorageUnavailable, StorageFailure):
-    """A request failed because the store cannot be reached, or has too much to do."""
+    """A request failed because the store cannot be reached or is overloaded."""
 
     code = StorageUnavailable.code
 
@@ -119,17 +119,17 @@ _HINT_OF_ERRNO = {
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""The last is a quota too: the largest file that this process may write."""
+"""EFBIG is a quota, too: the largest file that this process may write."""
 NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 def hint_for(number: int) -> str | None:
-    """What helps against an error of the operating system."""
+    """The hint for an error of the operating system."""
     return _HINT_OF_ERRNO.get(number)
 
 
 def from_os_error(error: OSError, operation: str, target: str) -> StorageFailure:
-    """The failure behind an error of the operating system."""
+    """The failure for an error of the operating system."""
     number = error.errno or 0
     name = errno.errorcode.get(number, "no error number")
     failure_class = _CLASS_OF_ERRNO.get(number, FailureClass.UNKNOWN)
@@ -163,7 +163,7 @@ class StoreReply(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException) -> StoreReply:
-        """Read the reply out of ``error``."""
+        """Parse the reply in ``error``."""
         text = str(error)
         status = _STATUS.search(text)
         code = _CODE.search(text)
@@ -178,16 +178,16 @@ _CREDENTIALS_HINT = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what the
 
 
 def from_store_error(error: Exception, operation: str, target: str) -> StorageFailure:
-    """The failure behind an exception of the object-store library, without its text."""
+    """The failure for an exception of the object-store library, without its text."""
     failure_class, reason, hint = _judge(error, StoreReply.of(error))
     return _kind_of(failure_class)(failure_class, operation, target, reason, hint=hint)
 
 
 def _judge(error: Exception, reply: StoreReply) -> tuple[FailureClass, str, str | None]:
-    # Classes are matched by name, so that this module does not load the library.
+    # Exception classes are matched by name, so that this module does not import the library.
     kind = type(error).__name__
     text = str(error)
-    if reply.code == "NoSuchBucket":  # no proof that an object is absent
+    if reply.code == "NoSuchBucket":  # does not prove that the object is absent
         return (
             FailureClass.CONFIGURATION,
             "the bucket does not exist",

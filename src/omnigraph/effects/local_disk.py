@@ -1,18 +1,18 @@
-"""Files on local disk: locks that end with their process, and flushes that survive loss of power.
+"""Files on local disk: locks that end with their process, and flushes against power loss.
 
-Exclusive locks are built on `flock`: a lock belongs to an open file, so two handles exclude each
-other in one process as well as across processes, and the end of the process, however it comes, ends
-the lock. So a lease can distinguish a dead owner from a slow one on local disk.
+Exclusive locks are built on `flock`. Such a lock belongs to an open file, so two handles exclude
+each other within a process and across processes, and the lock ends with the process, also if it is
+killed. So a lease on local disk can distinguish a dead owner from a slow one.
 
-A lock file is created when first needed and never removed. Removing it would let one process hold
-the lock of the old file while another locks a new file of the same name; for the same reason an
-acquired lock counts only if its file is still the one the path names.
+A lock file is created on first use and never removed. Removing it would let one process hold the
+lock of the old file while another locks a new file of the same name. For the same reason an
+acquired lock is valid only if the path still names its file.
 
-With ``disk`` durability (the default) an acknowledged write survives loss of power: the file and
-every directory entry leading to it are flushed (fsync). With ``process`` nothing is flushed: a
-write survives a crash of the process but not of the machine, and tests and throw-away graphs are
-faster. Lance flushes nothing on local disk, so the kernel calls `flush_tree` for the files of a
-commit before it acknowledges it. Each flush is counted under the kind ``disk``.
+With ``disk`` durability (the default) an acknowledged write survives power loss: the file and every
+directory entry leading to it are flushed (fsync). With ``process`` nothing is flushed: a write
+survives a crash of the process but not of the machine, which is faster for tests and throw-away
+graphs. Lance flushes nothing on local disk, so the kernel calls `flush_tree` for the files of a
+commit before acknowledging it. Each flush is counted under the kind ``disk``.
 """
 
 from __future__ import annotations
@@ -37,29 +37,30 @@ from omnigraph.errors import InputError, InternalError
 
 _PAUSE_S = 0.000_1
 _PATIENCE_MS = 3
-"""How long a wait polls: most locks, like the shared one of `is_locked`, are held briefly."""
+"""How long a wait polls before it blocks: most locks are held briefly."""
 _OPEN_ATTEMPTS_MAX = 20
 
 
 def lock_path(directory: Path, scope: str) -> Path:
-    """The lock file for ``scope`` in ``directory``: hidden from `list`, whatever the scope's name.
+    """The lock file for ``scope`` in ``directory``; hidden from `list`.
 
-    Scopes are branch names, with slashes and up to 200 characters; a digest fits every file system.
+    Scopes are branch names, with slashes and up to 200 characters, so the file name is a digest,
+    which fits every file system.
     """
     digest = hashlib.blake2b(scope.encode(), digest_size=16).hexdigest()
     return directory / f"{HIDDEN_PREFIX}lock-{digest}"
 
 
 def folder_of_locks(directory: Path, scope: str) -> Path:
-    """The folder of locked files for ``scope``, as hidden as a lock file."""
+    """The folder of locked files for ``scope``; hidden from `list`."""
     path = lock_path(directory, scope)
     return path.with_name(f"{path.name}.d")
 
 
 def lock_descriptor(descriptor: int, timeout_ms: int | None, *, shared: bool = False) -> bool:
-    """Lock an open file, waiting up to ``timeout_ms`` (`None`: as long as it takes).
+    """Lock an open file, waiting up to ``timeout_ms`` (`None`: without limit).
 
-    False when another holder kept it all that time.
+    False if another holder kept the lock until the timeout.
     """
     mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     began = time.monotonic()
@@ -79,10 +80,10 @@ def lock_descriptor(descriptor: int, timeout_ms: int | None, *, shared: bool = F
 
 
 class _Wait:
-    """A blocked `flock`, in a thread of its own, since it cannot be given a limit.
+    """A blocking `flock` in its own thread, since `flock` has no timeout.
 
-    Polling costs more the more processes wait, and favours the latest arrival. The thread locks
-    through a second descriptor of the same open file, which it closes at the end.
+    Polling costs more with every waiting process, and favours late ones. The thread locks through a
+    second descriptor of the same open file, and closes it at the end.
     """
 
     def __init__(self, descriptor: int, mode: int) -> None:
@@ -95,7 +96,7 @@ class _Wait:
         self._failure: OSError | None = None
 
     def for_at_most(self, timeout_ms: float | None) -> bool:
-        """Wait; whether the lock was granted."""
+        """Wait; True if the lock was granted."""
         _waiting.add(self)
         threading.Thread(target=self._block, name="omnigraph-lock", daemon=True).start()
         try:
@@ -121,21 +122,21 @@ class _Wait:
         os.close(self._descriptor)
 
     def drop_inherited(self) -> None:
-        """In a forked child: the wait belongs to the parent."""
+        """Close the descriptor in a forked child: the wait belongs to the parent."""
         os.close(self._descriptor)
         if self._callers is not None:
             os.close(self._callers)
 
 
 def unlock_descriptor(descriptor: int) -> None:
-    """Give the lock back at once, even where a forked child still has the file open."""
+    """Release the lock, even if a forked child still has the file open."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def is_locked(path: Path) -> bool | None:
     """Whether a live process holds the lock at ``path``; creates and changes nothing.
 
-    None if it cannot be told: lock files belong to the user that writes.
+    None if the lock file cannot be read: it belongs to the user that writes.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -146,7 +147,7 @@ def is_locked(path: Path) -> bool | None:
     except OSError as error:
         raise from_os_error(error, "look at the lock", str(path)) from error
     try:
-        # A shared lock, so that two observers do not take each other for the owner.
+        # A shared lock, so that two observers do not mistake each other for the owner.
         free = lock_descriptor(descriptor, 0, shared=True)
         if free:
             unlock_descriptor(descriptor)
@@ -156,7 +157,7 @@ def is_locked(path: Path) -> bool | None:
 
 
 def _tighten(target: int | Path, mode: int, shown: Path) -> None:
-    """Take away permissions beyond ``mode``; refuse what another user owns and leaves open."""
+    """Remove permissions beyond ``mode``; raises an error if another user owns the file."""
     found = stat.S_IMODE(os.stat(target).st_mode)  # noqa: PTH116 - a descriptor, too
     if not found & ~mode:
         return
@@ -174,10 +175,9 @@ def _tighten(target: int | Path, mode: int, shown: Path) -> None:
 
 @contextmanager
 def locked_folder(path: Path, *, shared: bool) -> Iterator[bool]:
-    """Hold a lock on a directory itself, which needs no right to write there; whether it is held.
+    """Hold a lock on a directory itself, without write permission; yields whether it is held.
 
-    Shared with others that only read, or alone, which is not waited for. A directory that is not
-    there cannot be locked: False.
+    Either shared, or exclusive without waiting for it. False for a missing directory.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -191,9 +191,9 @@ def locked_folder(path: Path, *, shared: bool) -> Iterator[bool]:
 
 
 class OsLock:
-    """An exclusive lock on a local file. One object is one holder; share it between no threads.
+    """An exclusive lock on a local file. Each object is one holder; not safe to share by threads.
 
-    As a context manager it waits as long as it takes.
+    As a context manager it waits without limit.
     """
 
     def __init__(self, path: Path) -> None:
@@ -202,7 +202,7 @@ class OsLock:
 
     @classmethod
     def for_scope(cls, directory: Path, scope: str) -> OsLock:
-        """The lock of a writer scope, whose file lies in ``directory``."""
+        """The lock of a writer scope, with its file in ``directory``."""
         return cls(lock_path(directory, scope))
 
     @property
@@ -215,7 +215,7 @@ class OsLock:
         return self.acquire(_PATIENCE_MS)
 
     def acquire(self, timeout_ms: int | None = None) -> bool:
-        """Take the lock, waiting up to ``timeout_ms`` (`None`: as long as it takes)."""
+        """Take the lock, waiting up to ``timeout_ms`` (`None`: without limit); False on timeout."""
         if self._descriptor is not None:
             raise InternalError(f"the lock '{self.path}' is held by this object already")
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1_000
@@ -241,7 +241,7 @@ class OsLock:
             raise from_os_error(error, "lock", str(self.path)) from error
 
     def release(self) -> None:
-        """Give the lock back; does nothing if it is not held."""
+        """Release the lock, if it is held."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             _held.discard(self)
@@ -265,15 +265,15 @@ class OsLock:
             try:
                 return self._opened_for_us()
             except FileNotFoundError:
-                # Another process may remove the empty directory while it is being made: try again.
+                # Another process may remove the empty directory meanwhile: try again.
                 with suppress(FileNotFoundError, FileExistsError):
                     self.path.parent.mkdir(parents=True, exist_ok=True)
         return self._opened_for_us()
 
     def _opened_for_us(self) -> int:
-        """Open the file, which no other user may open: all that can read it can lock it.
+        """Open the file, created without permissions for other users: a reader could lock it.
 
-        Members of a group that may write to the folder are writers like its owner.
+        A group that may write to the folder gets permission, since its members are writers.
         """
         folder = self.path.parent
         of_folder = stat.S_IMODE(folder.stat().st_mode)
@@ -295,14 +295,14 @@ class OsLock:
             return False
 
     def _drop_inherited(self) -> None:
-        """In a forked child: close the file without unlocking, for the lock is the parent's."""
+        """Close the file in a forked child without unlocking: the lock belongs to the parent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
 
-# A forked child has its parent's lock files open and would keep the locks alive after the parent's
-# death. It drops them: what a child wants to hold, it has to acquire.
+# A forked child has its parent's lock files open and would keep the locks after the parent ended.
+# So it closes them, and has to acquire its own locks.
 _held: set[OsLock] = set()
 _waiting: set[_Wait] = set()
 
@@ -323,7 +323,7 @@ DURABILITY_VARIABLE = "OMNIGRAPH_DURABILITY"
 
 
 class Durability(StrEnum):
-    """What an acknowledged write survives."""
+    """The failures that an acknowledged write survives."""
 
     DISK = "disk"
     """Loss of power."""
@@ -344,11 +344,11 @@ class Durability(StrEnum):
 
 @cache
 def configured_durability() -> Durability:
-    """The setting of this process, read once: it must not change under a running write."""
+    """The setting of this process, read once so that it does not change during a write."""
     return Durability.from_environment(os.environ)
 
 
-# macOS answers fsync when the drive has the data in its cache; only this request empties the cache.
+# On macOS fsync returns when the data is in the drive's cache; this request flushes the cache.
 _FULL_FSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
 _WORKERS_MAX = 8
@@ -356,13 +356,13 @@ _SERIAL_MAX = 4
 
 
 def flush_descriptor(descriptor: int, path: str, verb: str) -> None:
-    """Put an open file or directory on disk and count it; raises `OSError`."""
+    """Flush an open file or directory to disk and count it; raises `OSError`."""
     _sync(descriptor)
     count("disk", verb, path, round_trips=0)
 
 
 def flush_directory(path: Path) -> None:
-    """Put the entries of a directory on disk: creations, renames and removals in it."""
+    """Flush the entries of a directory to disk: creations, renames and removals."""
     _sync_path(path, os.O_DIRECTORY)
     count("disk", "flush_directory", str(path), round_trips=0)
 
@@ -370,33 +370,33 @@ def flush_directory(path: Path) -> None:
 def flush_tree(
     root: Path, paths: Iterable[Path], durability: Durability, before: Iterable[Path] = ()
 ) -> None:
-    """Put new files and every directory entry from ``root`` down to them on disk, each once.
+    """Flush new files and every directory entry from ``root`` down to them, each once.
 
     ``paths`` are files below ``root``. Directories between a file and the root are included,
-    because a new file in a new directory is lost with the entry of that directory. Those above the
-    files flushed ``before``, by the same work, are on disk already. Nothing happens with `process`
-    durability.
+    because a new file in a new directory is lost with the entry of that directory. Directories of
+    the files ``before``, which the same operation has flushed, are left out. Does nothing with
+    `process` durability.
     """
     if durability is Durability.PROCESS:
         return
     files = sorted(set(paths))
     directories: set[Path] = set()
     for file in files:
-        inside = file.relative_to(root).parents  # refuses a file that is not below the root
+        inside = file.relative_to(root).parents  # raises an error for a file outside of the root
         directories.update(root / part for part in inside)
     directories.difference_update(folder for file in before for folder in file.parents)
     directories.update(file.parent for file in files)
     _flush_files(files)
-    # The deepest first: an entry reaches the disk only after what it leads to.
+    # Deepest first, so that an entry is on disk only after its content.
     for directory in sorted(directories, key=lambda d: (-len(d.parts), d)):
         flush_directory(directory)
 
 
 def replace_unflushed(path: Path, content: bytes) -> None:
-    """Replace a file in one step, without waiting for the disk.
+    """Replace a file atomically, without flushing it.
 
-    For what may be lost with the machine: after a crash of it the former content, or none, is
-    there.
+    For files that may be lost with the machine: after its crash, the file has the previous content
+    or none.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     staged = path.with_name(f"{HIDDEN_PREFIX}{path.name}.{os.getpid()}.{threading.get_ident()}")
@@ -409,14 +409,14 @@ def replace_unflushed(path: Path, content: bytes) -> None:
 
 
 def files_below(directory: Path) -> frozenset[Path]:
-    """Every file below ``directory`` now; empty if there is no such directory."""
+    """All present files below ``directory``; empty if there is no such directory."""
     return frozenset(
         Path(folder) / name for folder, _, names in os.walk(directory) for name in names
     )
 
 
 def symbolic_links(directory: Path) -> Iterator[Path]:
-    """Every symbolic link below ``directory``; none is followed."""
+    """Every symbolic link below ``directory``; does not follow links."""
     for folder, directories, names in os.walk(directory):
         for name in (*directories, *names):
             path = Path(folder) / name
@@ -429,7 +429,7 @@ def _flush_files(files: list[Path]) -> None:
         for file in files:
             _sync_path(file)
     else:
-        # A disk takes several flushes at once; waiting for them one by one costs a multiple.
+        # Flush in parallel: a disk handles several flushes at once.
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(min(_WORKERS_MAX, len(files))) as pool:

@@ -1,14 +1,14 @@
 """Text objects as files below a directory.
 
-A write stages a complete hidden file beside its target, flushes it, and publishes it by rename
-(replace) or hard link (create); then it flushes the directory. Replacing, swapping, moving and
-deleting take the lock of the directory for that one step, so a compare-and-swap excludes all of
+A write stages a complete hidden file in the folder of its target, flushes it, and publishes it by
+rename (replace) or hard link (create); then it flushes the directory. Replacing, swapping, moving
+and deleting hold the lock of the directory during that step, so a compare-and-swap excludes all of
 them, in this process and in others. Reading takes no lock and changes nothing.
 
-A crash can leave a hidden staged file behind, which is never read again.
+A crash can leave a hidden staged file behind, which is never read.
 
 The lock is a `flock` on the directory itself, held for a comparison and a rename, never while data
-is written or flushed. There is no lock file to leave behind or to lose.
+is written or flushed. It needs no lock file.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from omnigraph.effects.uri import HIDDEN_PREFIX, Root, check_key, check_prefix, 
 from omnigraph.errors import InputError, InternalError
 
 LOCK_WAIT_MS = 30_000
-"""The lock is held for microseconds: a wait this long means that its holder was stopped."""
+"""The longest wait: the lock is held for microseconds, unless its holder was stopped."""
 
 
 class Folder:
-    """An open directory. Raises `OSError`; the caller knows the operation and the object.
+    """An open directory. Raises `OSError`, to which the caller adds operation and object.
 
     Names are resolved against the open directory, not its path: if the directory is removed and
-    made again, work begun in the old one fails instead of landing in the new one, and the lock
-    covers exactly the files it is meant for.
+    created again, work begun in the old one fails instead of continuing in the new one, and the
+    lock protects the files of the same directory.
     """
 
     def __init__(self, path: Path, durability: Durability) -> None:
@@ -105,7 +105,7 @@ class Folder:
         return self._stage(write)
 
     def stage_parts(self, parts: Iterable[bytes]) -> str:
-        """The same with content that comes in parts."""
+        """`stage` with content in parts."""
 
         def write(descriptor: int) -> None:
             with open(descriptor, "wb", closefd=False) as target:
@@ -114,7 +114,7 @@ class Folder:
         return self._stage(write)
 
     def stage_copy(self, file: Path) -> str:
-        """The same with the content of another file."""
+        """`stage` with the content of another file."""
 
         def write(descriptor: int) -> None:
             with file.open("rb") as source, open(descriptor, "wb", closefd=False) as target:
@@ -129,7 +129,7 @@ class Folder:
         try:
             write(descriptor)
             if self._durability is Durability.DISK:
-                # Before the name is published: a name on disk must never lead to missing bytes.
+                # Flush before publishing the name: a name on disk must not lead to missing bytes.
                 flush_descriptor(descriptor, str(self.path / staged), "flush_file")
         except BaseException:
             self.remove(staged)
@@ -139,11 +139,11 @@ class Folder:
         return staged
 
     def replace(self, staged: str, name: str) -> None:
-        """Publish a staged file under ``name``, replacing what is there."""
+        """Publish a staged file under ``name``, replacing an existing file."""
         self.move(staged, self, name)
 
     def link(self, staged: str, name: str) -> bool:
-        """Publish a staged file under ``name`` unless the name is taken."""
+        """Publish a staged file under ``name``; False if the name is taken."""
         here = self._descriptor
         try:
             os.link(staged, name, src_dir_fd=here, dst_dir_fd=here)
@@ -155,7 +155,7 @@ class Folder:
         return True
 
     def move(self, name: str, target: Folder, target_name: str) -> None:
-        """Rename a file into ``target``, replacing what is there."""
+        """Rename a file into ``target``, replacing an existing file."""
         here, there = self._descriptor, target._descriptor
         try:
             os.replace(name, target_name, src_dir_fd=here, dst_dir_fd=there)
@@ -164,14 +164,14 @@ class Folder:
             os.replace(name, target_name, src_dir_fd=here, dst_dir_fd=there)
 
     def remove(self, name: str) -> None:
-        """Remove a file if it is there."""
+        """Remove a file, if it exists."""
         try:
             os.unlink(name, dir_fd=self._descriptor)
         except FileNotFoundError:
             return
 
     def _remove_empty_tree(self, name: str) -> None:
-        """Make room for an object where only empty directories are left of earlier ones."""
+        """Remove empty directories of former objects, to make room for an object of this name."""
         for folder, _, _ in os.walk(self.path / name, topdown=False):
             Path(folder).rmdir()
 
@@ -190,8 +190,8 @@ class Folder:
     @contextmanager
     def locked_with(self, other: Folder) -> Iterator[None]:
         """Hold the locks of two directories, which may be the same one."""
-        # A fixed order keeps two renames in opposite directions from waiting for each other. One
-        # directory is locked once: a second lock through another descriptor would never be granted.
+        # A fixed order prevents a deadlock of two renames in opposite directions. The same
+        # directory is locked once: a second lock by another descriptor would never be granted.
         folders = {folder.identity: folder for folder in (self, other)}
         with ExitStack() as stack:
             for _, folder in sorted(folders.items()):
@@ -200,12 +200,12 @@ class Folder:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Device and inode: equal for two handles of one directory."""
+        """Device and inode: equal for two handles of the same directory."""
         status = os.fstat(self._descriptor)
         return status.st_dev, status.st_ino
 
     def flush(self) -> None:
-        """Put the entries of the directory on disk, if the durability asks for it."""
+        """Flush the entries of the directory, if the durability is `disk`."""
         if self._durability is Durability.DISK:
             flush_descriptor(self._descriptor, str(self.path), "flush_directory")
 
@@ -240,7 +240,7 @@ class LocalObjects(ObjectStore):
                 return None
 
     def read_each(self, keys: Sequence[str]) -> tuple[bytes | None, ...]:
-        """The contents of several objects, as `read_if_exists` has them."""
+        """The contents of several objects, as from `read_if_exists`."""
         return tuple([self.read_if_exists(key) for key in keys])
 
     def read_versioned(self, key: str) -> tuple[bytes, Token] | None:
@@ -321,20 +321,20 @@ class LocalObjects(ObjectStore):
         """Create an object; False if the name was taken."""
 
         def publish(folder: Folder, staged: str, name: str) -> bool:
-            # No lock: the link succeeds only where nothing is, a swap only where something is.
+            # Needs no lock: a link succeeds only if the name is free, a swap only if it is taken.
             if not folder.link(staged, name):
                 return False
             folder.flush()
             return True
 
         with self._request("create", key):
-            # Losing is common and should be cheap: nothing is staged for a name that is taken.
+            # Losing is common, so check first and stage nothing for a name that is taken.
             mode = _mode(self._file(key))
             taken = mode is not None and not S_ISDIR(mode)
             return not taken and self._staged(key, data, publish)
 
     def write_if_match(self, key: str, data: bytes, token: Token) -> Token | None:
-        """Replace an object that still holds what ``token`` stands for."""
+        """Replace an object that still has the content of ``token``."""
 
         def publish(folder: Folder, staged: str, name: str) -> bool:
             with folder.locked():
@@ -343,8 +343,8 @@ class LocalObjects(ObjectStore):
                 if current is None or _token(current) != token:
                     return False
                 folder.replace(staged, name)
-            # Outside the lock: a later write to this directory flushes it again, so nothing that
-            # builds on this state becomes durable without it.
+            # Outside of the lock: a later write to this directory flushes it again, so no state
+            # based on this one becomes durable before it.
             folder.flush()
             return True
 
@@ -371,14 +371,14 @@ class LocalObjects(ObjectStore):
                 return
 
     def delete_prefix(self, prefix: str) -> None:
-        """Remove every object below ``prefix`` and leave no empty directories."""
+        """Remove every object below ``prefix``, and empty directories."""
         prefix = check_prefix(prefix)
         if not prefix:
             raise InputError("the empty prefix cannot be deleted", hint="name what to delete")
         with self._request("delete", prefix):
             top = self._path / prefix
             if top.is_symlink():
-                return  # what it leads to is not below this root
+                return  # a symbolic link leads out of this root
             self._remove_tree(top)
             remaining = top
             while remaining != self._path and _remove_directory(remaining):
@@ -387,7 +387,7 @@ class LocalObjects(ObjectStore):
                 flush_directory(remaining)
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object, a part at a time."""
+        """Copy an object in parts."""
         with self._request("copy", source):
             new, old = self._file(target), self._existing("copy", source)
             self._in_folder(new.parent, lambda into: _publish(into, into.stage_copy(old), new.name))
@@ -411,7 +411,7 @@ class LocalObjects(ObjectStore):
         with Folder(old.parent, self._durability) as out_of:
             with out_of.locked_with(into):
                 out_of.move(old.name, into, name)
-            # The new entry first: a crash between the two must not lose the object.
+            # Flush the new entry first: a crash between the two must not lose the object.
             into.flush()
             if out_of.identity != into.identity:
                 out_of.flush()
@@ -419,7 +419,7 @@ class LocalObjects(ObjectStore):
     # --- the probe ----------------------------------------------------------------------------
 
     def probe_atomic_create(self) -> None:
-        """Prove that the file system has hard links and locks; leaves nothing behind."""
+        """Verify that the file system has hard links and locks; removes its files."""
         with self._request("probe", ""):
             _repeated(self._probe_root)
 
@@ -466,7 +466,7 @@ class LocalObjects(ObjectStore):
 
     @contextmanager
     def _request(self, operation: str, key: str) -> Iterator[None]:
-        """Count one request and give its errors a class."""
+        """Count one request, and translate its errors."""
         target = self.root.join(key) if key else self.root.uri
         count("object", operation, target)
         try:
@@ -475,7 +475,7 @@ class LocalObjects(ObjectStore):
             raise from_os_error(error, operation, target) from error
 
     def _staged(self, key: str, data: bytes, publish: Callable[[Folder, str, str], T]) -> T:
-        """Stage ``data`` beside its target, publish it, and remove what is left of the staging."""
+        """Stage ``data``, publish it, and remove the staged file."""
         file = self._file(key)
 
         def work(folder: Folder) -> T:
@@ -488,7 +488,7 @@ class LocalObjects(ObjectStore):
         return self._in_folder(file.parent, work)
 
     def _in_folder(self, path: Path, work: Callable[[Folder], T]) -> T:
-        """Run ``work`` in a directory that is made if it is missing."""
+        """Run ``work`` in a directory, which is created if it is missing."""
 
         def attempt() -> T:
             _make_folder(path, self._durability)
@@ -498,7 +498,7 @@ class LocalObjects(ObjectStore):
         return _repeated(attempt)
 
     def _remove_tree(self, top: Path) -> None:
-        """Remove files and directories from the bottom up; what appears meanwhile may stay."""
+        """Remove files and directories from the bottom up; files created meanwhile may stay."""
         try:
             entries = sorted(os.scandir(top), key=lambda entry: entry.name)
         except (FileNotFoundError, NotADirectoryError):
@@ -515,9 +515,9 @@ class LocalObjects(ObjectStore):
 
 
 def _repeated(work: Callable[[], T]) -> T:
-    """Run work in a directory, again if another process removed it while it was empty.
+    """Run work in a directory; again if another process removed the directory while it was empty.
 
-    What was begun in the directory is gone with it, so that beginning again is safe.
+    Repeating is safe: files staged in the removed directory are gone.
     """
     for _ in range(_FOLDER_ATTEMPTS_MAX - 1):
         with suppress(FileNotFoundError):
@@ -536,7 +536,7 @@ def _publish(folder: Folder, staged: str, name: str) -> None:
 
 
 def _make_folder(path: Path, durability: Durability) -> list[Path]:
-    """Make a directory and its missing parents, and return those made, topmost first."""
+    """Create a directory and its missing parents; returns the created ones, topmost first."""
     missing = []
     while not path.is_dir():
         missing.append(path)
@@ -548,7 +548,7 @@ def _make_folder(path: Path, durability: Durability) -> list[Path]:
         except FileExistsError:
             mode = _mode(directory)
             if mode is None:
-                # It was there a moment ago, and was removed as empty.
+                # It existed before, and another process removed it as empty.
                 raise FileNotFoundError(errno.ENOENT, "no such directory") from None
             if not S_ISDIR(mode):
                 raise NotADirectoryError(
@@ -560,7 +560,7 @@ def _make_folder(path: Path, durability: Durability) -> list[Path]:
 
 
 def _mode(path: Path) -> int | None:
-    """File type and permissions of what is at ``path``; `None` only for a proven absence."""
+    """File type and permissions of ``path``; `None` only for a proven absence."""
     try:
         return path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -568,9 +568,9 @@ def _mode(path: Path) -> int | None:
 
 
 def _walk(folder: str, start: str) -> Iterator[str]:
-    """Names of the visible files below ``folder``, each led by ``start``.
+    """Names of the visible files below ``folder``, with the prefix ``start``.
 
-    Directories behind symbolic links are not followed: they may lead in circles or out of the root.
+    Symbolic links to directories are not followed: they may form cycles or leave the root.
     """
     try:
         entries = os.scandir(folder)
@@ -587,7 +587,7 @@ def _walk(folder: str, start: str) -> Iterator[str]:
 
 
 def _remove_directory(path: Path) -> bool:
-    """Remove a directory if it is empty; whether none is left."""
+    """Remove a directory if it is empty; True if it does not exist afterwards."""
     try:
         path.rmdir()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,12 +1,12 @@
 """The object contract: small text objects below one root, the same on every backend.
 
-`ExternalObjects` at the end reads objects outside of a graph, whole, because a write copies them.
-
-Schema contracts, recovery sidecars and leases are objects. What they may rely on is said once, in
-`ObjectStore`, and one suite (`tests/effects/test_object_contract.py`) runs against every backend.
+Schema contracts, recovery sidecars and leases are objects. `ObjectStore` defines the contract, and
+one suite (`tests/effects/test_object_contract.py`) checks every backend.
 
 Names are relative keys (`uri.check_key`). A name is an object or a prefix of objects, never both:
-object stores would allow it, file systems do not.
+object stores would allow both, file systems do not.
+
+`ExternalObjects` reads whole objects outside of a graph, which a write copies.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 
 Token = NewType("Token", str)
-"""A token for the bytes an object held when it was read.
+"""A token for the content of an object when it was read.
 
-Two reads with one token saw the same bytes. An object that was changed and changed back may show
-its old token again; a record for which that matters carries a counter, as leases carry epoch and
-beat.
+Two reads with the same token returned the same bytes. An object that was changed and changed back
+may have its old token again; records for which that matters have a counter, such as epoch and beat
+of a lease.
 """
 
 
 CHUNK_BYTES = 1 << 20
-"""How much of a large object is held at once."""
+"""How many bytes of a large object are held in memory."""
 
 
 class Attributes(NamedTuple):
-    """What a store says about an object without reading it."""
+    """The metadata of an object in a store."""
 
     size: int
     tag: str | None = None
@@ -57,10 +57,10 @@ class ObjectStore(Protocol):
     """
 
     root: Root
-    """Where the objects live."""
+    """The root of the objects."""
 
     def read(self, key: str) -> bytes:
-        """The content of an object; its absence is a failure of class `NotFound`."""
+        """The content of an object; raises a failure of class `NotFound` if it is absent."""
         data = self.read_if_exists(key)
         if data is None:
             raise missing_object("read", self.root.join(key))
@@ -70,35 +70,35 @@ class ObjectStore(Protocol):
         """The content of an object in one read; `None` only for a proven absence."""
 
     def read_each(self, keys: Sequence[str]) -> tuple[bytes | None, ...]:
-        """The contents of several objects, as `read_if_exists` has them, read concurrently."""
+        """The contents of several objects, as from `read_if_exists`, read concurrently."""
 
     def read_versioned(self, key: str) -> tuple[bytes, Token] | None:
-        """Content and token of an object, taken together; `None` only for a proven absence."""
+        """Content and token of an object from one read; `None` only for a proven absence."""
 
     def write(self, key: str, data: bytes) -> None:
-        """Create or replace an object; a reader sees the old content or all of the new."""
+        """Create or replace an object atomically: a reader sees the old or the new content."""
 
     def write_if_absent(self, key: str, data: bytes) -> bool:
-        """Create an object, whole at the instant its name appears; False if the name was taken.
+        """Create an object atomically; False if the name is taken.
 
-        Of any number of claimants exactly one gets True, and the others change nothing.
+        Of concurrent callers exactly one gets True, and the others change nothing.
         """
 
     def write_if_match(self, key: str, data: bytes, token: Token) -> Token | None:
-        """Replace an object that still holds what ``token`` stands for, and return the new token.
+        """Replace an object that still has the content of ``token``; returns the new token.
 
-        `None` when it does not, or is gone: another writer was first and nothing was changed. The
-        comparison and the replacement are one step for all processes.
+        `None` if it has other content or was deleted: another writer was first, and nothing was
+        changed. The comparison and the replacement are one atomic step for all processes.
 
-        When the store does not say whether the write took effect, the failure is of class `Unknown`
-        or `Transient` and the caller has to read the object to find out; a lost answer is never
-        reported as a lost race.
+        If the store does not report whether the write took effect, the failure is of class
+        `Unknown` or `Transient`, and the caller has to read the object to find out. A lost reply is
+        never reported as a lost race.
         """
 
     def exists(self, key: str) -> bool:
         """Whether there is an object of this name, or at least one object below it.
 
-        An empty directory does not exist. What cannot be looked at is a failure, not False.
+        False for an empty directory. Raises a failure if it cannot be determined.
         """
 
     def list(self, prefix: str = "") -> list[str]:
@@ -114,51 +114,51 @@ class ObjectStore(Protocol):
         """The objects of `list`, with their sizes in bytes."""
 
     def chunks(self, key: str) -> Iterator[bytes]:
-        """The content of an object, however large, in parts; its absence is a failure."""
+        """The content of an object of any size in parts; raises a failure if it is absent."""
 
     def write_chunks(self, key: str, parts: Iterable[bytes]) -> None:
-        """Create or replace an object from parts, however large; complete when it appears."""
+        """Create or replace an object of any size from parts, atomically."""
 
     def delete(self, key: str) -> None:
         """Remove an object; no error if there is none."""
 
     def delete_prefix(self, prefix: str) -> None:
-        """Remove every object below ``prefix`` and leave no empty directories; idempotent.
+        """Remove every object below ``prefix``, and empty directories; idempotent.
 
-        The empty prefix is refused: a whole root is not deleted by a missing argument.
+        The empty prefix is refused, so that a missing argument does not delete the whole root.
         """
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object under another name, replacing the target, however large it is.
+        """Copy an object of any size under another name, replacing the target.
 
-        A reader of the target sees the old content or all of the new.
+        A reader of the target sees the old or the new content.
         """
 
     def rename(self, source: str, target: str) -> None:
-        """Move an object, replacing the target and creating what its name needs.
+        """Move an object, replacing the target and creating missing directories.
 
-        One step on local disk. Remote stores copy and then delete: a crash between leaves both, and
-        repeating the rename finishes it.
+        Atomic on local disk. Remote stores copy and then delete: a crash in between leaves both,
+        and repeating the rename completes it.
         """
 
     def probe_atomic_create(self) -> None:
-        """Prove that the store keeps the promises of `write_if_absent` and `write_if_match`.
+        """Verify that the store implements `write_if_absent` and `write_if_match` correctly.
 
-        Raises a failure of class `Configuration` if it does not, and leaves nothing behind. It
-        writes, so a read-only open does not call it.
+        Raises a failure of class `Configuration` if it does not. Removes its objects. It writes, so
+        a read-only open does not call it.
         """
 
 
 def missing_object(operation: str, target: str) -> StorageFailure:
-    """The failure of a request for an object that is not there."""
+    """The failure of a request for a missing object."""
     return StorageFailure(FailureClass.NOT_FOUND, operation, target, "there is no such object")
 
 
 def open_store(root: Root, durability: Durability | None = None) -> ObjectStore:
-    """The store at ``root``. Opening asks nothing of it; the first operation does.
+    """The store at ``root``. Opening it sends no request.
 
-    ``durability`` concerns local roots and defaults to the setting of the process. All handles of
-    one `memory://` root in a process see the same objects, which last as long as a handle does.
+    ``durability`` applies to local roots and defaults to the setting of the process. All handles of
+    a `memory://` root in a process share its objects, which exist as long as a handle does.
     """
     if root.is_local:
         from omnigraph.effects.local_objects import LocalObjects
@@ -170,14 +170,14 @@ def open_store(root: Root, durability: Durability | None = None) -> ObjectStore:
 
 
 TRANSFER_TIMEOUT = "300s"
-"""Payloads are larger than the objects a graph keeps for itself, and take longer."""
+"""Longer than for a graph's own objects, since external ones are larger."""
 
 
 class ExternalObjects:
-    """Reads objects outside of a graph; the connection to a bucket is made once.
+    """Reads objects outside of a graph; connects to each bucket once.
 
-    The caller has proved by its URI that an object lies below an allowed base. A symbolic link may
-    lead out of the base again, so files are resolved before they are opened.
+    The caller has checked by the URI that an object is below an allowed base. A symbolic link may
+    lead out of the base, so files are resolved before they are opened.
     """
 
     def __init__(self) -> None:
@@ -186,8 +186,8 @@ class ExternalObjects:
     def read(self, place: ExternalPlace, base: ExternalPlace, bytes_max: int) -> bytes:
         """The content of an object below ``base``.
 
-        Raises `StorageFailure` if it cannot be read, and `LimitExceeded`, before it is fetched, if
-        it is longer than ``bytes_max``.
+        Raises `StorageFailure` if it cannot be read, and `LimitExceeded` before fetching it if it
+        has more than ``bytes_max``.
         """
         if place.scheme == "file":
             return _read_file(place, base, bytes_max)
@@ -204,7 +204,7 @@ class ExternalObjects:
 
 
 def require_directories(bases: ExternalBases) -> None:
-    """Refuse bases of files that are no directories of this machine."""
+    """Refuse file bases that are not directories of this machine."""
     for base in bases.places:
         if base.scheme == "file" and not _path(base).is_dir():
             raise InputError(
@@ -225,7 +225,7 @@ def _read_file(place: ExternalPlace, base: ExternalPlace, bytes_max: int) -> byt
         if not real.is_relative_to(allowed):
             reason = "a symbolic link leads out of the allowed base"
             raise StorageFailure(FailureClass.CONFIGURATION, "read", target, reason)
-        # Non-blocking: a pipe without a writer would hang.
+        # Non-blocking, since opening a pipe without a writer would hang.
         handle = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
             found = os.fstat(handle)

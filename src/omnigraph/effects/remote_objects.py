@@ -1,9 +1,9 @@
 """Text objects in a remote store (S3 and its kin) or in memory, through the object-store library.
 
-Conditional writes are the store's own: `If-None-Match: *` and `If-Match: <e-tag>`. They are sent
-without the library's automatic retries. A retried request that had already taken effect is answered
-with "precondition failed", and the library would report our own success as a lost race. The loop
-here retries itself: a refusal after an attempt without a reply is reported as unknown.
+Conditional writes use `If-None-Match: *` and `If-Match: <e-tag>`. They are sent without the
+library's automatic retries: if the first request took effect, its retry fails with "precondition
+failed", and the library would report a success as a lost race. The loop here retries itself, and
+reports a refusal after an attempt without a reply as unknown.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ T = TypeVar("T")
 _RETRIES_MAX = 5
 _RETRY_TIMEOUT = timedelta(seconds=30)
 _CONDITIONAL_ATTEMPTS_MAX = 8
-"""With pauses that double, they outlast an outage of the store of six seconds."""
+"""With doubling pauses, enough for an outage of six seconds."""
 _CONDITIONAL_SECONDS_MAX = 10.0
-"""No further attempt after so long: each may take a whole timeout."""
+"""No further attempt is begun after this time: each may take a whole timeout."""
 _PROBES_MAX = 4
 _PAUSE_S = 0.05
 _LIST_PAGE = 1_000
@@ -45,7 +45,7 @@ _LIST_PAGE = 1_000
 class RemoteObjects(ObjectStore):
     """The object contract on a store with conditional writes.
 
-    ``once`` is the same store as ``store`` and sends each request one time only.
+    ``once`` is a client of the same store that sends each request once, without retries.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RemoteObjects(ObjectStore):
     # --- reading ------------------------------------------------------------------------------
 
     def read_at_most(self, key: str, bytes_max: int) -> bytes:
-        """The content of an object; if it is longer, `LimitExceeded` before it is fetched."""
+        """The content of an object; raises `LimitExceeded` before fetching a longer one."""
         check_key(key)
 
         def request() -> bytes | int:
@@ -77,7 +77,7 @@ class RemoteObjects(ObjectStore):
         return found[0] if found else None
 
     def read_each(self, keys: Sequence[str]) -> tuple[bytes | None, ...]:
-        """The contents of several objects, as `read_if_exists` has them, read concurrently."""
+        """The contents of several objects, as from `read_if_exists`, read concurrently."""
         return concurrently(*(partial(self.read_if_exists, key) for key in keys), threads=True)
 
     def read_versioned(self, key: str) -> tuple[bytes, Token] | None:
@@ -93,7 +93,7 @@ class RemoteObjects(ObjectStore):
         except StorageFailure as failure:
             if failure.failure_class is not FailureClass.NOT_FOUND:
                 raise
-            # A missing bucket also answers the first request with "not found"; a list fails.
+            # The first request returns "not found" for a missing bucket, too; a list fails then.
             return self._ask("exists", key, lambda: any(map(_is_visible, self._names(key))))
         return True
 
@@ -144,17 +144,17 @@ class RemoteObjects(ObjectStore):
     def write_chunks(self, key: str, parts: Iterable[bytes]) -> None:
         """Create or replace an object from parts, in several requests if it is large.
 
-        If the parts fail, the object is not completed: nothing appears under its name.
+        If reading the parts fails, the object is not created.
         """
         check_key(key)
-        # Parts may be read from a store as well, which `obstore.put` cannot wait for.
+        # Not `obstore.put`: it cannot wait for parts that are read from a store themselves.
         writer = self._ask("write", key, lambda: obstore.open_writer(self._store, key))
         for part in parts:
             self._sent(key, partial(writer.write, part))
         self._sent(key, writer.close)
 
     def _sent(self, key: str, request: Callable[[], object]) -> None:
-        """A part of a request that was counted already."""
+        """Send a part of a request that was counted already."""
         try:
             request()
             return
@@ -172,7 +172,7 @@ class RemoteObjects(ObjectStore):
         return self._put_if("create", check_key(key), data, "create") is not None
 
     def write_if_match(self, key: str, data: bytes, token: Token) -> Token | None:
-        """Replace an object that still holds what ``token`` stands for."""
+        """Replace an object that still has the content of ``token``."""
         tag = self._put_if("swap", check_key(key), data, {"e_tag": token})
         return None if tag is None else self._token("swap", key, tag)
 
@@ -191,7 +191,7 @@ class RemoteObjects(ObjectStore):
             self._ask("delete", prefix, lambda: obstore.delete(self._store, names))
 
     def copy(self, source: str, target: str) -> None:
-        """Let the store copy an object."""
+        """Copy an object within the store."""
         check_key(source)
         check_key(target)
         self._ask("copy", source, lambda: obstore.copy(self._store, source, target))
@@ -201,20 +201,20 @@ class RemoteObjects(ObjectStore):
         check_key(source)
         check_key(target)
         if source == target:
-            # Copying onto itself and deleting the source would delete the object.
+            # The same name: copying and then deleting the source would delete the object.
             self._ask("rename", source, lambda: obstore.head(self._store, source))
             return
         self._ask("rename", source, lambda: obstore.copy(self._store, source, target))
         self._ask("rename", source, lambda: obstore.delete(self._store, source))
 
     def probe_atomic_create(self) -> None:
-        """Prove that the store honours both conditions; leaves nothing behind."""
+        """Verify that the store implements both conditions; removes its objects."""
         for _ in range(_PROBES_MAX - 1):
             try:
                 self._probe()
                 return
             except StorageFailure as failure:
-                # A lost answer says nothing about the store: ask again, with another name.
+                # The reply was lost: repeat the probe with another name.
                 if failure.failure_class is not FailureClass.UNKNOWN:
                     raise
         self._probe()
@@ -240,14 +240,14 @@ class RemoteObjects(ObjectStore):
     # --- inside -------------------------------------------------------------------------------
 
     def _ask(self, operation: str, key: str, request: Callable[[], T]) -> T:
-        """Send and count one request; its errors get a class and lose their text."""
+        """Send and count one request; translates its errors without their text."""
         target = self._target(key)
         count("object", operation, target)
         try:
             return request()
         except Exception as error:
             failure = from_store_error(error, operation, target)
-        # Outside of the handler, so that not even the context of the failure keeps the original.
+        # Raised outside of the handler, so that the failure's context does not keep the original.
         raise failure
 
     def _target(self, key: str) -> str:
@@ -281,7 +281,7 @@ class RemoteObjects(ObjectStore):
         return names
 
     def _put_if(self, operation: str, key: str, data: bytes, mode: PutMode) -> str | None:
-        """The e-tag of a conditional write; `None` if its condition did not hold."""
+        """Send a conditional write; returns the e-tag, `None` if the condition did not hold."""
         target = self._target(key)
         may_have_landed = False
         failure: StorageFailure | None = None
@@ -301,7 +301,7 @@ class RemoteObjects(ObjectStore):
                 case FailureClass.TRANSIENT:
                     may_have_landed = True
                 case FailureClass.PRECONDITION if reply.status == 409:
-                    # S3: another request on this name was under way, and this one had no effect:
+                    # S3: another request on this name was in progress, and this one had no effect:
                     # send it again.
                     failure = _contended(operation, target)
                 case FailureClass.PRECONDITION if may_have_landed:
@@ -326,13 +326,13 @@ class RemoteObjects(ObjectStore):
 
 
 def open_s3(root: Root, *, timeout: str = "15s") -> RemoteObjects:
-    """The objects below an `s3://` root, reached as the environment says.
+    """The objects below an `s3://` root, with options from the environment.
 
-    ``timeout`` is how long one request may take, its payload included.
+    ``timeout`` applies to one request, its payload included.
     """
     options = root.storage_options()
     if "aws_endpoint" in options:
-        # The library reads the environment too, and prefers this variable to its own option.
+        # The library also reads the environment, in which this variable overrides its option.
         options["aws_endpoint_url_s3"] = options["aws_endpoint"]
 
     def connect(retries_max: int) -> S3Store:
@@ -364,7 +364,7 @@ def open_memory(root: Root) -> RemoteObjects:
 
 
 def _put(store: S3Store | MemoryStore, key: str, data: bytes, mode: PutMode) -> str:
-    # Never in parts: the conditions hold for single requests only.
+    # Never a multipart upload: conditions apply to single requests only.
     return obstore.put(store, key, data, mode=mode, use_multipart=False)["e_tag"] or ""
 
 

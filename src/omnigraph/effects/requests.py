@@ -1,15 +1,15 @@
-"""Requests to stores: counted while a caller measures, and sent concurrently where latency matters.
+"""Counting requests to stores, and sending independent ones concurrently.
 
-Stores report with `count`, the Lance kernel with `storage.failures.count_lance`; both do nothing
-unless the caller runs inside `measure`::
+Stores call `count`, the Lance kernel `storage.failures.count_lance`; both do nothing outside of
+`measure`::
 
     with measure() as io:
         graph.query(…)
     print(io.report().render())
 
-Costs are a contract (`tests/cost/`), so the numbers are exact and repeatable: a measurement covers
-the work inside its block, not the process. Requests made one after the other are one round trip
-each; those sent by `concurrently` cost as many as the longest of them.
+Request counts are a contract (`tests/cost/`), so they are exact and repeatable: a measurement
+covers the work inside its block, not the process. Sequential requests are one round trip each;
+those of `concurrently` are as many as the longest of the calls.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ B = TypeVar("B")
 T = TypeVar("T")
 
 Kind = Literal["object", "lance", "disk"]
-"""Text objects, Lance calls, and flushes of local files, which are no requests to a store."""
+"""Text objects, Lance calls, and flushes of local files, which are not requests to a store."""
 
 
 class IoEvent(NamedTuple):
@@ -46,21 +46,21 @@ class IoEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IoReport:
-    """What a block of work asked of storage."""
+    """The requests of a block of work to storage."""
 
     counts: dict[tuple[Kind, str], int]
     round_trips: int
-    """Requests that had to wait for each other."""
+    """The number of sequential requests."""
     events: tuple[IoEvent, ...] = ()
     """Every call in order, if the measurement was tracing."""
 
     @property
     def requests(self) -> int:
-        """Requests to stores of any kind; flushes are not among them."""
+        """The number of requests to stores; flushes are not counted."""
         return sum(n for (kind, _), n in self.counts.items() if kind != "disk")
 
     def count(self, kind: Kind, verb: str | None = None) -> int:
-        """How many calls of a kind, or of one verb of it, were made."""
+        """The number of calls of a kind, or of one verb of it."""
         return sum(n for (k, v), n in self.counts.items() if k == kind and verb in (None, v))
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class IoReport:
         return {"requests": self.requests, "round_trips": self.round_trips, "calls": calls}
 
     def render(self) -> str:
-        """A small table for people."""
+        """The report as a text table."""
         rows = [(f"{kind} {verb}", n) for (kind, verb), n in sorted(self.counts.items())]
         rows += [("requests", self.requests), ("serial round trips", self.round_trips)]
         width = max(len(name) for name, _ in rows)
@@ -87,20 +87,20 @@ class Meter:
     ) -> None:
         self._parent = parent
         self._is_concurrent = is_concurrent
-        """One of several concurrent calls: its waiting is charged when all of them have ended."""
+        """Whether it measures a concurrent call, whose round trips are added at the end."""
         self._lock = threading.Lock()
         self._counts: Counter[tuple[Kind, str]] = Counter()
         self._round_trips = 0
         self._events: list[IoEvent] | None = [] if tracing else None
 
     def report(self) -> IoReport:
-        """What was counted so far."""
+        """The counts so far."""
         with self._lock:
             events = tuple(self._events or ())
             return IoReport(dict(self._counts), self._round_trips, events)
 
     def add(self, event: IoEvent, n: int, round_trips: int) -> None:
-        """Count here and in every measurement around this one."""
+        """Count an event in this measurement and in every outer one."""
         with self._lock:
             self._counts[event.kind, event.verb] += n
             self._round_trips += round_trips
@@ -110,7 +110,7 @@ class Meter:
             self._parent.add(event, n, 0 if self._is_concurrent else round_trips)
 
     def add_round_trips(self, round_trips: int) -> None:
-        """Count the waiting of concurrent calls, whose requests are counted already."""
+        """Add the round trips of concurrent calls, whose requests are counted already."""
         with self._lock:
             self._round_trips += round_trips
         if self._parent is not None and not self._is_concurrent:
@@ -127,7 +127,7 @@ current_meter: ContextVar[Meter | None] = ContextVar("omnigraph_io_meter", defau
 
 
 def count(kind: Kind, verb: str, target: str = "", n: int = 1, *, round_trips: int = 1) -> None:
-    """Report ``n`` requests about ``target`` that took ``round_trips`` waits."""
+    """Count ``n`` requests about ``target`` that took ``round_trips`` sequential steps."""
     meter = current_meter.get()
     if meter is not None:
         meter.add(IoEvent(kind, verb, target), n, round_trips)
@@ -135,9 +135,9 @@ def count(kind: Kind, verb: str, target: str = "", n: int = 1, *, round_trips: i
 
 @contextmanager
 def measure(*, tracing: bool = False) -> Iterator[Meter]:
-    """Count what the block asks of storage; ``tracing`` also keeps each call with its target.
+    """Count the requests of the block; ``tracing`` also records each call with its target.
 
-    Measurements nest: the outer one counts what the inner one counts.
+    Measurements nest: an outer one includes the counts of inner ones.
     """
     meter = Meter(current_meter.get(), tracing=tracing)
     token = current_meter.set(meter)
@@ -199,13 +199,13 @@ def concurrently(
 ) -> tuple[Any, ...]:
     """The results of independent calls, in order; all have ended when it returns or raises.
 
-    A request to a remote store is mostly waiting: with ``threads`` the calls run at once, the first
-    in this thread. Without, as on local disk, where a request is done before a thread has picked it
-    up, they run one after the other, up to the first failure.
+    With ``threads``, for remote stores, the calls run in parallel, the first in this thread.
+    Without, they run one after the other, up to the first failure: on local disk a request takes
+    less time than handing it to a thread.
 
-    ``work_max`` bounds how many run at once. Concurrent calls inside of concurrent calls run by
-    threads of another pool, since a thread that waited for its own pool could deadlock; those that
-    lie deeper than there are pools run one after the other.
+    ``work_max`` limits how many run at once. Nested concurrent calls use the threads of another
+    pool, since a thread that waited for its own pool could deadlock; calls nested deeper than there
+    are pools run one after the other.
 
     >>> concurrently(lambda: 1, lambda: "a", threads=True)
     (1, 'a')
@@ -226,7 +226,7 @@ def concurrently(
 
 
 def outcome(work: Callable[[], T]) -> T | Exception:
-    """What a call returns or raises, for concurrent calls whose failures are looked at in turn."""
+    """The result or the exception of a call, for callers that examine failures in order."""
     try:
         return work()
     except Exception as failure:
@@ -267,11 +267,11 @@ def _metered(work: Callable[[], T], branch: Meter) -> T:
 
 @cache
 def _pool(depth: int) -> ThreadPoolExecutor:
-    """The threads for calls of callers in this depth."""
+    """The threads for calls by callers at this depth of nesting."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(_WORKERS_MAX, thread_name_prefix="omnigraph-requests")
 
 
-# A forked child has none of the threads of its parent's pool.
+# A forked child does not have the threads of its parent's pools.
 os.register_at_fork(after_in_child=_pool.cache_clear)

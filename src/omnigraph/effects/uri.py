@@ -1,11 +1,10 @@
 """Addresses: roots of graphs and the keys of objects below them.
 
-Every spelling of one root becomes one canonical URI. Locks, leases and caches are keyed by it, so
-two spellings of the same place must never differ in it. A root holds no credentials: they come from
-the environment when a store is opened.
+All spellings of a root have the same canonical URI, which is the key of locks, leases and caches. A
+root contains no credentials: they come from the environment when a store is opened.
 
-Keys are relative, `/`-separated, and cannot reach outside their root. The same rules hold on every
-backend, so a key that works in a test works on every store.
+Keys are relative, separated by `/`, and cannot lead out of their root. The same rules apply to
+every backend, so a key that works in a test works on every store.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from omnigraph.errors import InputError
 from omnigraph.model.records import dataclass
 
 HIDDEN_PREFIX = ".omnigraph-"
-"""Segments starting with this are the store's own: staged files, lock files, probes.
+"""The prefix of path segments reserved for the store: staged files, lock files, probes.
 
-They are invisible to `list` and cannot be addressed by a key.
+`list` does not return them, and keys cannot contain them.
 """
 
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 def is_hidden(segment: str) -> bool:
-    """Whether one path segment belongs to the store itself."""
+    """Whether a path segment is reserved for the store."""
     return segment.startswith(HIDDEN_PREFIX)
 
 
 def check_key(key: str) -> str:
-    """``key`` itself, if it may name an object."""
+    """``key`` itself; raises `InputError` if it cannot name an object."""
     problem = _problem(key)
     if problem:
         raise InputError(
@@ -74,22 +73,22 @@ Scheme = Literal["file", "s3", "memory"]
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
 _FILE = re.compile(r"file:", re.IGNORECASE)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-# Lance reads an s3 URI as a URL and decodes it; the object client takes keys as they are. Without
-# these characters both always mean the same object.
+# Lance decodes an s3 URI as a URL; the object client uses keys literally. Without these characters
+# both address the same object.
 _AMBIGUOUS_IN_PREFIX = re.compile(r"[%?#\\\x00-\x1f\x7f]")
 _USER_INFO = re.compile(r"(?<=://)[^/?#]*@")
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The one place a graph lives, in canonical form.
+    """The root address of a graph, in canonical form.
 
     >>> Root.parse("s3://lake//graphs/./knowledge/").uri
     's3://lake/graphs/knowledge'
     """
 
     uri: str
-    """Identity and address. A local root is its absolute path, which Lance takes as it is."""
+    """The canonical URI. For a local root the absolute path, as Lance expects it."""
     scheme: Scheme
     path: Path | None = None
     """The directory of a local root."""
@@ -98,8 +97,8 @@ class Root:
     def parse(cls, uri: str | os.PathLike[str]) -> Root:
         """The root that ``uri`` names: a path, `file://`, `s3://bucket/prefix` or `memory://name`.
 
-        Raises `InputError` for anything that is not a storage root; a served graph (`http://`)
-        is answered with the way to reach it.
+        Raises `InputError` for anything else; for a served graph (`http://`) with a hint how to
+        connect to it.
         """
         if not isinstance(uri, str):
             return _local(_spelled_path(os.fspath(uri)))
@@ -138,15 +137,14 @@ class Root:
         return self.uri.removeprefix("s3://").partition("/")[2]
 
     def join(self, *parts: str) -> str:
-        """The address of something below the root, for Lance and for messages."""
+        """The address of an object or dataset below the root, for Lance and for messages."""
         key = check_key("/".join(parts))
         return f"{self.uri.rstrip('/')}/{key}"
 
     def storage_options(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """What Lance and the object client need to reach the root; empty unless it is on S3.
+        """The options of Lance and the object client for the root; empty unless it is on S3.
 
-        Read from the environment at each call, and holding credentials: pass it on, never keep or
-        show it.
+        Read from the environment at each call. They contain credentials: do not store or show them.
         """
         if self.scheme != "s3":
             return {}
@@ -158,7 +156,7 @@ class Root:
 
 def _local(spelled: str) -> Root:
     try:
-        # The parts that exist are resolved, the rest is kept: a root may not have been created yet.
+        # Resolves only existing parts: a root may not have been created yet.
         path = Path(spelled).resolve()
     except (OSError, RuntimeError) as error:  # a loop of symlinks, or no working directory
         raise InputError(
@@ -201,7 +199,7 @@ def _s3(uri: str, rest: str) -> Root:
 
 
 def _segments(uri: str, path: str) -> str:
-    """The path without empty and `.` segments; what stores could read differently is refused."""
+    """The path without empty and `.` segments; refuses what stores could read differently."""
     if _AMBIGUOUS_IN_PREFIX.search(path):
         raise _refused(uri, "has one of the characters % ? # \\ or a control character")
     segments = [s for s in path.split("/") if s not in ("", ".")]

@@ -255,6 +255,21 @@ def test_a_cleanup_that_lost_its_lease_says_so_instead_of_naming_damage(
     assert versions(graph) == before
 
 
+def test_a_preview_of_cleanup_plans_again_if_a_branch_was_deleted_meanwhile(
+    graph: og.Graph,
+) -> None:
+    graph.create_branch("old")
+    other = open_graph(graph.uri)
+
+    def deleted_meanwhile(failpoint: Failpoint) -> None:
+        if "old" in other._kernel.manifest.main.refresh().branches:
+            other.delete_branch("old")
+
+    with armed({Failpoint.CLEANUP_RESOLVE_BRANCH_SNAPSHOT: deleted_meanwhile}):
+        previewed = graph.cleanup(keep=1)
+    assert previewed.tables == graph.cleanup(keep=1).tables
+
+
 @pytest.mark.parametrize("damage", ["manifest", "table", "ref"])
 def test_c_mnt_036_a_damaged_branch_stops_the_run_before_any_removal(
     graph: og.Graph, damage: str

@@ -142,7 +142,7 @@ def cleanup(
                 raise
             rows = _carried_out(kernel, plan, states, lease, progress)
     else:
-        rows = _previewed(kernel, *_planned(kernel, policy), progress)
+        rows = _previewed(kernel, *_planned_beside_others(kernel, policy), progress)
     seconds = monotonic_seconds() - started
     return CleanupReceipt(policy, not confirm, tuple(rows), seconds)
 
@@ -165,6 +165,19 @@ def _planned(kernel: Kernel, policy: CleanupPolicy) -> tuple[CleanupPlan, dict[s
     _require_no_schema_apply(kernel)
     states = live_states(kernel.manifest)
     return plan_cleanup(kernel, policy, states), states
+
+
+def _planned_beside_others(
+    kernel: Kernel, policy: CleanupPolicy
+) -> tuple[CleanupPlan, dict[str, ManifestState]]:
+    """The same without the lease of the graph: a branch that is deleted meanwhile is no damage."""
+    while True:
+        branches = kernel.manifest.main.refresh().branches
+        try:
+            return _planned(kernel, policy)
+        except OmnigraphError:
+            if kernel.manifest.main.refresh().branches == branches:
+                raise
 
 
 def _require_no_schema_apply(kernel: Kernel) -> None:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 
+from omnigraph.effects.requests import measure
 from omnigraph.storage import transactions
-from omnigraph.storage.transactions import commit_strict, holds_any, restage_new_rows
+from omnigraph.storage.transactions import commit_strict, holds_any, know_ids, restage_new_rows
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("n", pa.int32())])
 
@@ -87,6 +88,23 @@ def test_whether_a_table_has_an_id_is_found_by_reading_or_by_looking_up(
     assert holds_any(table, ids("x", "b"))
     assert not holds_any(table, ids("x", "y"))
     assert not holds_any(delete(table, "b"), ids("b"))
+
+
+def test_ids_of_a_file_that_was_read_or_written_here_are_not_read_again(
+    table: LanceDataset,
+) -> None:
+    assert not holds_any(table, ids("c"))
+    written = transactions.stage_append(table, rows("c"), "written")
+    know_ids(table, written, ids("c"))
+    newer = commit_strict(table, written)
+    with measure() as io:
+        assert holds_any(newer, ids("c")) and holds_any(newer, ids("a"))
+        assert not holds_any(newer, ids("d"))
+    assert io.report().count("lance", "lookup") == 0
+    without = delete(newer, "a")
+    with measure() as io:
+        assert not holds_any(without, ids("a"))
+    assert io.report().count("lance", "lookup") == 1
 
 
 def test_a_restore_that_brings_a_deleted_row_back_is_noticed(table: LanceDataset) -> None:

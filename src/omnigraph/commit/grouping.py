@@ -48,6 +48,7 @@ from omnigraph.storage.transactions import (
     StagedTransaction,
     adds_only,
     holds_any,
+    know_ids,
     latest_version,
     restage_new_rows,
 )
@@ -220,6 +221,11 @@ class GroupCommit:
             if known is None:
                 raise
             return ()
+        for table in tables:
+            assert table.handle is not None
+            for each in table.members:
+                # The next group looks its ids up among these.
+                know_ids(table.handle, each.staged, each.rows[ID].combine_chunks())
         commits = self.capture.branch.state.commits
         for member, planned in zip(admitted, plan.commits, strict=True):
             member.commit = commits[planned.lineage.commit_id]

@@ -296,10 +296,10 @@ def _holds_any(fragments: list[LanceFragment], table: LanceDataset, ids: pa.Arra
     if not fragments:
         return False
     is_selective = sum(each.physical_rows for each in fragments) > SCANNED_ROWS_MAX
-    if "://" in table.uri and not is_selective:
+    if not is_selective:
         return bool(pc.any(pc.is_in(_ids_of(fragments, table), value_set=ids)).as_py())
     count_lance("lookup", table.uri)
-    wanted = pc.field(ID).isin(ids) if is_selective and len(ids) <= LOOKUP_VALUES_MAX else None
+    wanted = pc.field(ID).isin(ids) if len(ids) <= LOOKUP_VALUES_MAX else None
     with lance_errors(table):
         found = table.scanner(
             columns=[ID], filter=wanted, fragments=fragments, use_scalar_index=False
@@ -312,12 +312,13 @@ _IDS_KEPT_MAX = 256
 """The most rows of a fragment whose ids are cached: there are few larger fragments."""
 _FragmentState = tuple[str, tuple[str, ...], str]
 _known_ids: OrderedDict[_FragmentState, pa.Array] = OrderedDict()
-"""By dataset, data files and deletion file of a small fragment on an object store: its ids. Files
-are immutable, so the same files always have the same rows. Saves a request per fragment."""
+"""By dataset, data files and deletion file of a small fragment: its ids. Files are immutable, so the
+same files always have the same rows. Saves a request per fragment on an object store, and opening
+up to 64 files on local disk."""
 
 
 def _ids_of(fragments: list[LanceFragment], table: LanceDataset) -> pa.ChunkedArray:
-    """The ids in some fragments on an object store; reads only fragments that are not cached."""
+    """The ids in some small fragments; reads only fragments that are not cached."""
     states = {each.fragment_id: _state_of(each, table.uri) for each in fragments}
     found = {state: _known_ids.get(state) for state in states.values()}
     unknown = [each for each in fragments if found[states[each.fragment_id]] is None]
@@ -341,7 +342,7 @@ def _state_of(fragment: LanceFragment, address: str) -> _FragmentState:
 
 
 def know_ids(handle: LanceDataset, staged: Transaction, ids: pa.Array) -> None:
-    """Cache the ids of rows written to an object store, before they are committed."""
+    """Cache the ids of rows that were written, before they are committed."""
     added = _added_fragments(staged) or []
     if len(added) == 1:
         files = tuple(str(file.path) for file in added[0].files)

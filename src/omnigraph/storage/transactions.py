@@ -312,9 +312,9 @@ _IDS_KEPT_MAX = 256
 """The most rows of a fragment whose ids are cached: there are few larger fragments."""
 _FragmentState = tuple[str, tuple[str, ...], str]
 _known_ids: OrderedDict[_FragmentState, pa.Array] = OrderedDict()
-"""By dataset, data files and deletion file of a small fragment: its ids. Files are immutable, so the
-same files always have the same rows. Saves a request per fragment on an object store, and opening
-up to 64 files on local disk."""
+"""By dataset, data files and deletion file of a small fragment: its ids. Files are immutable, so
+the same files always have the same rows. Saves a request per fragment on an object store, and
+opening up to 64 files on local disk."""
 
 
 def _ids_of(fragments: list[LanceFragment], table: LanceDataset) -> pa.ChunkedArray:

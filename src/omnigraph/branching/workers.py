@@ -29,7 +29,7 @@ from omnigraph.storage.fragments import Positions
 from omnigraph.storage.row_places import WholeFragment, unshared_fragments, whole_fragments
 from omnigraph.storage.written import TablePlace
 
-NO_IDS = pa.array([], pa.string())
+NO_IDS = pa.nulls(0, pa.string())
 
 
 def rows_to_compare(versions: Sequence[Versions], enough: int) -> int:

@@ -111,7 +111,7 @@ LOOKUP_IDS_MAX = 2_000
 KEY_TUPLES_MAX = 10_000
 """Up to here a list for each member of a key is multiplied out into ids."""
 
-NO_IDS = pa.array([], pa.string())
+NO_IDS = pa.nulls(0, pa.string())
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ ChangeKind: TypeAlias = Literal["append", "upsert", "delete", "replace", "exchan
 UPKEEP_KINDS: frozenset[ChangeKind] = frozenset({"upkeep"})
 """Kinds that change how a table is stored, not its content."""
 
-NO_ROWS = pa.table({"id": pa.array([], pa.string())})
+NO_ROWS = pa.table({"id": pa.nulls(0, pa.string())})
 """The steps of such a change."""
 
 

@@ -251,7 +251,9 @@ def pattern_problem(pattern: str) -> str | None:
 
 # --- numbers --------------------------------------------------------------------------------------
 
-_NO_FLOAT = pa.scalar(None, pa.float64())
+
+def _no_float() -> pa.Scalar:
+    return pa.scalar(None, pa.float64())
 
 
 def whole(operand: Datum, result: ValueType, kernel: Callable[[Datum], Datum]) -> Datum:
@@ -264,13 +266,13 @@ def whole(operand: Datum, result: ValueType, kernel: Callable[[Datum], Datum]) -
 def square_root(operand: Datum, result: ValueType) -> Datum:
     """`sqrt`; null for a negative number."""
     number = pc.add(to_numeric(operand, result), 0.0)
-    return pc.if_else(pc.less(number, 0.0), _NO_FLOAT, pc.sqrt(number))
+    return pc.if_else(pc.less(number, 0.0), _no_float(), pc.sqrt(number))
 
 
 def logarithm(operand: Datum, result: ValueType) -> Datum:
     """The natural logarithm; null unless the number is positive."""
     number = to_numeric(operand, result)
-    return pc.if_else(pc.less_equal(number, 0.0), _NO_FLOAT, pc.ln(number))
+    return pc.if_else(pc.less_equal(number, 0.0), _no_float(), pc.ln(number))
 
 
 def power(base: Datum, exponent: Datum, result: ValueType) -> Datum:
@@ -280,7 +282,7 @@ def power(base: Datum, exponent: Datum, result: ValueType) -> Datum:
     is_part = pc.and_(pc.is_finite(exponent), pc.not_equal(pc.floor(exponent), exponent))
     is_negative = pc.and_(pc.less(base, 0.0), pc.is_finite(base))
     is_undefined = pc.or_(of_zero, pc.and_(is_negative, is_part))
-    return pc.if_else(is_undefined, _NO_FLOAT, pc.power(base, exponent))
+    return pc.if_else(is_undefined, _no_float(), pc.power(base, exponent))
 
 
 # --- dates ----------------------------------------------------------------------------------------

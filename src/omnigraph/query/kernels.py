@@ -28,8 +28,7 @@ from omnigraph.syntax.query_ast import ArithmeticOperator, ComparisonOperator
 Datum: TypeAlias = pa.Array | pa.ChunkedArray | pa.Scalar
 """One value per row, or one for all rows."""
 
-_NO_ANSWER = pa.scalar(None, pa.bool_())
-_I64_MAX = pa.scalar(2**63 - 1, pa.uint64())
+_I64_MAX = 2**63 - 1
 
 _KERNELS: dict[ComparisonOperator, Callable[[Datum, Datum], Datum]] = {
     "=": pc.equal,
@@ -136,13 +135,13 @@ def _integer_with_float(operator: ComparisonOperator, integers: Datum, floats: D
 
 
 def _unsigned_with_signed(operator: ComparisonOperator, unsigned: Datum, signed: Datum) -> Datum:
-    is_beyond = pc.greater(unsigned, _I64_MAX)
+    is_beyond = pc.greater(unsigned, pa.scalar(_I64_MAX, pa.uint64()))
     answer = _KERNELS[operator](pc.cast(unsigned, pa.int64(), safe=False), signed)
     return _where_valid(signed, pc.if_else(is_beyond, operator in _TRUE_IF_GREATER, answer))
 
 
 def _where_valid(operand: Datum, answer: Datum) -> Datum:
-    return pc.if_else(pc.is_valid(operand), answer, _NO_ANSWER)
+    return pc.if_else(pc.is_valid(operand), answer, _none(pa.bool_()))
 
 
 def _widened(operand: Datum) -> Datum:
@@ -370,14 +369,11 @@ def round_float(value: float, digits: int) -> float:
 # --- containment ----------------------------------------------------------------------------------
 
 
-_NEVER = pa.scalar(False)
-
-
 def list_contains(lists: Datum, items: Datum) -> Datum:
     """Whether each list has an element equal to its item; nulls never match."""
     if isinstance(lists, pa.Scalar):
         if not lists.is_valid or (isinstance(items, pa.Scalar) and not items.is_valid):
-            return _NEVER
+            return pa.scalar(False)
         return pc.is_in(items, value_set=equal_members(lists.values, items.type))
     if isinstance(lists, pa.ChunkedArray):
         lists = lists.combine_chunks()
@@ -393,14 +389,14 @@ def text_contains(texts: Datum, needles: Datum) -> Datum:
     """Whether each text contains its substring."""
     if not isinstance(needles, pa.Scalar):
         return _pairwise(texts, needles, lambda text, needle: needle in text)
-    return pc.match_substring(texts, needles.as_py()) if needles.is_valid else _NEVER
+    return pc.match_substring(texts, needles.as_py()) if needles.is_valid else pa.scalar(False)
 
 
 def text_starts_with(texts: Datum, prefixes: Datum) -> Datum:
     """Whether each text starts with its prefix."""
     if not isinstance(prefixes, pa.Scalar):
         return _pairwise(texts, prefixes, str.startswith)
-    return pc.starts_with(texts, prefixes.as_py()) if prefixes.is_valid else _NEVER
+    return pc.starts_with(texts, prefixes.as_py()) if prefixes.is_valid else pa.scalar(False)
 
 
 def _pairwise(texts: Datum, parts: Datum, test: Callable[[str, str], bool]) -> pa.Array:

@@ -44,7 +44,7 @@ from omnigraph.query.kernels import equal_members
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType, table_schema
 from omnigraph.storage.reader import SnapshotReader
 
-NO_IDS = pa.array([], pa.string())
+NO_IDS = pa.nulls(0, pa.string())
 
 
 class ResultGraph:

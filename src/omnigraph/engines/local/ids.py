@@ -40,7 +40,7 @@ _TAIL_SHARE = 8
 
 _SERIALS = itertools.count()
 
-NO_STRINGS = pa.array([], pa.string())
+NO_STRINGS = pa.nulls(0, pa.string())
 
 
 class _Base:
@@ -155,7 +155,7 @@ class IdSpace:
             # Another thread may have added some of them since.
             slots = _find(self._state, texts)
             missing = slots < 0
-            new = texts.filter(pa.array(missing))
+            new = texts if missing.all() else texts.filter(pa.array(missing))
             if distinct:
                 slots[missing] = np.arange(len(self), len(self) + len(new), dtype=np.int32)
                 self._add(new)

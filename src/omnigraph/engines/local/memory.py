@@ -312,8 +312,11 @@ def _text_bytes(array: pa.Array) -> int:
 
 
 def _mask(array: pa.Array) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
-    return found
+    if not len(array):
+        return np.zeros(0, np.bool_)
+    packed = np.frombuffer(array.buffers()[1], np.uint8)
+    end = array.offset + len(array)
+    return np.unpackbits(packed, count=end, bitorder="little")[array.offset :].view(np.bool_)
 
 
 def _write_bits(bits: _Bytes, start: int, values: npt.NDArray[np.bool_]) -> None:

@@ -1,1 +1,1 @@
-"""The write path: capture, stage, validate, own, publish, and recover what was interrupted."""
+"""The write path: capture, stage, validate, own, publish, and recover interrupted writes."""

@@ -1,8 +1,8 @@
-"""Runs a `CommitPlan`: sidecar, effects, one publish, sidecar gone. Every commit goes through here.
+"""Runs a `CommitPlan`: writes the sidecar, runs the effects, publishes once, removes the sidecar.
 
-Before the sidecar nothing durable has happened and the plan can be dropped. After it, recovery
-finishes or undoes the plan as a whole, whatever goes wrong here. After the publish the commit is
-visible; before it, nothing of it is.
+Every commit is made here. Before the sidecar is written, nothing durable has happened and the plan
+can be dropped. After it, recovery completes or undoes the whole plan if this process fails. The
+commit becomes visible by the publish, and no part of it before.
 """
 
 from __future__ import annotations
@@ -53,40 +53,40 @@ from omnigraph.storage.transactions import CommitLost, DatasetRef, StagedTransac
 
 
 class TableExecution(Protocol):
-    """The open dataset and the transactions that carry out the effects on one table."""
+    """The open dataset and the transactions for the effects on one table."""
 
     @property
     def effects(self) -> TableEffects:
-        """The part of the plan it carries out."""
+        """The part of the plan that it executes."""
         ...
 
     handle: Handle | None
-    """The table before; None until it is forked."""
+    """The table before the effects; None until it is forked."""
     landed: Handle | None
-    """The table after its last transaction that was committed."""
+    """The table after its last committed transaction."""
 
     @property
     def staged(self) -> Sequence[StagedTransaction | None]:
-        """Its transactions, as far as they are staged before the first of them is committed."""
+        """Its transactions; None for those staged only after earlier ones are committed."""
         ...
 
     def transaction(self, at: int, handle: Handle) -> StagedTransaction:
-        """The planned transaction number ``at``, staged before or now, on ``handle``."""
+        """The planned transaction number ``at``; staged on ``handle`` if it is not yet."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaExecution:
-    """The staged contract and the new tables of a change of schema."""
+    """The staged contract and the new tables of a schema change."""
 
     replaced: AcceptedSchema
     contract: SchemaContract
     created: tuple[pa.Schema, ...]
-    """Of the new tables, in the order of their registrations."""
+    """The schemas of the new tables, in the order of their registrations."""
 
 
 class OperationFailpoints(NamedTuple):
-    """The failpoints that one kind of operation passes in the executor."""
+    """The failpoints of one kind of operation in the executor."""
 
     after_sidecar: Failpoint
     after_table: Failpoint
@@ -130,11 +130,11 @@ _FAILPOINTS: dict[WriterKind, OperationFailpoints] = {
 
 
 PUT_OFF: tuple[WriterKind, ...] = ("Mutation", "Load", "BranchMerge")
-"""Writes whose owner does nothing more, and gives the branch back."""
+"""Writes after which the owner releases the branch without further work."""
 
 
 class Executor:
-    """Runs plans on a branch, for the owner of its lease."""
+    """Runs plans on a branch whose lease the caller owns."""
 
     def __init__(self, kernel: Kernel, branch: ManifestBranch, lease: Lease) -> None:
         self._kernel = kernel
@@ -143,10 +143,10 @@ class Executor:
         self._has_started = False
         """Whether an effect of the plan may have been committed."""
         self._sidecar_digest: str | None = None
-        """Of the sidecar that this executor wrote; every transaction of the plan carries it."""
+        """The digest of the sidecar written here, which every transaction of the plan contains."""
         self._flushes = Flushes()
         self._drafted: dict[str, list[DraftedCommit]] = {}
-        """On an object store, by table key: its commits, ready to be sent."""
+        """On an object store, by table key: prepared commits to send."""
 
     def run(
         self,
@@ -154,13 +154,13 @@ class Executor:
         tables: Sequence[TableExecution],
         schema: SchemaExecution | None = None,
     ) -> CommitRow:
-        """Carry out a plan and publish it once; its commit, the first one of a group.
+        """Run a plan and publish it once; returns its commit, of a group the first.
 
-        Raises `EffectFreeConflict` if another writer was first and nothing of the plan is left, and
-        `RecoveryRequired` if it was interrupted: recovery then finishes or undoes it.
+        Raises `EffectFreeConflict` if another writer was first and the plan had no effect, and
+        `RecoveryRequired` if it was interrupted: recovery then completes or undoes it.
         """
         if plan.writer_kind == "Repair":
-            # It publishes versions that exist: there is nothing to undo, hence no sidecar.
+            # A repair publishes existing versions: there is nothing to undo, so it has no sidecar.
             return self.adopt(plan, tables)
         self._lease.catch_up()
         self._lease.require_valid()
@@ -180,10 +180,10 @@ class Executor:
         return commit
 
     def _forget(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> None:
-        """Phase D: the plan is visible, and its sidecar goes.
+        """Phase D: the plan is visible, and its sidecar is removed.
 
-        On an object store that happens while the lease is given back. A writer that owns the branch
-        at once, and still finds the sidecar, settles it: it is published, and thereby finished.
+        On an object store that happens concurrently with releasing the lease. The next owner may
+        still find the sidecar, and settles it: it is published, so nothing remains to be done.
         """
         forget = partial(self._kernel.sidecars.forget, plan.attempt_id)
         if not self._kernel.is_remote or plan.writer_kind not in PUT_OFF:
@@ -192,14 +192,14 @@ class Executor:
         self._lease.put_off(forget)
         for table in tables:
             if isinstance(table.landed, LandedDataset):
-                # The next write looks its rows up in it.
+                # Open the new version ahead, for lookups of the next write.
                 self._lease.put_off(table.landed.open_now)
 
     def _announce(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> None:
-        """Phase A: write the sidecar, durable before the first effect.
+        """Phase A: write the sidecar, which is durable before the first effect.
 
-        On an object store the commits of the tables are made before, on this machine, where no
-        reader finds them.
+        On an object store the commits of the tables are prepared before, on this machine, where
+        they are not visible.
         """
         content = encode_sidecar(plan)
         self._sidecar_digest = sidecar_digest(content)
@@ -213,7 +213,7 @@ class Executor:
         )
 
     def _drafts(self, plan: CommitPlan, table: TableExecution) -> list[DraftedCommit]:
-        """The commits to a table, none of them sent; none if Lance has to make them."""
+        """The prepared commits to a table; empty if Lance has to make them."""
         handle = table.handle
         is_staged = len(table.staged) == len(table.effects.transactions)
         if table.effects.first_touch is not None or not is_staged or None in table.staged:
@@ -237,11 +237,11 @@ class Executor:
         passed: OperationFailpoints,
         ahead: StagedPublish | None,
     ) -> None:
-        """Commit all tables at once: the sidecar names them all, and none of it is visible yet.
+        """Commit all tables concurrently: the sidecar lists them, and nothing is visible yet.
 
-        The rows of the publish are uploaded beside them. Raises `CommitLost` only if that is all
-        that went wrong: beside an unknown outcome, a rejected commit must not say that nothing is
-        left.
+        The rows of the publish are uploaded at the same time. Raises `CommitLost` only if there was
+        no other failure: with another outcome unknown, a rejected commit must not suggest that the
+        plan had no effect.
         """
 
         def commit(table: TableExecution) -> CommitLost | None:
@@ -263,10 +263,10 @@ class Executor:
         self._commit_others(tables)
 
     def _commit_others(self, tables: Sequence[TableExecution]) -> None:
-        """Send the commits of a group after its first one to each table, all at once.
+        """Send the further commits of a group to each table, concurrently.
 
-        That one was accepted, so the table is where the leader has seen it, and the next versions
-        are its own. With a gap among them, recovery knows those that landed by their uuids.
+        The first one was accepted, so the table was at the version that the leader captured, and
+        other writer takes the next ones. If some fail, recovery finds the landed ones by uuid.
         """
         others = [
             (table, each)
@@ -281,10 +281,10 @@ class Executor:
             table.landed = each.landed
 
     def commit_table(self, plan: CommitPlan, table: TableExecution) -> None:
-        """Fork the table if it has to be, and commit its transactions, one after the other.
+        """Fork the table if necessary, and commit its transactions in order.
 
-        Of commits that were drafted, only the first: see `_commit_others`. What these commits add
-        is flushed by the publish, at the latest.
+        Of prepared commits only the first is sent here: see `_commit_others`. Files of these
+        commits are flushed before the publish at the latest.
         """
         self._lease.require_valid()
         fork = table.effects.first_touch
@@ -326,7 +326,7 @@ class Executor:
     def _stage_publish(
         self, plan: CommitPlan, tables: Sequence[TableExecution]
     ) -> tuple[PublishRequest, StagedPublish] | None:
-        """What will be published once all commits have been sent, if all of them are drafted."""
+        """Stage the publish before the commits are sent; None unless all of them are prepared."""
         if not all(self._drafted.get(table.effects.table_key) for table in tables):
             return None
         if not tables or plan.schema is not None:
@@ -335,13 +335,13 @@ class Executor:
         try:
             staged = stage_publish(self._branch, request)
         except OmnigraphError:
-            return None  # the publish itself refuses, or waits for what is in the way
+            return None  # the publish itself raises the conflict
         return None if staged is None else (request, staged)
 
     def _pins(
         self, plan: CommitPlan, tables: Sequence[TableExecution]
     ) -> Iterator[list[VersionRow]]:
-        """For each commit of the plan, the last version of each table that is its own."""
+        """For each commit of the plan: the last version of each table that belongs to it."""
         after = {work.effects.identity: work.effects.expected_version for work in tables}
         for number, commit in enumerate(plan.commits, start=1):
             pins = []
@@ -371,7 +371,7 @@ class Executor:
         return row_count(at, version)
 
     def _digests(self, effects: TableEffects, before: int, version: int) -> str | None:
-        """Digests of the files that effects on a table added to it behind a version."""
+        """Digests of the files that the effects added to a table after version ``before``."""
         where, lance = self._where(effects), self._kernel.lance
         found = lance.digests.between(where, before, version)
         if effects.first_touch is not None:
@@ -384,7 +384,7 @@ class Executor:
         return encode_digests(found) if found else None
 
     def adopt(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:
-        """Publish what is committed already, maybe by a process that died before it flushed it."""
+        """Publish committed versions; flushes them first, as their writer may have died before."""
         lance = self._kernel.lance
         for table in tables:
             effects, where = table.effects, self._where(table.effects)
@@ -398,16 +398,16 @@ class Executor:
         return self._publish_checked(plan, tables)
 
     def flush_last(self, table: TableExecution) -> None:
-        """Put the last version of a table on local disk, which another process has committed."""
+        """Flush the last version of a table, which another process has committed, to local disk."""
         assert table.landed is not None
         version = table.landed.version
         self._kernel.lance.flush_versions(self._where(table.effects), version - 1, version)
 
     def _flush_staged(self, tables: Sequence[TableExecution]) -> None:
-        """Put what the plan has written on local disk before anything of it can be found.
+        """Flush the files that the plan has written to local disk, before the first commit.
 
-        Recovery publishes a plan whose versions are all there: with a loss of power in between,
-        their data has to be there, too. What is staged later is flushed before its own commit.
+        Recovery publishes a plan if all its versions exist: after a power loss, their data has to
+        exist, too. Files staged later are flushed before their own commit.
         """
         staged = [
             (table.handle, transaction)
@@ -452,7 +452,7 @@ class Executor:
     def _after_rejection(
         self, plan: CommitPlan, tables: Sequence[TableExecution], lost: CommitLost
     ) -> OmnigraphError:
-        """A first commit that was rejected left nothing behind: remove the sidecar as well."""
+        """The error for a rejected first commit, which had no effect; removes the sidecar."""
         moved = any(table.landed is not None for table in tables)
         forked = any(table.effects.first_touch is not None for table in tables)
         if moved or forked or plan.schema is not None:
@@ -461,12 +461,12 @@ class Executor:
         if isinstance(lost.__cause__, OutOfSpace | StorageFailure):
             return lost.__cause__
         if not lost.details.get("conflict", True):
-            # No other writer was first: the store refused, and would again.
+            # Not a concurrent writer: the store rejects the commit, and would reject it again.
             return StorageError(lost.message, hint=lost.hint)
         return EffectFreeConflict(lost.message, hint="repeat the write")
 
     def _after_failure(self, plan: CommitPlan, error: Exception) -> CommitRow:
-        """The reply to the publish may have been lost: the fixed commit id shows if it landed."""
+        """The commit, if the publish landed although its reply was lost; else raises the error."""
         try:
             landed = self._branch.refresh().commits.get(plan.lineage.commit_id)
         except (OmnigraphError, OSError, ValueError):
@@ -486,10 +486,10 @@ class Executor:
         raise interrupted(plan, error) from error
 
     def _require_branch(self) -> None:
-        """A publish that outlived its lease counts only if its branch still exists.
+        """Raise an error if the lease was lost during the publish and the branch was deleted.
 
-        The process that took the branch over may have deleted it, and with it the head row whose
-        fence would have refused the publish. What was published there is not reachable.
+        A process that took over the branch may have deleted it, and with it the head row with the
+        fence that would have rejected the publish. The published commit is then unreachable.
         """
         branch = self._branch
         if branch.where.ref is None or self._lease.is_valid:
@@ -498,7 +498,7 @@ class Executor:
         if current != branch.where.ref:
             raise ReadSetChanged("graph_branch", branch.where.ref, current)
 
-    # --- a change of schema -----------------------------------------------------------------------
+    # --- schema changes ---------------------------------------------------------------------------
 
     def _stage_schema(self, plan: CommitPlan, schema: SchemaExecution) -> None:
         """Write the new contract under staging names, and create the tables of new types."""
@@ -515,7 +515,7 @@ class Executor:
             hit(Failpoint.SCHEMA_APPLY_POST_TABLE_COMMIT)
 
     def _promote(self, plan: CommitPlan) -> None:
-        """The change is visible; move its staged contract over the accepted one."""
+        """Move the staged contract of a published change over the accepted one."""
         assert plan.schema is not None
         try:
             hit(Failpoint.SCHEMA_APPLY_AFTER_MANIFEST_COMMIT)

@@ -1,8 +1,7 @@
-"""Blobs outside of the graph: which URIs an input may name, and whether their bytes are copied.
+"""Blobs outside of the graph: which URIs an input may have, and whether their bytes are copied.
 
-A table that is replaced keeps the reference: it stores the URI, and a reader of the value is
-redirected there. Every other write copies the bytes, so that an entity that is edited later does
-not depend on objects that others may remove.
+A write that replaces a table stores the URI, to which readers of the value are redirected. Every
+other write copies the bytes, so that an entity does not depend on objects that may be removed.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ class ExternalBlobs:
     """The policy for blob values that are URIs: by default none is allowed."""
 
     allow: Callable[[str], bool] = _none_allowed
-    """Whether a URI lies under a base that policy permits."""
+    """Whether a URI is below an allowed base."""
     read: Callable[[str], bytes] = _no_reader
-    """The bytes behind an allowed URI; called only where they are to be copied."""
+    """Reads the bytes of an allowed URI, to copy them."""
     bytes_max: int = DEFAULT_LIMITS.bytes_max
-    """The most that is copied for one column at once."""
+    """The most bytes to copy for one column at once."""
     hint: str = (
         "give the bytes as base64: data, or allow the folder that has the object with"
         " `--external-blobs` (external_blobs=…)"
     )
-    """What to do about a URI that is not allowed."""
+    """The hint for a URI that is not allowed."""
 
     @classmethod
     def below(
@@ -66,7 +65,7 @@ class ExternalBlobs:
         return ExternalBlobs(self.allow) if mode == "overwrite" else NOT_ON_SPARK
 
     def refused(self, column: pa.StructArray) -> list[tuple[int, str]]:
-        """Positions and URIs that are not allowed."""
+        """Positions and URIs of values that are not allowed."""
         uris = column.field("uri")
         if uris.null_count == len(uris):
             return []
@@ -102,7 +101,7 @@ class ExternalBlobs:
         )
 
     def copy(self, uri: str, name: str) -> bytes:
-        """The bytes behind one URI, given for the property ``name``; refused unless allowed."""
+        """The bytes of one URI, given for the property ``name``; raises an error unless allowed."""
         if not self.allow(uri):
             shown = without_credentials(uri)
             raise ValueConversionError(
@@ -119,7 +118,7 @@ NOT_ON_SPARK = ExternalBlobs(
 
 
 def denial(uri: str) -> str:
-    """The sentence for a URI that is not allowed."""
+    """The message for a URI that is not allowed."""
     return f"external blob URI '{without_credentials(uri)}' is not allowed"
 
 

@@ -1,4 +1,4 @@
-"""The parts of one open graph that every writer needs, in one place."""
+"""The `Kernel`: storage, schema and ownership of one open graph, as all writers use them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from omnigraph.storage.transactions import DatasetRef
 
 
 class SharedGate:
-    """A lock with shared and exclusive holders; a waiting exclusive one keeps new sharers out."""
+    """A lock with shared and exclusive holders; a waiting exclusive one blocks new shared ones."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -70,7 +70,7 @@ class SharedGate:
                 self._changed.notify_all()
 
     def wait_unshared(self, timeout_ms: int) -> bool:
-        """Wait until the gate is not shared; False if that takes longer."""
+        """Wait until the gate is not shared; False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._sharing, timeout_ms / 1000)
 
@@ -100,16 +100,16 @@ class Gates:
         self._branches: dict[str, threading.Lock] = {}
 
     def stream(self) -> AbstractContextManager[None]:
-        """For a read that continues while its caller does other things, such as an export."""
+        """Held by a long read that its caller consumes step by step, such as an export."""
         return self._streams.shared()
 
     def wait_for_streams(self, timeout_ms: int) -> bool:
-        """Wait until no such read is under way; False if one takes longer."""
+        """Wait until no `stream` is held; False on timeout."""
         return self._streams.wait_unshared(timeout_ms)
 
     @contextmanager
     def write(self, branches: Iterable[str]) -> Iterator[None]:
-        """For a write to these branches: shares the schema, has the branches alone."""
+        """Held by a write to these branches: the schema shared, the branches exclusively."""
         with ExitStack() as locks:
             locks.enter_context(self._schema.shared())
             for name in sorted(set(branches)):
@@ -117,7 +117,7 @@ class Gates:
             yield
 
     def whole_graph(self) -> AbstractContextManager[None]:
-        """For operations on the schema or the set of branches: no write runs beside them."""
+        """Held by operations on the schema or the set of branches: excludes all writes."""
         return self._schema.alone()
 
     def _branch(self, name: str) -> threading.Lock:
@@ -136,7 +136,7 @@ def gates_of(root_uri: str) -> Gates:
 
 
 PAST_SCHEMAS_MAX = 32
-"""Replaced schemas that are held."""
+"""How many replaced schemas are cached."""
 
 ForkState = Literal["absent", "half_made", "made"]
 
@@ -149,7 +149,7 @@ class Forks:
     store: ObjectStore
 
     def state(self, where: DatasetRef) -> ForkState:
-        """Whether a fork exists, and how much of it."""
+        """Whether a fork exists, completely or in part."""
         is_listed = where.ref in self.lance.refs(where)
         try:
             self.lance.open(where)
@@ -158,7 +158,7 @@ class Forks:
         return "made" if is_listed else "half_made"
 
     def make(self, where: DatasetRef, from_ref: str | None, version: int) -> Handle:
-        """Fork a table at the pin the branch inherited, and open the fork."""
+        """Fork a table at the version that the branch inherited, and open the fork."""
         assert where.ref is not None
         hit(Failpoint.FORK_BEFORE_CLASSIFY)
         try:
@@ -169,25 +169,25 @@ class Forks:
         return handle
 
     def remove(self, where: DatasetRef) -> None:
-        """Remove a fork in whatever state it is; an absent one is fine."""
+        """Remove a fork, complete or not, if it exists."""
         self.lance.delete_ref(where)
         self.store.delete_prefix(self._prefix(where))
 
     def reclaim(self, where: DatasetRef) -> None:
-        """Remove a fork that no live branch has a claim to."""
+        """Remove a fork that no live branch uses."""
         hit(Failpoint.CLEANUP_RECONCILE_FORK)
         self.remove(where)
 
     def _make_again(
         self, where: DatasetRef, from_ref: str | None, version: int, failure: StorageError
     ) -> Handle:
-        """Clear the place of a new fork, unless a pending operation claims it, and fork again."""
+        """Remove an old fork at the place, unless a pending operation claims it, and fork again."""
         assert where.ref is not None
         state = self.state(where)
         if state == "absent":
             raise failure
         if state == "made":
-            # Left by an owner that lost its lease before its first commit: usable.
+            # An unused fork, by an owner that lost its lease before its first commit.
             handle = self.lance.open(where)
             if handle.version == version:
                 return handle
@@ -203,7 +203,7 @@ class Forks:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The branch, its snapshot and its schema as one attempt read them, once."""
+    """The state of a branch on which one attempt is based: manifest, snapshot and schema."""
 
     branch: ManifestBranch
     snapshot: Snapshot
@@ -213,7 +213,7 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class OwnedAgain:
-    """A lease that was taken again, and what was read meanwhile."""
+    """A lease that was taken again, and the state that was read at the same time."""
 
     lease: Lease
     manifest: ManifestBranch
@@ -236,11 +236,11 @@ class Kernel:
     ids: IdMint
     settings: WriteSettings
     is_remote: bool
-    """Requests to the root have latency: independent ones are sent concurrently."""
+    """Whether the root is remote, so that independent requests are sent concurrently."""
     heals: bool = False
-    """A write that finds its branch blocked runs a full recovery of it."""
+    """Whether a write that finds its branch blocked runs a full recovery of it."""
     past_schemas: dict[str, AcceptedSchema] = field(default_factory=dict)
-    """Replaced schemas that were read, by hash: they never change."""
+    """Cached replaced schemas by hash; they never change."""
 
     @classmethod
     def of(
@@ -251,10 +251,10 @@ class Kernel:
         serve_older: bool = False,
         heals: bool = False,
     ) -> Kernel:
-        """The kernel of a root; opening asks nothing of the store.
+        """The kernel of a root; sends no request.
 
-        With ``serve_older``, a graph of an older internal schema is shown as it is; writing to it
-        is for a kernel without, once it has been migrated.
+        With ``serve_older``, a graph of an older internal schema can be read without migrating it.
+        Writing needs a kernel without it, after the migration.
         """
         store = open_store(root)
         settings = settings or WriteSettings.from_environment()
@@ -284,18 +284,18 @@ class Kernel:
         )
 
     def accepted_schema(self, published: str | None = None) -> AcceptedSchema:
-        """The schema contract in force, read from the store.
+        """The accepted schema contract, read from the store.
 
-        ``published`` is the hash a branch's head names, for those who may meet a change of schema
-        that is published and about to be completed.
+        ``published`` is the schema hash of a branch's head, for callers that may run between the
+        publish of a schema change and its completion.
         """
         return read_contract(self.store, published)
 
     def accepted_at(self, head: Snapshot, known: AcceptedSchema | None = None) -> AcceptedSchema:
-        """The schema the head of a branch was written with: the one it may be written with now.
+        """The schema of the head of a branch, by which the branch can be written.
 
-        Schema and branch were read one beside the other, so they may not belong together. A change
-        of schema is a commit: while the head names the schema that is ``known``, none happened.
+        A schema and a head that were read concurrently may be inconsistent: ``known`` is returned
+        only if the head names its hash, else the head's schema is read.
         """
         published = head.commit.schema_hash
         if known is not None and known.schema_hash == published:
@@ -305,7 +305,7 @@ class Kernel:
     def accepted_on(self, branch: str, known: ManifestState | None = None) -> AcceptedSchema:
         """The schema of a branch, read from the store; raises `NotFound`.
 
-        ``known`` is its state as the caller has read it, instead of the newest.
+        ``known`` is a state to use instead of the newest.
         """
         if branch == MAIN:
             return self.accepted_schema()
@@ -315,8 +315,8 @@ class Kernel:
     def required_schema(self, branch: str, schema_hash: str) -> AcceptedSchema:
         """The schema with the hash that the head of a branch names.
 
-        Raises `SchemaContractError` if it is lost; on main `ReadSetChanged`, because another one is
-        accepted there by now.
+        Raises `SchemaContractError` if it is missing; on main `ReadSetChanged`, since another one
+        has been accepted there.
         """
         found = self.schema_of(schema_hash)
         if found is not None:
@@ -331,7 +331,7 @@ class Kernel:
     def schema_of(self, schema_hash: str) -> AcceptedSchema | None:
         """The schema with a hash: the accepted one, or one that main replaced; None if unknown.
 
-        Every schema of a branch was main's once, since only main gets new ones.
+        Every schema of a branch was accepted on main before.
         """
         known = self.past_schemas.get(schema_hash)
         if known is not None:
@@ -349,7 +349,7 @@ class Kernel:
     def capture(
         self, branch: ManifestBranch, schema_hash: str, head: Snapshot | None = None
     ) -> Capture:
-        """``head``, or the head of a branch as it was last read, and a reader of its tables."""
+        """Capture ``head``, by default the cached head of the branch, and open a reader."""
         snapshot = head or branch.state.head_snapshot()
         reader = SnapshotReader(self.lance, self.root.uri, snapshot)
         return Capture(branch, snapshot, reader, schema_hash)
@@ -364,7 +364,7 @@ class Kernel:
         attempt_id: str,
         schema: SchemaDelta | None = None,
     ) -> CommitPlan:
-        """The commit of ``intent`` on a captured head, by the holder of a lease."""
+        """Plan the commit of ``intent`` on a captured head, under a lease."""
         branch, captured_hash = capture.branch, capture.schema_hash
         target_hash = captured_hash if schema is None else schema.target_hash
         authority = Authority.of(capture.snapshot, captured_hash)
@@ -401,7 +401,7 @@ class Kernel:
         )
 
     def commit_on(self, before: CommitRow, intent: Intent, commit_id: str) -> CommitRow:
-        """The next commit of a group: that of ``intent`` on top of the one ``before``."""
+        """The commit row of ``intent`` with the parent ``before``: the next one of a group."""
         return replace(
             before,
             commit_id=commit_id,
@@ -423,7 +423,7 @@ class Kernel:
         actor_id: str | None,
         commit_id: str,
     ) -> CommitRow:
-        """A commit on top of ``parent``; its position is filled in when it is published."""
+        """A commit row with the given parent; the publish sets its position."""
         return CommitRow(
             commit_id=commit_id,
             branch=None if branch.where.ref is None else branch.branch,
@@ -442,7 +442,7 @@ class Kernel:
         return f"{self.root.uri}/{location}"
 
     def fence_if_taken_over(self, branch: ManifestBranch, lease: Lease) -> None:
-        """Fence a dead owner before its tables or its sidecars are changed."""
+        """Fence the previous owner of a taken-over lease, before its tables are changed."""
         from omnigraph.storage.publisher import fence
 
         if lease.was_taken_over:
@@ -457,11 +457,11 @@ class Kernel:
         queue: WriterQueue = NO_QUEUE,
         catch_up: Callable[[], object] | None = None,
     ) -> Iterator[Lease]:
-        """Be the only writer of a branch, in this process and in all others.
+        """Own a branch exclusively, in this process and across processes.
 
-        ``beside`` reads what the owner wants to know of the branch, while ownership is confirmed;
-        ``catch_up`` what others have written to it, while they still own it. ``queue`` is the one
-        that this writer has waited in.
+        ``beside`` reads state of the branch concurrently with the confirmation of ownership.
+        ``catch_up`` is called repeatedly while others own the branch, to read their commits.
+        ``queue`` is the queue that this writer has waited in.
         """
         from omnigraph.storage.publisher import fence
 
@@ -471,7 +471,7 @@ class Kernel:
         ):
             self._continue_epochs(branch, lease)
             if lease.was_taken_over:
-                # The former owner may have written until the fence was published: read again.
+                # The previous owner may have published until the fence was: read again.
                 fence(branch, lease.epoch)
                 beside()
             with self._noting_published(branch, lease):
@@ -481,10 +481,10 @@ class Kernel:
     def own_again(
         self, branch: str, read_schema: Callable[[], AcceptedSchema]
     ) -> Iterator[OwnedAgain | None]:
-        """Be the only writer of a branch whose lease this process has given back.
+        """Own a branch again whose lease this process has released last.
 
-        All that a write begins with is read while the lease is taken. None if another process has
-        taken it since. The caller has to look whether a graph-wide operation runs.
+        Reads the initial state of a write concurrently. None if another process has taken the lease
+        since. The caller has to check whether a graph-wide operation is running.
         """
         attempt_id = self.ids.ulid()
         with self.gates.write([branch]):
@@ -516,8 +516,7 @@ class Kernel:
     def _continue_epochs(self, branch: ManifestBranch, lease: Lease) -> None:
         """If the record of a lease was lost, continue with an epoch above that of the head row.
 
-        Before anything is written, also check that the manifest still has what former owners
-        published.
+        Also checks that the manifest has the version that previous owners published.
         """
         branch.require_published(lease.published)
         if lease.is_new and lease.epoch <= branch.state.head.fence_epoch:
@@ -525,7 +524,7 @@ class Kernel:
 
     @contextmanager
     def _noting_published(self, branch: ManifestBranch, lease: Lease) -> Iterator[None]:
-        """Leave the manifest version of a branch with its lease, when that is released."""
+        """Record the manifest version of a branch in its lease, when that is released."""
         try:
             yield
         finally:
@@ -536,11 +535,11 @@ class Kernel:
     def own_graph(
         self, attempt_id: str, branches: Callable[[], Iterable[str]]
     ) -> Iterator[Mapping[str, Lease]]:
-        """Keep every writer out, and wait for those that are on their way to some branches.
+        """Lock out all writers, after waiting for running writes to some branches.
 
-        ``branches`` says which, asked when no new writer can come. A writer that did not end in
-        time is fenced: it cannot report a success on a deleted branch. Yields the leases by their
-        scopes.
+        ``branches`` returns these, and is called when no new write can start. A writer that does
+        not end in time is fenced, so that it cannot report success on a deleted branch. Yields the
+        leases by scope.
         """
         from omnigraph.storage.publisher import fence
 
@@ -561,5 +560,5 @@ class Kernel:
 
     @property
     def forks(self) -> Forks:
-        """The forks of tables that branches have."""
+        """The forks of tables."""
         return Forks(self.lance, self.store)

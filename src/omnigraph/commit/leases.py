@@ -1,8 +1,8 @@
-"""Durable leases: one writer per branch, across processes, as the gates are within one process.
+"""Durable leases: one writer per branch across processes; `Gates` do the same within a process.
 
-A lease record is changed only by compare-and-swap and never deleted, so its epoch only grows. The
-epoch goes into the branch's head row with every publish: an owner that was taken over holds a lower
-one and can never publish again, however late it wakes up.
+A lease record is changed only by compare-and-swap and never deleted, so its epoch only increases.
+Every publish writes the epoch into the branch's head row: an owner that lost its lease to another
+has a lower epoch and cannot publish any more.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ log = logging.getLogger(__name__)
 GRAPH_SCOPE = "graph"
 POLL_SECONDS = 0.02
 READY = ".ready"
-"""Ends the names of writes that wait for the owner of their branch; see `handing_over`."""
+"""Suffix of the files of writes that wait for the owner of their branch; see `handing_over`."""
 QUEUE_WAIT_MS = 1_000
-"""How long a writer waits in the queue before it continues without."""
+"""How long a writer waits in the queue before it continues without its turn."""
 QUEUE_SKIPPED = 16
-"""How many writes skip a queue in which a writer took long or was stopped."""
+"""How many writes skip a queue after a writer in it took too long or was stopped."""
 CATCH_UP_MS = 100
 CATCH_UP_PAUSE_MS = 1
-"""How long and how often the next writer looks whether its predecessor has published."""
+"""The pause between checks of the next writer for a publish of its predecessor."""
 TAKEOVER_GRACE = 1.2
-"""After how many TTLs without a change of its record a remote owner counts as dead."""
+"""The number of TTLs without a change of its record after which a remote owner is dead."""
 SILENCE = 0.5
-"""After how many TTLs without a heartbeat an owner is suspected to be dead."""
+"""The number of TTLs without a heartbeat after which an owner may be dead."""
 
 UNANSWERED = (FailureClass.UNKNOWN, FailureClass.TRANSIENT)
-"""Failures of a conditional write that may have landed."""
+"""Classes of failures after which a conditional write may have landed."""
 
 Health = Literal["live", "silent", "dead"]
-"""What an observer knows of a remote owner from its record."""
+"""The state of a remote owner, by its record."""
 
 
 def branch_scope(branch: str) -> str:
@@ -78,8 +78,8 @@ class LeaseRecord:
     state: Literal["held", "released"]
     operation_id: str | None
     published: Published | None = None
-    """What the branch had published when the lease was last released. Written after the publish,
-    so it is never ahead of the manifest: a manifest that is behind it has lost a version."""
+    """The published version of the branch when the lease was last released. Written after the
+    publish, so never ahead of the manifest: a manifest that is behind it has lost a version."""
 
 
 def read_record(name: str, content: bytes) -> LeaseRecord:
@@ -97,18 +97,18 @@ def read_record(name: str, content: bytes) -> LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """What the environment says about writes, read once when a graph is opened."""
+    """Settings of writes, read from the environment when a graph is opened."""
 
     ttl_ms: int = 30_000
     """How long a lease is valid without a heartbeat."""
     wait_ms: int = 30_000
     """How long a writer waits for a lease."""
     retries: int = 5
-    """How often a write is prepared again when others moved the branch."""
+    """How often a write is prepared again after the branch has moved."""
     table_compact_every: int = 64
-    """Small fragments of a table at which a write compacts it; `upkeep` may do it before."""
+    """The number of small fragments at which a write compacts a table, unless upkeep did before."""
     manifest_compact_every: int = 64
-    """Fragments at which a write compacts the manifest; each publish adds one."""
+    """The number of fragments at which a write compacts the manifest; each publish adds one."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> WriteSettings:
@@ -133,10 +133,10 @@ WRITE_VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class WriterQueue:
-    """The place of a writer in the queue of its machine for one branch."""
+    """A writer's place in the queue for a branch on its machine."""
 
     is_crowded: bool
-    """Whether another writer was there before."""
+    """Whether another writer was in the queue before."""
     leave: Callable[[], None]
     """Lets the next writer in; called once the branch is owned."""
 
@@ -145,29 +145,29 @@ NO_QUEUE = WriterQueue(False, lambda: None)
 
 
 MEMBERS_MAX = 64
-"""Writers that share a publish; the next ones share the next."""
+"""The most writers that share a publish."""
 
 T = TypeVar("T")
 
 
 @dataclass(eq=False)
 class WaitingWriter(Generic[T]):
-    """A writer that waits for its branch with a write that is staged, and what became of it."""
+    """A writer that waits with a staged write, and the outcome of the write."""
 
     write: T
     commit: CommitRow | None = None
     failure: BaseException | None = None
     goes_alone: bool = False
-    """Whether it did not fit into its group, and is written as if there had been none."""
+    """Whether it could not be committed with its group, and has to be written alone."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether its group is done with it."""
+        """Whether its outcome is set."""
         return self.commit is not None or self.failure is not None or self.goes_alone
 
 
 class WriterGroup(Generic[T]):
-    """The writers of one branch in this process: one is on its way, the others wait together."""
+    """The writers of one branch in this process: one leads, the others wait to be committed."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -175,7 +175,7 @@ class WriterGroup(Generic[T]):
         self._is_led = False
 
     def try_lead(self) -> bool:
-        """Become the writer on its way, if no other is or waits; ended by `end_lead`."""
+        """Become the leader, if no writer leads or waits; `end_lead` ends it."""
         with self._changed:
             if self._is_led or self._waiting:
                 return False
@@ -183,7 +183,7 @@ class WriterGroup(Generic[T]):
             return True
 
     def end_lead(self) -> None:
-        """Let the first of those that wait lead."""
+        """Stop leading: the first waiting writer leads next."""
         with self._changed:
             self._is_led = False
             self._changed.notify_all()
@@ -201,7 +201,7 @@ class WriterGroup(Generic[T]):
                     )
                 )
             except BaseException:
-                # Its writer was interrupted: unless a leader has it already, nothing will land.
+                # The writer was interrupted: without a leader that has taken it, it has no effect.
                 if member in self._waiting:
                     self._waiting.remove(member)
                     self._changed.notify_all()
@@ -213,7 +213,7 @@ class WriterGroup(Generic[T]):
             return False
 
     def take(self, count_max: int) -> list[WaitingWriter[T]]:
-        """So many of those that wait, in their order, for the leader to settle."""
+        """Take up to so many waiting writers, in order, for the leader to commit."""
         with self._changed:
             count = min(len(self._waiting), count_max)
             return [self._waiting.popleft() for _ in range(count)]
@@ -224,7 +224,7 @@ class WriterGroup(Generic[T]):
             self._changed.notify_all()
 
     def fail_waiting(self, failure: BaseException) -> None:
-        """What kept the leader from owning the branch keeps all that wait for it, too."""
+        """Fail all waiting writers with the error by which the leader failed to own the branch."""
         with self._changed:
             while self._waiting:
                 self._waiting.popleft().failure = failure
@@ -232,13 +232,13 @@ class WriterGroup(Generic[T]):
 
     @property
     def waiting(self) -> int:
-        """How many writers wait."""
+        """The number of waiting writers."""
         with self._changed:
             return len(self._waiting)
 
 
 class Lease:
-    """A lease this process holds, until it is released or the block that it is used for ends."""
+    """A lease that this process holds until it is released; as a context manager, for a block."""
 
     def __init__(
         self, leases: Leases, scope: str, record: LeaseRecord, token: Token, os_lock: OsLock | None
@@ -247,9 +247,9 @@ class Lease:
         self.epoch = record.epoch
         self.owner_id = record.owner_id
         self.was_taken_over = False
-        """Whether its former owner never released it: this owner recovers its sidecars."""
+        """Whether the previous owner did not release it: this owner recovers its sidecars."""
         self.is_new = False
-        """Whether there was no record: it is the first of its scope, or the record was lost."""
+        """Whether there was no record: the first lease of the scope, or a lost record."""
         self._leases = leases
         self._record = record
         self._token: Token | None = token
@@ -273,7 +273,7 @@ class Lease:
         return self._token is not None and age_ms <= self._record.ttl_ms * 2 / 3
 
     def require_valid(self) -> None:
-        """Before a durable effect: raises `LeaseLost` unless it `is_valid`."""
+        """Raise `LeaseLost` unless it `is_valid`; called before each durable effect."""
         if not self.is_valid:
             raise LeaseLost(
                 f"the lease of {self.scope} has run out",
@@ -282,18 +282,18 @@ class Lease:
 
     @property
     def published(self) -> Published | None:
-        """What former owners and this one are known to have published."""
+        """The last version that previous owners and this one are known to have published."""
         return self._record.published
 
     def note_published(self, published: Published) -> None:
-        """Remember the manifest version that the branch has reached, for the release."""
+        """Set the published manifest version, which the release records."""
         with self._guard:
             known = self._record.published
             if known is None or known.ref != published.ref or known.version < published.version:
                 self._record = replace(self._record, published=published)
 
     def raise_epoch(self, epoch: int) -> None:
-        """Continue with a higher epoch, where the record of former ones was lost."""
+        """Continue with a higher epoch, since the record with the previous one was lost."""
         with self._guard:
             assert self._token is not None
             record = replace(self._record, epoch=epoch)
@@ -303,19 +303,19 @@ class Lease:
             self._record, self._token, self.epoch = record, token, epoch
 
     def put_off(self, work: Callable[[], object]) -> None:
-        """Do some work, which raises nothing, beside the request that gives the lease back."""
+        """Postpone work, which must not raise, to run concurrently with the release."""
         self._put_off.append(work)
 
     def catch_up(self) -> None:
-        """Do now what was put off: the owner goes on."""
+        """Run postponed work now, since the owner continues."""
         work, self._put_off = self._put_off, []
         concurrently(*work, threads=True)
 
     def release(self) -> None:
-        """Give the lease back; a record that another owner took over is left alone.
+        """Release the lease, unless another owner has taken over the record.
 
-        A failure to release is not raised: the caller gets the result of the work itself. A record
-        that stays is taken over like that of an owner that died.
+        A failure is not raised, since the work itself has succeeded. A record that is still held is
+        taken over later like that of a dead owner.
         """
         with self._guard:
             if self._timer is not None:
@@ -349,7 +349,7 @@ class Lease:
             try:
                 self._token = self._leases.swap(self.scope, record, self._token)
             except StorageError:
-                # The next heartbeat tries again; `require_valid` stops the owner if none succeeds.
+                # The next heartbeat tries again; if none succeeds, `require_valid` fails.
                 self._schedule()
                 return
             if self._token is not None:
@@ -369,17 +369,17 @@ class Leases:
         self._owner_id = owner_id
         self._settings = settings
         self._locks = locks
-        """On local disk, the directory of the OS locks, which show whether owners are alive."""
+        """On local disk: the directory of the OS locks, which show whether owners are alive."""
         self._watched: dict[str, tuple[Token, float]] = {}
-        """Per scope, the record of another owner and when it was first seen unchanged. Kept between
+        """By scope: the token of another owner's record, and when it was first read. Kept between
         attempts, because declaring an owner dead may take longer than one attempt waits."""
         self._given_back: dict[str, tuple[LeaseRecord, Token]] = {}
-        """The records this process released last; one that is unchanged need not be read again."""
+        """By scope: the record that this process released last, to take it again without a read."""
         self._slow_queues: dict[str, int] = {}
-        """Scopes whose queue was too slow; how many writes still skip it."""
+        """By scope with a slow queue: how many further writes skip it."""
 
     def hold(self, scope: str, attempt_id: str) -> Lease:
-        """A lease, for a block; raises `WriterBusy` when a live writer keeps it too long."""
+        """Acquire a lease, for a block; raises `WriterBusy` if a live writer holds it too long."""
         lease = self._acquire(scope, attempt_id, self._settings.wait_ms)
         assert lease is not None
         return lease
@@ -392,12 +392,12 @@ class Leases:
         queue: WriterQueue = NO_QUEUE,
         catch_up: Callable[[], object] | None = None,
     ) -> Lease:
-        """A branch's lease, for a block, while no graph-wide operation runs.
+        """Acquire a branch's lease, for a block, while no graph-wide operation runs.
 
-        ``beside`` is called each time the branch's lease was taken, while the graph's is looked at.
-        What it reads of the branch stays true: every change of that needs the branch's lease, which
-        a graph-wide operation waits for as well. ``catch_up`` is called again and again while
-        another process of this machine owns the branch. ``queue`` is left once none does.
+        ``beside`` is called after the branch's lease was taken, concurrently with the check of the
+        graph's lease. State of the branch that it reads stays valid: changing it needs the branch's
+        lease, also for a graph-wide operation. ``catch_up`` is called repeatedly while another
+        process of this machine owns the branch. ``queue`` is left when no other process does.
         """
         deadline = time.monotonic() + self._settings.wait_ms / 1000
         while True:
@@ -418,31 +418,33 @@ class Leases:
             time.sleep(POLL_SECONDS)
 
     def was_ours(self, branch: str) -> bool:
-        """Whether this process has given the lease of a branch on an object store back last, as far
-        as it knows."""
+        """Whether this process was probably the last owner of a branch on an object store."""
         return self._is_remote and branch_scope(branch) in self._given_back
 
     def take_again(self, branch: str, attempt_id: str) -> Lease | None:
-        """A lease that this process has given back, by one request; None if another took it since.
+        """Take a lease that this process released last, by one request; None if it was taken since.
 
-        The caller looks whether a graph-wide operation runs, by `graph_owner`, and releases it.
+        The caller has to check `graph_owner` for a graph-wide operation, and to release the lease.
         """
         scope = branch_scope(branch)
         given_back = self._given_back.pop(scope, None)
         return None if given_back is None else self._take(scope, attempt_id, *given_back, None)
 
     def is_crowded(self, branch: str) -> bool:
-        """Whether another writer of this machine owns the branch, or is about to."""
+        """Whether another writer of this machine owns the branch or waits for it."""
         scopes = (branch_scope(branch), _queue_scope(branch))
         return self._locks is not None and not all(map(self._is_free, scopes))
 
     def is_free(self, branch: str) -> bool:
-        """Whether no process of this machine owns a branch, on local disk."""
+        """Whether no process owns a branch; only on local disk."""
         return self._is_free(branch_scope(branch))
 
     def is_unowned(self, branch: str) -> bool:
-        """Whether no process owns a branch or the graph, as far as this machine knows: on local
-        disk. A graph-wide operation may have a writer refused, and then it must not wait."""
+        """Whether no process owns the branch or the graph; only on local disk.
+
+        The graph counts, since a graph-wide operation may cause a writer to be refused, which then
+        must not wait.
+        """
         scopes = (branch_scope(branch), GRAPH_SCOPE)
         return self._locks is not None and all(map(self._is_free, scopes))
 
@@ -503,14 +505,14 @@ class Leases:
             self._slow_queues[scope] = avoided - 1
 
     def try_hold(self, scope: str, attempt_id: str) -> Lease | None:
-        """A lease without waiting, or None while a live owner has it. The caller releases it."""
+        """Acquire a lease without waiting; None if a live owner has it. The caller releases it."""
         return self._acquire(scope, attempt_id, None)
 
     def hold_unless_alive(self, scope: str, attempt_id: str) -> Lease | None:
-        """A lease, waiting until its owner is known to be dead; None as soon as its record changes.
+        """Acquire a lease after its owner is known to be dead; None if the owner is alive.
 
-        On local disk that is known at once. On an object store it takes the owner's time to live,
-        and a third of that for one which is alive.
+        Immediate on local disk. On an object store a dead owner is detected after its TTL, a live
+        one by its next heartbeat, within a third of that.
         """
         seen: Token | None = None
         while True:
@@ -525,7 +527,7 @@ class Leases:
             time.sleep(POLL_SECONDS)
 
     def holders(self) -> list[LeaseHolder]:
-        """Who owns what right now, by scope; looks and changes nothing."""
+        """The current holders of leases, by scope; read-only."""
         from omnigraph.model.upkeep import LeaseHolder
 
         held = []
@@ -541,9 +543,9 @@ class Leases:
         return held
 
     def last_published(self, branch: str) -> Published | None:
-        """The manifest version that the last owner of a branch left; None if it is not known.
+        """The manifest version that the last owner of a branch recorded; None if it is unknown.
 
-        A record that cannot be read is an error for writers only.
+        None also for an unreadable record, which is an error for writers only.
         """
         name = _object_name(branch_scope(branch))
         content = self._store.read_if_exists(name)
@@ -553,9 +555,10 @@ class Leases:
             return None
 
     def swap(self, scope: str, record: LeaseRecord, token: Token) -> Token | None:
-        """Replace a record; the new token, or None if it had changed.
+        """Replace a record; returns the new token, None if the record had changed.
 
-        Every write of a record has other content, so after a lost reply the record shows who won.
+        Every write of a record has different content, so a read shows the winner after a lost
+        reply.
         """
         try:
             return self._store.write_if_match(_object_name(scope), orjson.dumps(record), token)
@@ -568,16 +571,16 @@ class Leases:
             return found[1]
 
     def give_back(self, scope: str, record: LeaseRecord, token: Token) -> None:
-        """Leave a released record behind; one that another owner took over is left alone."""
+        """Write the released record, unless another owner has taken it over."""
         released = replace(record, state="released")
         left = self.swap(scope, released, token)
         if left is not None:
             self._given_back[scope] = (released, left)
 
     def graph_owner(self) -> tuple[str, Health] | None:
-        """The owner of the graph scope other than this process, unless it is dead.
+        """The owner of the graph scope, unless it is this process or dead.
 
-        A branch writer looks once it has the lease of its branch.
+        A branch writer checks this after it has taken the lease of its branch.
         """
         found = self._recorded(GRAPH_SCOPE)
         if found is None:
@@ -595,7 +598,7 @@ class Leases:
         return None if health == "dead" else (record.owner_id, health)
 
     def _health(self, scope: str, record: LeaseRecord, token: Token) -> Health:
-        """How long a held record has not changed, by this process's own clock."""
+        """The health of an owner, by how long its record has not changed for this process."""
         now = monotonic_seconds()
         seen, since = self._watched.get(scope, (None, now))
         if seen != token:
@@ -614,7 +617,7 @@ class Leases:
         queue: WriterQueue = NO_QUEUE,
         catch_up: Callable[[], object] | None = None,
     ) -> Lease | None:
-        """Take a free lease, or one whose owner is dead; None only when told not to wait."""
+        """Take a lease that is free or whose owner is dead; None only if ``wait_ms`` is None."""
         deadline = time.monotonic() + (wait_ms or 0) / 1000
         os_lock = self._os_lock(scope)
         if os_lock is not None and not _locked(os_lock, wait_ms or 0, catch_up):
@@ -631,8 +634,8 @@ class Leases:
                 lease, health = self._attempt(scope, attempt_id, os_lock)
                 if lease is not None or wait_ms is None:
                     break
-                # Give up only on a live writer. If the owner sends no heartbeat, wait until it
-                # counts as dead.
+                # Give up only if the owner is alive. Without heartbeats, wait until it counts as
+                # dead.
                 if time.monotonic() >= deadline and health == "live":
                     raise self._busy(scope)
                 time.sleep(POLL_SECONDS)
@@ -644,13 +647,13 @@ class Leases:
     def _attempt(
         self, scope: str, attempt_id: str, os_lock: OsLock | None
     ) -> tuple[Lease | None, Health]:
-        """The lease if it is free now; else what is known of its owner."""
+        """The lease if it is free; else None and the health of its owner."""
         found = self._recorded(scope)
         if found is None:
             return self._create(scope, attempt_id, os_lock), "live"
         record, token = found
-        # The holder of the OS lock is the only live writer of this scope. A record of our own was
-        # left when it could not be given back: the gates let one thread at a time come here.
+        # The holder of the OS lock is the only live writer of this scope. A held record of this
+        # process is one that it failed to release, since gates admit one thread at a time.
         is_own = record.owner_id == self._owner_id
         is_free = record.state == "released" or os_lock is not None or is_own
         if is_free or (health := self._health(scope, record, token)) == "dead":
@@ -705,7 +708,7 @@ class Leases:
 
 
 def _locked(os_lock: OsLock, wait_ms: int, catch_up: Callable[[], object] | None) -> bool:
-    """Take the OS lock of a scope, if need be by waiting for it."""
+    """Take the OS lock of a scope, waiting up to ``wait_ms``; True if it was taken."""
     began = time.monotonic()
     while True:
         waited_ms = (time.monotonic() - began) * 1000
@@ -720,7 +723,7 @@ def _locked(os_lock: OsLock, wait_ms: int, catch_up: Callable[[], object] | None
 
 
 def handed_over(locks: Path, branch: str) -> Path:
-    """The folder of the writes that processes of one machine hand over to the owner of a branch."""
+    """The folder for writes that processes hand over to the owner of a branch on this machine."""
     return folder_of_locks(locks, f"group/{branch}")
 
 

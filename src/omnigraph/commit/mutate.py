@@ -1,4 +1,4 @@
-"""A mutation from compiled plan to receipt."""
+"""Runs a mutation: from the compiled plan to the receipt."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from omnigraph.storage.reader import SnapshotReader
 
 
 class WriterRights(Protocol):
-    """What a writer sees, and may change, if that is not everything."""
+    """The rights of a writer that are limited to types: what it sees and may change."""
 
     def catalog(self, whole: Catalog) -> Catalog:
-        """The names that it may use."""
+        """The types and properties that the writer may name."""
 
     def told(self, whole: Catalog) -> Catalog:
-        """The types with the rules whose violation is reported to it."""
+        """The types with the constraints whose violations may be reported to the writer."""
 
     def seen(self, whole: SnapshotReader) -> SnapshotReader:
-        """The rows that it selects from."""
+        """A reader of the rows that the writer sees."""
 
     def check(
         self,
@@ -63,15 +63,15 @@ class WriterRights(Protocol):
         whole: SnapshotReader,
         validate: Callable[[SnapshotReader], object],
     ) -> None:
-        """Raise for a write that is not granted, or that rows do not allow which it does not see.
+        """Raise if a write is not granted, or conflicts with rows that the writer does not see.
 
-        The caller has held it against `told` on the rows that are seen; ``validate`` holds it
-        against the whole schema on those of any reader.
+        The caller has validated it by `told` on the visible rows; ``validate`` validates it by the
+        whole schema on the rows of a given reader.
         """
 
 
 def everything(catalog: Catalog) -> WriterRights | None:
-    """The rights of a writer whose rules are not limited to types."""
+    """The rights of a writer without limits: None."""
     return None
 
 
@@ -94,9 +94,9 @@ def mutate(
 ) -> MutationReceipt:
     """Run a mutation and publish it as one commit; no commit if it changes nothing.
 
-    It is compiled again should the schema change before the commit. A caller that has not read the
-    schema just now gives ``read_again``: that is done while the write waits for other things. Blobs
-    may be given by URI only as far as ``external`` allows it; their bytes are copied.
+    It is compiled again if the schema changes before the commit. With ``read_again``, a schema that
+    may be outdated is read again concurrently with other requests. Blobs may be given by URIs that
+    ``external`` allows; their bytes are copied.
     """
     try:
         plan, parameters = _bound(compile_for, accepted.catalog, params)
@@ -106,7 +106,7 @@ def mutate(
             raise
         accepted, read_again = newest, None
         plan, parameters = _bound(compile_for, accepted.catalog, params)
-    # All attempts of a request use the same time and the same new ids.
+    # All attempts at a request use the same time and the same new ids.
     now: dt.datetime = datetime_from_ms(kernel.clock.wall_us() // 1000)
     minted: list[str] = []
 
@@ -168,13 +168,13 @@ def mutate(
 
 
 def has_open_ends(changes: ChangeSet, catalog: Catalog) -> bool:
-    """Whether edges of it end at interfaces: what they refer to depends on the nodes there are."""
+    """Whether it has edges at interfaces, whose references depend on the existing nodes."""
     keys = map(TableKey, changes.tables)
     return any(key.kind == "edge" and catalog.edges[key.type_name].end_types for key in keys)
 
 
 def _again(minted: list[str], mint: Callable[[], str]) -> Callable[[], str]:
-    """The ids minted before, in their order, and then new ones, which are added to them."""
+    """A minter that repeats the ids in ``minted``, then mints and appends new ones."""
     at = count()
 
     def next_id() -> str:
@@ -217,11 +217,11 @@ def run_mutation(
     limits: WriteLimits = DEFAULT_LIMITS,
     external: ExternalBlobs | None = None,
 ) -> MutationOutcome:
-    """Run a compiled mutation with bound parameters; nothing is written.
+    """Run a compiled mutation with bound parameters in memory; writes nothing.
 
-    Without ``external`` no blob may be given by URI. Raises `ValueConversionError` for a value its
-    property cannot hold and `LimitExceeded` for a table over its budget. The change set still has
-    to pass `validation.validate`.
+    Without ``external`` blobs cannot be given by URI. Raises `ValueConversionError` for a value
+    that its property cannot hold, and `LimitExceeded` for a table over its budget. The caller
+    validates the change set.
     """
     inputs = Inputs(parameters, now, external or ExternalBlobs())
     execution: _Construction | _Deletion
@@ -242,13 +242,13 @@ def run_mutation(
 
 
 STATEMENTS_MAX = 20_000
-"""Most statements that the loops of one mutation may run."""
+"""The most statements that the loops of one mutation may run."""
 
 
 def _unrolled(
     steps: Iterable[plans.MutationStep], inputs: Inputs
 ) -> Iterator[tuple[plans.Statement, Inputs]]:
-    """The statements to run with what each reads: those in a loop once for each item."""
+    """The statements to run with their inputs: those in a loop once per item."""
     for step in steps:
         if isinstance(step, plans.ForEach):
             items = inputs.parameters[step.items]
@@ -303,7 +303,7 @@ class _Construction:
         row = _properties(step.assignments, type, inputs)
         pending = self._pending(type)
         if type.key:
-            # The key may be taken: then this row becomes the whole of that entity.
+            # If the key exists, this row replaces the whole entity.
             spellings = [spell(row[name], type.properties[name].type) for name in type.key]
             pending.insert({ID: entity_id(spellings), **row})
             pending.replaces_committed = True
@@ -319,7 +319,7 @@ class _Construction:
         self._pending(type).insert({ID: self._mint_id(), **ends, **row})
 
     def _with_ends(self, change: TableChange | None) -> TableChange | None:
-        """A change whose references have the types of the nodes that this mutation results in."""
+        """The change, with node types added to references by the nodes after this mutation."""
         if change is None:
             return None
         type = self._catalog.edges.get(TableKey(change.table_key).type_name)
@@ -332,11 +332,11 @@ class _Construction:
     def _update(
         self, step: plans.UpdateNodes | plans.UpdateEdges, type: TableType, inputs: Inputs
     ) -> int:
-        """Assign to pending rows, and to committed ones they do not hide; says to how many."""
+        """Assign to pending rows, and to committed ones without a pending row; returns how many."""
         key = type.key if isinstance(type, NodeType) else (SRC, DST, *type.key_columns)
         if any(each.property in key for each in step.assignments):
             raise InternalError("an update assigns to a key")
-        # A value that is wrong for every row is reported even if no row matches.
+        # Convert constants first, so that a wrong one is reported even if no row matches.
         values = {
             each.property: inputs.assigned(each) for each in step.assignments if not each.by_row
         }
@@ -374,7 +374,7 @@ def _end(
     of_type: ex.Expression | None,
     inputs: Inputs,
 ) -> str:
-    """The reference to a node; at an interface, its type is looked up if it is not given."""
+    """The reference to a node; at an interface, a type that is not given is looked up later."""
     id = inputs.endpoint(given, "from" if column == SRC else "to")
     prefixes = type.end_types.get(column)
     if prefixes is None:
@@ -411,7 +411,7 @@ class _Deletion:
         self._view = view
         self._limits = limits
         self._ids: dict[str, pa.Array] = {}
-        """Distinct ids by type key, so that overlapping statements count once."""
+        """Distinct ids by type key, so that overlapping statements count an entity once."""
 
     def run(self, step: plans.Statement, inputs: Inputs) -> None:
         match step:
@@ -445,7 +445,7 @@ class _Deletion:
         return ids
 
     def _cascade(self, type: EdgeType, node_type: str, ids: pa.Array) -> None:
-        """Delete the edges of one type at the nodes with ``ids``, whichever end they are."""
+        """Delete the edges of one type with one of the nodes ``ids`` at either end."""
         if not len(ids) or self._view.is_empty(type.table_key):
             return
         for column in self._catalog.ends_at(type, node_type):
@@ -466,9 +466,9 @@ def _change_set(changes: Iterable[TableChange | None]) -> ChangeSet:
 
 
 def mutation_receipt(row: CommitRow, key: str | None) -> MutationReceipt:
-    """The receipt of the mutation that has this key, from its commit.
+    """The receipt of a mutation with this idempotency key, from its commit.
 
-    Raises `Conflict` for a commit that was reverted or picked under the key.
+    Raises `Conflict` if the key belongs to a revert or cherry-pick.
     """
     stored = row.receipt or {}
     if key is not None and "verb" in stored:

@@ -1,8 +1,7 @@
-"""The rows of a mutation: those a `where` finds, and those it has written so far.
+"""The rows of a mutation: those that a `where` matches, and those written so far.
 
-A predicate that fixes the key, a unique property or an endpoint is answered by lookup. Any other is
-streamed over the columns it reads, and only rows that match are then read in full, so that a wide
-table costs no more than its matches.
+A predicate with equality on the key, a unique property or an endpoint is evaluated by lookup. Other
+predicates scan the columns they read, and only matching rows are read in full.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Inputs:
     external: ExternalBlobs
 
     def assigned(self, assignment: Assignment) -> Value | None:
-        """The value a property gets; raises `ValueConversionError` if it cannot hold it."""
+        """The value to assign; raises `ValueConversionError` if the property cannot hold it."""
         return self.as_property(assignment.value, assignment.property, assignment.type)
 
     def endpoint(self, expression: ex.Expression, name: str) -> str:
@@ -61,9 +60,9 @@ class Inputs:
         return value
 
     def as_property(self, expression: ex.Expression, name: str, type: ValueType) -> Value | None:
-        """A literal, a parameter or `now()` as a property of ``type`` holds it."""
+        """A literal, a parameter or `now()` as a value of ``type``."""
         value = assigned_value(self._value(expression), type, name)
-        # Only a replaced table keeps references.
+        # A mutation copies external blobs; only an overwrite stores references.
         return self.external.copy(value.uri, name) if isinstance(value, BlobUri) else value
 
     def _value(self, expression: ex.Expression) -> object:
@@ -77,7 +76,7 @@ class Inputs:
         return scalar_operand(expression, self.parameters, self.now).as_py()
 
     def at_item(self, variable: str, item: Any) -> Inputs:
-        """These inputs inside a loop: with the item that it is at, or the fields of a record."""
+        """The inputs inside a loop: with the current item, or the fields of a record."""
         if isinstance(item, dict):
             given = {f"{variable}.{field}": value for field, value in item.items()}
         else:
@@ -85,7 +84,7 @@ class Inputs:
         return replace(self, parameters={**self.parameters, **given})
 
     def computed(self, assignment: Assignment, rows: pa.Table) -> pa.Array:
-        """What a property gets in each row, computed from that row."""
+        """The values to assign, computed from each row."""
 
         def column(leaf: ColumnExpression) -> pa.ChunkedArray:
             assert isinstance(leaf, ex.PropertyValue)
@@ -101,27 +100,27 @@ class Inputs:
 
 
 def unassigned(declared: Property) -> Value | None:
-    """What an insert gives a property it does not name: its default, or null if it may be null."""
+    """The value of a property that an insert does not name: its default, or null if nullable."""
     return property_value(declared.default, declared.type, declared.name, strict=True)
 
 
 LOOKUP_IDS_MAX = 2_000
-"""Up to here matched rows are fetched by id; for more of them the table is streamed again."""
+"""Up to so many matched rows are fetched by id; for more the table is scanned again."""
 
 KEY_TUPLES_MAX = 10_000
-"""Up to here a list for each member of a key is multiplied out into ids."""
+"""The most ids that lists of values for the members of a key are combined into."""
 
 NO_IDS = pa.nulls(0, pa.string())
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Rows whose ``column`` holds one of ``values``: all that match are among them."""
+    """A lookup by ``column`` and ``values`` whose rows include all matching ones."""
 
     column: str
     values: pa.Array
     narrowed_by: Mapping[str, pa.Array] = field(default_factory=dict)
-    """The ends of edges that hold one of these ids too."""
+    """By edge end: ids of which matching edges have one there, too."""
 
 
 class Matcher:
@@ -134,7 +133,7 @@ class Matcher:
         self._table_key = type.table_key
         self._predicate = predicate
         self._inputs = inputs
-        # In an older version the column of a lookup may have another name.
+        # In an older version the column may have another name.
         is_same = view.columns(type.table_key).is_same
         self._lookup = find_lookup(type, predicate, inputs) if is_same else None
         self._ends = ShownEnds.of(type)
@@ -143,7 +142,7 @@ class Matcher:
         self._columns_read = list(dict.fromkeys([ID, *read]))
 
     def matches(self, rows: pa.Table | pa.RecordBatch) -> pa.Array | pa.ChunkedArray:
-        """For each row whether the predicate is true."""
+        """Whether the predicate is true, by row."""
 
         def column(leaf: ColumnExpression) -> pa.Array | pa.ChunkedArray:
             if not isinstance(leaf, ex.PropertyValue):
@@ -154,7 +153,7 @@ class Matcher:
         return holds(self._predicate, column, inputs.parameters, inputs.now, rows.num_rows)
 
     def ids(self, budget: Budget, shadowed: pa.Array = NO_IDS) -> pa.Array:
-        """The ids of all matching rows but the ``shadowed`` ones."""
+        """The ids of all matching rows except the ``shadowed`` ones."""
         parts: list[pa.Array] = []
         for rows in self._found(self._columns_read, shadowed):
             budget.charge(rows=rows.num_rows)
@@ -162,7 +161,7 @@ class Matcher:
         return pa.chunked_array(parts, pa.string()).combine_chunks()
 
     def rows(self, columns: Sequence[str], budget: Budget, shadowed: pa.Array) -> pa.Table | None:
-        """All matching rows but the ``shadowed`` ones; ``columns`` include those it reads."""
+        """Matching rows except ``shadowed`` ones; ``columns`` include those of the predicate."""
         is_counted = False
         if self._lookup is None and not set(columns) <= set(self._columns_read):
             ids = self.ids(budget, shadowed)
@@ -180,7 +179,7 @@ class Matcher:
         return pa.concat_tables(parts) if parts else None
 
     def found(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """All matching rows with ``columns``, some at a time."""
+        """All matching rows with ``columns``, in batches."""
         read = list(dict.fromkeys([*columns, *self._columns_read]))
         return (rows.select(columns) for rows in self._found(read, NO_IDS))
 
@@ -211,7 +210,7 @@ class Matcher:
 
 
 def find_lookup(type: TableType, predicate: ex.Expression, inputs: Inputs) -> Lookup | None:
-    """A lookup that finds few rows, and among them every one that matches."""
+    """A selective lookup that finds all matching rows; None without one."""
     pinned = _pinned(predicate, inputs)
     if ID in pinned:
         return Lookup(ID, pinned[ID])
@@ -222,7 +221,7 @@ def find_lookup(type: TableType, predicate: ex.Expression, inputs: Inputs) -> Lo
             return Lookup(ID, pc.unique(pa.array(ids, pa.string())))
     unique = {group[0] for group in type.unique if len(group) == 1}
     for name, values in pinned.items():
-        # A float has two zeros, which stores tell apart and comparisons do not.
+        # Not for floats: 0.0 equals -0.0, but an index stores them as different values.
         if name in (SRC, DST) or (name in unique and not pa.types.is_floating(values.type)):
             ends = {end: pinned[end] for end in (SRC, DST) if end in pinned and end != name}
             shown = ShownEnds.of(type)
@@ -235,7 +234,7 @@ def find_lookup(type: TableType, predicate: ex.Expression, inputs: Inputs) -> Lo
 
 
 def _pinned(predicate: ex.Expression, inputs: Inputs) -> dict[str, pa.Array]:
-    """Columns that must hold one of a few values for the predicate to be true."""
+    """By column: the few values of which it must have one for the predicate to be true."""
     match predicate:
         case ex.Combine(operator="and"):
             found: dict[str, pa.Array] = {}
@@ -255,7 +254,7 @@ def _pinned(predicate: ex.Expression, inputs: Inputs) -> dict[str, pa.Array]:
 
 
 def _spellings(values: pa.Array, type: ValueType) -> list[str]:
-    """The canonical texts of key values; an infinity has none, and no key holds one."""
+    """The canonical texts of key values; infinities, which no key has, are left out."""
     if type.scalar.is_float:
         values = values.filter(pc.is_finite(values))
     texts: list[str] = pc.unique(spell_column(values, type)).to_pylist()
@@ -268,19 +267,19 @@ _CHUNKS_MAX = 32
 
 
 class PendingTable:
-    """Complete rows, one per id, the last write to each.
+    """The rows that a mutation has written: complete, and one per id.
 
-    A blob that does not change is not read until all other values are known: its row holds a null,
-    and an extra column of the row marks it.
+    An unchanged blob is read only at the end: until then its row has null, and is marked in an
+    extra column.
     """
 
     def __init__(self, type: TableType, limits: WriteLimits) -> None:
         self._table_key = type.table_key
         self._limits = limits
         self.schema = table_schema(type)
-        """What the table stores; `rows` may have more columns."""
+        """The stored columns; `rows` may have more."""
         self.replaces_committed = False
-        """Whether a row may meet a committed one of its id."""
+        """Whether a row may replace a committed one with its id."""
         self._types = {ID: _TEXT, SRC: _TEXT, DST: _TEXT}
         self._types |= {name: declared.type for name, declared in type.properties.items()}
         self._blobs = [p.name for p in type.properties.values() if p.type.scalar is Scalar.BLOB]
@@ -292,12 +291,12 @@ class PendingTable:
 
     @property
     def readable_columns(self) -> list[str]:
-        """The columns that a view gives: all but the blobs."""
+        """The columns to read of committed rows: all except blobs."""
         return [name for name in self.schema.names if name not in self._blobs]
 
     @property
     def rows(self) -> pa.Table:
-        """Everything written so far."""
+        """All rows written so far."""
         if self._inserted:
             inserted, self._inserted = self._inserted, []
             columns = {
@@ -310,7 +309,7 @@ class PendingTable:
 
     @property
     def ids(self) -> pa.Array:
-        """The entities written so far."""
+        """The ids written so far."""
         return self.rows[ID].combine_chunks()
 
     def insert(self, row: Mapping[str, Value | None]) -> None:
@@ -318,24 +317,24 @@ class PendingTable:
         self._inserted.append(row)
 
     def put(self, rows: pa.Table) -> None:
-        """Write rows that have the columns of `rows`, over earlier ones with the same ids."""
+        """Write rows with the columns of `rows`, replacing earlier ones with the same ids."""
         together = _last_of_each_id(pa.concat_tables([self._rows, rows]))
-        # A loop of updates adds a chunk with each of them, and every read pays for every chunk.
+        # Updates in a loop add a chunk each, and the cost of reads grows with the chunks.
         is_scattered = together[ID].num_chunks > _CHUNKS_MAX
         self._rows = together.combine_chunks() if is_scattered else together
         self._charge(rows=self._rows.num_rows, bytes=self._rows.nbytes)
 
     def adopt(self, committed: pa.Table) -> pa.Table:
-        """Committed rows, read by `readable_columns`, in the columns of `rows`."""
+        """Committed rows with `readable_columns`, extended to the columns of `rows`."""
         columns = {name: committed[name] for name in self.readable_columns}
         columns |= {name: pa.nulls(committed.num_rows, BLOB_STORAGE) for name in self._blobs}
         return self._table(columns | self._markers(committed.num_rows, stored=True))
 
     def assign(self, rows: pa.Table, values: Mapping[str, Value | None]) -> pa.Table:
-        """``rows`` with each of ``values`` in every row."""
+        """``rows`` with ``values`` assigned in every row."""
         for name, value in values.items():
             one = column_from_values([value], self._types[name])
-            # A long text or a blob is copied into every row: charge the budget before that.
+            # A long text or a blob is copied to every row: charge the budget first.
             self._charge(bytes=one.nbytes * rows.num_rows)
             column = one.take(pa.array(np.zeros(rows.num_rows, np.int64)))
             rows = _replaced(rows, name, column)
@@ -344,13 +343,13 @@ class PendingTable:
         return rows
 
     def assign_columns(self, rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
-        """``rows`` with these columns in the place of their own; none of them are blobs."""
+        """``rows`` with some columns, which are not blobs, replaced."""
         for name, column in columns.items():
             rows = _replaced(rows, name, column)
         return rows
 
     def change(self, view: SnapshotReader) -> TableChange | None:
-        """What has to be committed, with the blobs that stay; None if nothing was written."""
+        """The change to commit, with unchanged blobs read; None if nothing was written."""
         if not self.rows.num_rows:
             return None
         rows = self._with_stored_blobs(view).select(self.schema.names)
@@ -387,7 +386,7 @@ class PendingTable:
 
 
 def _stored(blob: str) -> str:
-    """The column that marks the rows whose blob stays; no property has a colon in its name."""
+    """The column that marks rows with an unchanged blob; property names have no colon."""
     return f"stored:{blob}"
 
 
@@ -408,6 +407,6 @@ def _last_of_each_id(rows: pa.Table) -> pa.Table:
     if count == rows.num_rows:
         return rows
     last = np.zeros(count, np.int64)
-    # Where an index repeats, numpy keeps what it assigned last.
+    # For repeated indexes numpy keeps the last assignment.
     last[numbers] = np.arange(rows.num_rows)
     return rows.take(pa.array(last))

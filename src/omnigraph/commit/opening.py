@@ -1,7 +1,7 @@
-"""Opening a graph: what is checked, migrated and settled, in which order.
+"""Opening a graph: checks, migrations and recovery, in this order.
 
-For writing: the store's promises, the stamp, the migrations, the state, then recovery; each rests
-on the ones before it. For reading: the stamp and the state, and not one write.
+For writing: verify the store, check the stamp, migrate, check the state, recover; each step assumes
+the previous ones. For reading: check the stamp and the state, without any write.
 """
 
 from __future__ import annotations
@@ -71,16 +71,16 @@ if TYPE_CHECKING:
 
 PROMOTION_LOOKS = 20
 PROMOTION_PAUSE_SECONDS = 0.02
-"""Completing a published change of schema takes three renames."""
+"""The pause between checks for the completion of a published schema change: three renames."""
 
 _ADVICE = "open the graph read-write, or run `omnigraph recover`"
 
 
 def open_for_writing(kernel: Kernel, *, settle: bool = True) -> None:
-    """Make a graph fit for writing: migrated, and with every interrupted operation settled.
+    """Prepare a graph for writing: migrate it, and settle every interrupted operation.
 
-    ``settle`` False leaves the latter to the caller. Raises `NotFound` where there is no graph,
-    `UnsupportedStorageVersion` for one this product does not know, and `RootMoved`.
+    With ``settle`` False the caller settles them. Raises `NotFound` if there is no graph,
+    `UnsupportedStorageVersion` for an unknown internal schema, and `RootMoved`.
     """
     handle = _manifest(kernel)
     kernel.store.probe_atomic_create()
@@ -94,15 +94,15 @@ def open_for_writing(kernel: Kernel, *, settle: bool = True) -> None:
         from omnigraph.commit.recovery import Recoverer
 
         Recoverer(kernel).run("full")
-        # After recovery: a schema change that was interrupted between two objects is complete then.
+        # After recovery, which completes a schema change interrupted between two objects.
         kernel.accepted_schema()
 
 
 def open_for_reading(kernel: Kernel) -> None:
-    """See that a graph can be read, and write nothing at all.
+    """Check that a graph can be read; writes nothing.
 
-    Operations in flight are left alone: what they have not published is not there. Raises
-    `RecoveryRequired` only if no schema matches the data.
+    Ignores operations in flight, whose effects are not visible. Raises `RecoveryRequired` only if
+    no schema matches the data.
     """
     is_current(_manifest(kernel))
     _require_source(kernel)
@@ -142,9 +142,9 @@ def _migrate(kernel: Kernel) -> None:
 
 
 def _require_promoted(kernel: Kernel, state: ManifestState) -> None:
-    """The accepted schema is the one the newest commit was made with.
+    """Raise an error unless the accepted schema is that of the newest commit.
 
-    Another process may be completing a change of schema: it is read more than once.
+    Reads it several times, as another process may be completing a schema change.
     """
     looks = 0
     while (obstacle := _promotion_obstacle(kernel, state)) is not None:
@@ -189,19 +189,19 @@ def initialize(
 ) -> CommitRow:
     """Create a graph at the kernel's root, and return its genesis commit.
 
-    Raises `AlreadyInitialized` when a graph or schema objects are there (``force`` replaces schema
+    Raises `AlreadyInitialized` if a graph or schema objects exist (``force`` replaces schema
     objects that belong to no graph, never a graph), `InitializationClaimed` while another `init`
-    runs, `InitializationIndeterminate` when the store did not say whether the graph exists now, and
-    `InitializationCommitted` when it exists but something failed afterwards. Any other error means
-    that there is no graph, and that what was written for it is gone again.
+    runs, `InitializationIndeterminate` if it is unknown whether the graph was created, and
+    `InitializationCommitted` if it was created but a later step failed. After any other error there
+    is no graph, and its files have been removed.
     """
     contract = build_contract(compiled.source, compiled.ir)
     kernel.store.probe_atomic_create()
     with _claim(kernel):
         _require_vacant(kernel, force)
         for directory in (*TABLE_DIRECTORIES, f"{LEASES}/branch"):
-            # Of an `init` that died before there was a graph: the tables are empty, and what leases
-            # say was published belongs to no graph.
+            # Left by an `init` that died before it created the graph: empty tables, and leases
+            # with published versions of no graph.
             kernel.store.delete_prefix(directory)
         try:
             write_contract(kernel.store, contract)
@@ -225,7 +225,7 @@ def initialize(
         rows += [genesis, HeadRow(MAIN, genesis.commit_id, 0, 0), RegistryRow(0)]
         _create_manifest(kernel, rows, genesis.commit_id)
         list_contract(kernel.store, contract, compiled.catalog.schema_hash)
-        # The graph exists: from here on nothing is taken back.
+        # The graph exists: from here on nothing is undone.
         try:
             hit(Failpoint.INIT_POST_MANIFEST_CREATE)
             kernel.store.delete(INIT_CLAIM)
@@ -238,8 +238,8 @@ def initialize(
 def _claim(kernel: Kernel) -> Iterator[None]:
     """Hold the root for one `init`.
 
-    A running `init` holds the graph lease, a dead one does not: the holder of the lease may replace
-    a claim that was left behind, and the schema objects that belong to it.
+    A running `init` holds the graph lease, so the holder of the lease may replace the claim of a
+    dead `init`, and its schema objects.
     """
     operation_id = kernel.ids.ulid()
     lease = kernel.leases.hold_unless_alive(GRAPH_SCOPE, operation_id)
@@ -261,7 +261,7 @@ def _claim(kernel: Kernel) -> Iterator[None]:
 
 
 def _undo(kernel: Kernel, what: str, undo: Callable[[Kernel], None]) -> None:
-    """Undo a step after a failure; an error in doing so does not replace that failure."""
+    """Undo a step after a failure; an error of the undo does not replace that failure."""
     try:
         undo(kernel)
     except Exception:
@@ -271,7 +271,7 @@ def _undo(kernel: Kernel, what: str, undo: Callable[[Kernel], None]) -> None:
 
 
 def _remove_claim(kernel: Kernel) -> None:
-    """Give up the root. Where there is no graph, there is nothing for leases to guard either."""
+    """Remove the claim, and the leases, which are not needed without a graph."""
     kernel.store.delete(INIT_CLAIM)
     if not _has_graph(kernel):
         kernel.store.delete_prefix(LEASES)
@@ -303,10 +303,10 @@ def _has_graph(kernel: Kernel) -> bool:
 
 
 def _create_tables(kernel: Kernel, catalog: Catalog) -> list[ManifestRow]:
-    """Create the empty tables of all types at once: each one mostly waits for storage.
+    """Create the empty tables of all types concurrently, since each mostly waits for storage.
 
-    None is part of a graph before the manifest names it. All calls have ended when this returns or
-    raises, so that a failed `init` gives up its claim only when nothing is written any more.
+    A table is not part of a graph before the manifest names it. All calls have ended when this
+    returns or raises, so that a failed `init` does not release its claim while tables are written.
     """
     rows: list[ManifestRow] = []
     creations = []
@@ -327,7 +327,7 @@ def _create_tables(kernel: Kernel, catalog: Catalog) -> list[ManifestRow]:
 
 
 def _create_manifest(kernel: Kernel, rows: list[ManifestRow], commit_id: str) -> None:
-    """The commit point. If it fails, find out whether it took effect all the same."""
+    """Create the manifest: the commit point. After a failure, checks whether it was created."""
     where = DatasetRef(kernel.table_uri(MANIFEST))
     try:
         kernel.lance.create(where, MANIFEST_SCHEMA, encode_rows(rows), kernel.ids.ulid())

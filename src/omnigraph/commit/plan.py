@@ -1,11 +1,10 @@
 """A write as data: the rows it changes, its actor and conditions, and the commit.
 
-A `ChangeSet` says what changes, table by table, before anything is staged; `WriteLimits` how much
-of it may be held in memory. A `CommitPlan` is built before the first effect by every operation that
-commits: mutations, loads, merges, replays, changes of schema, index, optimize, repair, recovery.
-`executor.Executor` runs it. Its stored form is the recovery sidecar (`sidecars`). It names every
-transaction by uuid: recovery reads the same plan and proves by uuids, not by version numbers, what
-happened.
+A `ChangeSet` has the changes by table before anything is staged, within `WriteLimits`. Every
+operation that commits builds a `CommitPlan` before its first effect: mutations, loads, merges,
+replays, schema changes, index, optimize, repair, recovery. `executor.Executor` runs it. Its stored
+form is the recovery sidecar (`sidecars`). It names every transaction by uuid: recovery reads the
+same plan and determines by uuids, not by version numbers, which effects landed.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ if TYPE_CHECKING:
 ChangeKind: TypeAlias = Literal["append", "upsert", "delete", "replace", "exchange", "upkeep"]
 
 UPKEEP_KINDS: frozenset[ChangeKind] = frozenset({"upkeep"})
-"""Kinds that change how a table is stored, not its content."""
+"""Kinds that change the storage of a table, not its rows."""
 
 NO_ROWS = pa.table({"id": pa.nulls(0, pa.string())})
-"""The steps of such a change."""
+"""The rows of a change without rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:
-    """Rows in data files of their table's ref that no version lists yet.
+    """Rows in uncommitted data files of their table's ref.
 
-    Fragments are in the JSON form of Lance. An upsert also says what becomes of the fragments that
-    held the former rows: ``updated`` lost some of their rows, ``removed`` all of them. For a table
-    that its branch has yet to get a copy of, ``deleted`` says which rows these will be.
+    Fragments are in Lance's JSON form. An upsert also has the fragments with replaced rows:
+    ``updated`` after the deletion of some rows, ``removed`` without remaining rows. For a table
+    that is not forked to its branch yet, ``deleted`` lists the rows to delete instead.
     """
 
     fragments: tuple[str, ...]
@@ -57,44 +56,44 @@ class WrittenRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exchanged:
-    """The committed rows that make room for those of an exchange."""
+    """The committed rows that an exchange replaces or deletes."""
 
     positions: Positions
-    """Where all of them lie in the version that was captured."""
+    """Their positions in the captured version."""
     deleted: pa.Array
-    """The ids among them that do not come back."""
+    """The ids of those that are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """One table's part of a write: exactly one Lance transaction, but for upkeep.
+    """One table's part of a write: one Lance transaction, except for upkeep.
 
     ``append`` rows have new ids, ``upsert`` rows replace the entity of their id, ``replace`` rows
-    become the whole table. Ids are unique within a change. ``delete`` carries ids that exist.
-    ``exchange`` rows replace the entity of their id, while others are deleted.
-    ``upkeep`` changes no content and has no rows: it takes ``steps`` that are one transaction each.
+    replace the whole table. Ids are unique within a change. ``delete`` has existing ids.
+    ``exchange`` rows replace the entity of their id, while other entities are deleted.
+    ``upkeep`` changes no rows: it has ``steps`` of one transaction each.
     """
 
     table_key: str
     kind: ChangeKind
     rows: pa.Table
-    """Complete rows in the table's schema; for ``delete`` only the column `id`."""
+    """Complete rows in the table's schema; for ``delete`` only `id`."""
     steps: tuple[UpkeepStep, ...] = ()
     written: WrittenRows | None = None
-    """Rows that lie in files already, written by workers or copied. ``rows`` has none then, except
-    in an exchange, which may have both."""
+    """Rows in files, written by workers or copied. ``rows`` is empty then, except in an exchange,
+    which may have both."""
     exchanged: Exchanged | None = None
-    """What an exchange takes out."""
+    """The committed rows that an exchange replaces or deletes."""
 
     @property
     def ids(self) -> pa.ChunkedArray:
-        """The entities this change is about."""
+        """The ids of the changed entities."""
         return self.rows["id"]
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """All tables a write touches, by type key. Tables without work are not listed."""
+    """The changes of a write by type key; only tables that change."""
 
     tables: dict[str, TableChange] = field(default_factory=dict)
 
@@ -110,15 +109,15 @@ BYTES_MAX_VARIABLE = "OMNIGRAPH_WRITE_BYTES_MAX"
 
 @dataclass(frozen=True, slots=True)
 class WriteLimits:
-    """The most a write may stage for one table, inclusive."""
+    """The most rows and bytes that a write may stage for one table, inclusive."""
 
     rows_max: int = 1_000_000
     bytes_max: int = 512 * 1024 * 1024
-    """Arrow memory."""
+    """The size in Arrow memory."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> WriteLimits:
-        """The limits an operator has set, the defaults where nothing is set."""
+        """The limits of the environment, by default those of the class."""
         standard = cls()
         return cls(
             positive_number(ROWS_MAX_VARIABLE, standard.rows_max, environment, strict=True),
@@ -131,7 +130,7 @@ DEFAULT_LIMITS = WriteLimits()
 
 @dataclass(slots=True)
 class Budget:
-    """What one table of a write has used up so far."""
+    """The rows and bytes that a write has used for one table."""
 
     limits: WriteLimits
     table_key: str
@@ -139,7 +138,7 @@ class Budget:
     bytes: int = 0
 
     def charge(self, *, rows: int = 0, bytes: int = 0) -> None:
-        """Take more, or raise `LimitExceeded` and have nothing written."""
+        """Use more; raises `LimitExceeded` beyond the limits."""
         self.rows += rows
         self.bytes += bytes
         if self.rows > self.limits.rows_max:
@@ -171,10 +170,10 @@ SidecarKind: TypeAlias = Literal[
 """The kinds of operations that a sidecar can belong to."""
 
 WriterKind: TypeAlias = SidecarKind | Literal["Repair"]
-"""A repair moves pins to versions that exist: it has no effects, hence no sidecar."""
+"""With repair, which publishes existing versions and therefore has no effects and no sidecar."""
 
 FIRST_VERSION = 1
-"""The version of a freshly created dataset."""
+"""The version of a new dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,18 +186,18 @@ class Intent:
     expected_head: str | None = None
     """Only write if this is still the head (a conditional write)."""
     operation_id: str | None = None
-    """The caller's key for the write; each attempt at it has an id of its own."""
+    """The caller's idempotency key; each attempt also has its own id."""
     receipt: Mapping[str, Any] | None = None
     merged_parent: str | None = None
-    """The commit whose content a merge brings in."""
+    """The merged commit, which becomes the second parent."""
     message: str | None = None
     """The caller's reason for the write."""
     brought: CommitRow | None = None
-    """The commit as another graph has it: this one gets its id and time as well."""
+    """For a replay from another graph: the commit there, whose id and time are kept."""
 
     @property
     def receipt_with_message(self) -> Mapping[str, Any] | None:
-        """What the commit row stores: the receipt, and the caller's message in it."""
+        """The receipt that the commit row stores, with the caller's message."""
         if self.message is None:
             return self.receipt
         return {**(self.receipt or {}), "message": self.message}
@@ -206,7 +205,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class FirstTouch:
-    """The fork that a branch needs before its first write to a table."""
+    """The fork for a branch's first write to a table."""
 
     from_ref: str | None
     from_version: int
@@ -222,7 +221,7 @@ class PlannedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TableEffects:
-    """The effects on one table: the version it starts from, its fork, its transactions in order."""
+    """The effects on one table: expected version, fork, and transactions in order."""
 
     identity: TableIdentity
     table_key: str
@@ -231,16 +230,16 @@ class TableEffects:
     expected_version: int
     transactions: tuple[PlannedTransaction, ...]
     restore_uuid: str
-    """Of the transaction that undoes them."""
+    """The uuid of the transaction that would undo the effects."""
     first_touch: FirstTouch | None = None
     recorded_pin: int | None = None
-    """The final version, in sidecars of the older shape, which name no transactions."""
+    """The final version, for sidecars of the older format, which name no transactions."""
 
     @classmethod
     def of(
         cls, entry: TableEntry, ref: str | None, uuids: Sequence[str], restore_uuid: str
     ) -> TableEffects:
-        """Transactions with these uuids, one after the other, on a table as it is published."""
+        """Consecutive transactions with these uuids on the published version of a table."""
         return cls(
             entry.identity,
             entry.table_key,
@@ -254,7 +253,7 @@ class TableEffects:
 
     @property
     def post_commit_pin(self) -> int:
-        """The version after every planned transaction."""
+        """The version after all planned transactions."""
         if self.recorded_pin is not None:
             return self.recorded_pin
         return self.expected_version + len(self.transactions)
@@ -262,29 +261,29 @@ class TableEffects:
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """A table the operation creates, or that its branch begins to show with the first version."""
+    """A table that the operation creates, or whose first version becomes visible on its branch."""
 
     identity: TableIdentity
     table_key: str
     location: str
     uuid: str
-    """Of the transaction that creates it."""
+    """The uuid of the transaction that creates it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaDelta:
-    """What a change of schema does to the registry of tables, and the contract it leads to."""
+    """The changes of a schema change to the registry of tables, and the new contract."""
 
     target_hash: str
     registrations: tuple[NewTable, ...] = ()
     renames: tuple[TableRow, ...] = ()
-    """Tables that get another alias."""
+    """Tables with a new type key."""
     tombstones: tuple[VersionRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseClaim:
-    """The lease under which the plan is run."""
+    """The lease under which the plan runs."""
 
     scope: str
     owner_id: str
@@ -292,7 +291,7 @@ class LeaseClaim:
 
     @classmethod
     def of(cls, lease: Lease) -> LeaseClaim:
-        """The claim of the holder of a lease."""
+        """The claim of a lease."""
         return cls(lease.scope, lease.owner_id, lease.epoch)
 
 
@@ -306,27 +305,27 @@ class Authority:
 
     @classmethod
     def of(cls, snapshot: Snapshot, schema_hash: str) -> Authority:
-        """A snapshot, and the schema it was read with."""
+        """The authority of a snapshot and the schema it was read with."""
         return cls(snapshot.commit_id, snapshot.manifest_version, schema_hash)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCommit:
-    """One commit of a plan: its row in the lineage, and which of the effects are its own."""
+    """One commit of a plan: its row in the lineage, and its transactions."""
 
     attempt_id: str
     lineage: CommitRow
-    """The fixed commit; its position is filled in when it is published."""
+    """The commit row; the publish sets its position."""
     uuids: frozenset[str]
-    """Of its transactions."""
+    """The uuids of its transactions."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
-    """One commit, or those of a group: effects, assumptions and rows in the lineage."""
+    """One commit or those of a group: effects, assumptions and rows in the lineage."""
 
     attempt_id: str
-    """Names the sidecar. Stored as `operation_id`, as errors, the audit and `recover` show it."""
+    """The id of the sidecar; stored and shown as `operation_id`."""
     writer_kind: WriterKind
     started_at: int
     actor_id: str | None
@@ -335,33 +334,33 @@ class CommitPlan:
     lease: LeaseClaim
     authority: Authority
     lineage: CommitRow
-    """The fixed commit; its position is filled in when it is published."""
+    """The commit row; the publish sets its position."""
     rollback_commit_id: str
-    """The fixed id of the commit that undoes it."""
+    """The id of the commit that would undo it."""
     tables: tuple[TableEffects, ...]
     schema: SchemaDelta | None = None
-    """Only of a change of schema: of a graph, or of one branch that takes over main's."""
+    """For a schema change of the graph, or for a rebase of a branch to main's schema."""
     following: tuple[PlannedCommit, ...] = ()
-    """The other commits of a group, each on top of the one before."""
+    """The further commits of a group, each the child of the previous one."""
     versions_only: bool = False
-    """Read from a sidecar of the older shape: judged by versions, its identities still unknown."""
+    """Whether it was read from a sidecar of the older format, which has versions only."""
     sidecar_digest: str | None = None
-    """Of the bytes it was read from; None for a plan that was made here."""
+    """The digest of the sidecar it was read from; None for a plan built in this process."""
 
     @property
     def changes_contract(self) -> bool:
-        """Whether the graph gets another schema; a rebase takes one that there is."""
+        """Whether it replaces the accepted schema; a rebase does not."""
         return self.writer_kind == "SchemaApply"
 
     @property
     def commits(self) -> tuple[PlannedCommit, ...]:
-        """All commits of the plan in order; an ordinary one has one."""
+        """All commits of the plan in order; one unless it is a group."""
         others = frozenset(uuid for each in self.following for uuid in each.uuids)
         planned = frozenset(tx.uuid for table in self.tables for tx in table.transactions)
         return (PlannedCommit(self.attempt_id, self.lineage, planned - others), *self.following)
 
     def is_new(self, table: TableEffects) -> bool:
-        """Whether the branch does not have a table yet that the plan changes."""
+        """Whether a table that the plan changes is new to the branch."""
         created = () if self.schema is None else self.schema.registrations
         return any(new.identity == table.identity for new in created)
 
@@ -372,10 +371,10 @@ class CommitPlan:
         digests: Mapping[TableIdentity, str | None] | None = None,
         following: Iterable[Iterable[VersionRow]] = (),
     ) -> PublishRequest:
-        """The publish of this plan, once its tables stand at ``pins``.
+        """The publish of this plan, with its tables at the versions ``pins``.
 
-        ``digests`` are those of the tables it creates; ``following`` the pins of the other commits
-        of a group, in their order.
+        ``digests`` are those of created tables; ``following`` the pins of the further commits of a
+        group, in order.
         """
         delta = self.schema or SchemaDelta("")
         created = delta.registrations
@@ -401,7 +400,7 @@ class CommitPlan:
         )
 
     def compensation(self, commit: CommitRow, tables: tuple[TableEffects, ...] = ()) -> CommitPlan:
-        """The plan that undoes this one: ``commit`` on top of its parent, after restores."""
+        """The plan that undoes this one: restores ``tables``, and publishes ``commit``."""
         assert commit.parent_commit_id is not None
         authority = replace(self.authority, head_commit_id=commit.parent_commit_id)
         return replace(

@@ -1,9 +1,9 @@
-"""Reads a sidecar as if its content came from an attacker.
+"""Decodes sidecars, which are untrusted input.
 
-Every member must be there with its type, and what a plan says twice must agree: the lease is that
-of the branch, transactions follow the expected version, ids are ULIDs (Lance makes file names of
-them). No member may be unknown: another shape has another `schema_version`. Whether the tables are
-those of the graph is for `recovery.trust`, which has the registry.
+Every member must exist with its type, and redundant members must agree: the lease is that of the
+branch, transactions follow the expected version, ids are ULIDs (Lance uses them in file names).
+Unknown members are refused: another format has another `schema_version`. `recovery.trust` checks
+the tables against the registry of the graph.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, TableRow, 
 
 SIDECAR_VERSION = 2
 GROUP_VERSION = 3
-"""The shape with further commits, of a group. Older releases leave it to newer ones."""
+"""The format with further commits, for groups. Older releases do not act on it."""
 VERSIONS_ONLY = 1
-"""The older shape: versions instead of identities and uuids. Read and settled, never written."""
+"""The older format, with versions instead of identities and uuids: read, and never written."""
 
 INTEGER_MAX = 2**63 - 1
 
 GROUPED: tuple[SidecarKind, ...] = ("Mutation", "Load")
-"""The kinds of operations that share a publish."""
+"""The kinds of operations that can share a publish."""
 
 COMMIT_KINDS: Mapping[SidecarKind, tuple[CommitKind, ...]] = {
     "Mutation": ("mutation",),
@@ -54,9 +54,9 @@ COMMIT_KINDS: Mapping[SidecarKind, tuple[CommitKind, ...]] = {
     "Optimize": ("maintenance",),
     "Recovery": ("recovery",),
 }
-"""The commits an operation of a kind makes.
+"""By kind of operation: the kinds of commits it makes.
 
-A revert or a cherry-pick runs as a merge, and so does a commit that is brought from another graph.
+Reverts, cherry-picks and commits replayed from another graph run as merges.
 """
 
 
@@ -93,7 +93,7 @@ def read_sidecar(name: str, content: bytes) -> CommitPlan:
 
 
 class _WrongShape(ValueError):
-    """A member that is missing, mistyped, unknown or contradicts another one."""
+    """A member is missing, mistyped or unknown, or contradicts another one."""
 
 
 class _Members:
@@ -106,25 +106,25 @@ class _Members:
         self._where = where
 
     def path(self, name: str) -> str:
-        """How messages call a member."""
+        """The path of a member, for messages."""
         return f"{self._where}.{name}" if self._where else name
 
     def require(self, holds: bool, name: str, problem: str) -> None:
-        """Refuse a member that has the right type and still cannot be right."""
+        """Refuse a member that has the right type but an invalid value."""
         if not holds:
             raise _WrongShape(f"{self.path(name)} {problem}")
 
     def end(self) -> None:
-        """Refuse members that were not read: this version does not know what they mean."""
+        """Refuse members that were not read, as they are unknown."""
         for name in self._left:
             raise _WrongShape(f"{self.path(name)} is unknown")
 
     def optional(self, name: str, default: Any) -> None:
-        """Give a member of the older shape that may be left out its value."""
+        """Set the default of an optional member of the older format."""
         self._left.setdefault(name, default)
 
     def whole(self, name: str, *, least: int = 0) -> int:
-        """An integer of at most 64 bits; `true` is none."""
+        """An integer of at most 64 bits; not a boolean."""
         value = self._take(name)
         self.require(type(value) is int, name, "is not an integer")
         self.require(least <= value <= INTEGER_MAX, name, "is out of range")
@@ -175,7 +175,7 @@ class _Members:
             raise _WrongShape(f"{self.path(name)} is not a table key") from None
 
     def free_object_or_none(self, name: str) -> Mapping[str, Any] | None:
-        """An object whose members are the caller's own, or null."""
+        """An object with any members, or null."""
         if self.is_null(name):
             return None
         value = self._take(name)
@@ -201,7 +201,7 @@ class _Members:
         return self._left.pop(name)
 
     def is_null(self, name: str) -> bool:
-        """Whether a member is there and null; it is read then."""
+        """Whether a member exists and is null; marks it as read then."""
         is_null = name in self._left and self._left[name] is None
         if is_null:
             del self._left[name]
@@ -256,7 +256,7 @@ def _decode(members: _Members, *, is_group: bool) -> CommitPlan:
 def _following(
     members: _Members, first: CommitRow, tables: tuple[TableEffects, ...]
 ) -> tuple[PlannedCommit, ...]:
-    """The other commits of a group: each has its own transactions and the one before as parent."""
+    """The further commits of a group: each has its own transactions, and the previous as parent."""
     found: list[PlannedCommit] = []
     before, taken = first, set[str]()
     planned = {tx.uuid for table in tables for tx in table.transactions}
@@ -285,7 +285,7 @@ def _following(
 def _require_in_order(
     members: _Members, following: list[PlannedCommit], tables: tuple[TableEffects, ...]
 ) -> None:
-    """A later commit has later versions of each table."""
+    """Refuse a group in which a later commit has earlier versions of a table."""
     owner = {uuid: at for at, each in enumerate(following, start=1) for uuid in each.uuids}
     for table in tables:
         along = [owner.get(tx.uuid, 0) for tx in table.transactions]
@@ -436,7 +436,7 @@ def _named_table(members: _Members) -> tuple[TableIdentity, str, str]:
 
 
 def _require_distinct(members: _Members, plan: CommitPlan) -> None:
-    """No table and no transaction is named twice: one would be settled as the other."""
+    """Refuse repeated tables and transactions: recovery could take one for the other."""
     delta = plan.schema or SchemaDelta("")
     if plan.schema is not None:
         on_main = plan.branch == MAIN
@@ -449,7 +449,7 @@ def _require_distinct(members: _Members, plan: CommitPlan) -> None:
         *(gone.identity for gone in delta.tombstones),
     ]
     if plan.writer_kind == "SchemaRebase":
-        # A table may be new to the branch, and change for it.
+        # A table may be both new to the branch and changed.
         identities = [new.identity for new in delta.registrations]
         identities += [t.identity for t in plan.tables if not plan.is_new(t)]
         identities += [gone.identity for gone in delta.tombstones]
@@ -469,9 +469,9 @@ def _require_distinct(members: _Members, plan: CommitPlan) -> None:
 
 
 def _decode_versions(members: _Members) -> CommitPlan:
-    """A sidecar of the older shape. What it does not have is derived from its operation id.
+    """Decode a sidecar of the older format. Missing ids are derived from its operation id.
 
-    It may have further members: other products wrote this shape, too. None of them is used.
+    Unknown members are ignored, since other products wrote this format, too.
     """
     operation_id = members.ulid("operation_id")
     kind = _kind(members)
@@ -479,7 +479,7 @@ def _decode_versions(members: _Members) -> CommitPlan:
         members.optional(name, default)
     branch = MAIN if members.is_null("branch") else _branch(members)
     started_at = members.whole("started_at")
-    # Branches of that time are their own physical refs.
+    # The names of branches were their physical refs then.
     ref = None if branch == MAIN else branch
     commit = CommitRow(
         commit_id=operation_id,
@@ -529,5 +529,5 @@ def _table_by_versions(members: _Members, ref: str | None, restore_uuid: str) ->
 
 
 def _sibling_ulid(ulid: str) -> str:
-    """Another id that is always the same for this one."""
+    """An id derived from another, always the same."""
     return ulid[:-1] + ("1" if ulid[-1] == "0" else "0")

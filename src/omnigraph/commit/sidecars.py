@@ -1,4 +1,4 @@
-"""The sidecars of a graph: one object for every operation on its way or interrupted."""
+"""The sidecars of a graph: an object for every running or interrupted operation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from omnigraph.storage.manifest_rows import CommitRow, TableRow, identity_column
 
 
 def encode_sidecar(plan: CommitPlan) -> bytes:
-    """The content of the object that holds a sidecar; parts of a plan go in field by field."""
+    """The content of the sidecar object of a plan."""
     from omnigraph.commit.sidecar_decoding import GROUP_VERSION, SIDECAR_VERSION
 
     return orjson.dumps(
@@ -66,7 +66,7 @@ def _lineage_json(commit: CommitRow) -> dict[str, Any]:
 
 
 def _following_json(following: tuple[PlannedCommit, ...]) -> dict[str, Any]:
-    """The other commits of a group; an ordinary plan is stored without the member."""
+    """The member for further commits of a group; empty for other plans."""
     if not following:
         return {}
     return {
@@ -129,14 +129,14 @@ def _named_table_json(table: NewTable | TableRow) -> dict[str, Any]:
 
 
 def sidecar_digest(content: bytes) -> str:
-    """The digest of the bytes of a sidecar, which its transactions carry."""
+    """The digest of the bytes of a sidecar, which its transactions contain."""
     return hashlib.sha256(content).hexdigest()
 
 
 log = logging.getLogger(__name__)
 
 SIDECAR_BYTES_MAX = 16 << 20
-"""One of a write to thousands of tables has less than a tenth of it."""
+"""The largest sidecar; one of a write to thousands of tables has less than a tenth."""
 
 
 class Sidecars:
@@ -152,16 +152,16 @@ class Sidecars:
         return sorted(name for name in listed if name.endswith(".json") and name.isprintable())
 
     def write(self, plan: CommitPlan, content: bytes | None = None) -> None:
-        """Phase A: make the intent durable.
+        """Phase A: write the sidecar durably.
 
-        ``content`` is what `encode_sidecar` has made of the plan, if it is at hand.
+        ``content`` is the result of `encode_sidecar`, if the caller has it.
         """
         hit(Failpoint.RECOVERY_SIDECAR_WRITE)
         content = encode_sidecar(plan) if content is None else content
         self._store.write(sidecar_name(plan.attempt_id), content)
 
     def read(self, name: str) -> CommitPlan | None:
-        """The sidecar behind a listed name; None if its writer has finished meanwhile."""
+        """The plan of a listed sidecar; None if it was removed meanwhile."""
         from omnigraph.commit.sidecar_decoding import read_sidecar
 
         hit(Failpoint.RECOVERY_POST_SIDECAR_LIST_PRE_READ)
@@ -171,10 +171,10 @@ class Sidecars:
         return replace(read_sidecar(name, content), sidecar_digest=sidecar_digest(content))
 
     def _content(self, name: str) -> bytes | None:
-        """The bytes of a sidecar; None if it is gone.
+        """The bytes of a sidecar; None if it was removed.
 
-        Every user who can write to the root can put a file there: a link is not followed, and
-        a file larger than any sidecar is not read to its end.
+        The file may come from any user with write access to the root: links are not followed, and a
+        file that is too large is not read to its end.
         """
         found = bytearray()
         try:
@@ -196,14 +196,14 @@ class Sidecars:
         self._store.delete(sidecar_name(operation_id))
 
     def pending(self, names: Iterable[str] | None = None) -> Iterator[CommitPlan]:
-        """Those that are there, or left of those listed; raises `UnreadableSidecar` for one."""
+        """All sidecars, or the remaining ones of ``names``; raises `UnreadableSidecar`."""
         for name in self.names() if names is None else names:
             plan = self.read(name)
             if plan is not None:
                 yield plan
 
     def pending_on(self, branch: str, names: Iterable[str] | None = None) -> Iterator[CommitPlan]:
-        """Those of one branch; raises `UnreadableSidecar` for one that may be about it."""
+        """The sidecars of a branch; raises `UnreadableSidecar` for one that may belong to it."""
         for name in self.names() if names is None else names:
             try:
                 plan = self.read(name)
@@ -215,7 +215,7 @@ class Sidecars:
                 yield plan
 
     def readable(self, *, without: str | None = None) -> Iterator[CommitPlan]:
-        """Those that this product understands, but for the operation ``without``."""
+        """The readable sidecars, except that of the operation ``without``."""
         for name in self.names():
             if without is not None and name == sidecar_name(without):
                 continue
@@ -227,9 +227,9 @@ class Sidecars:
                 yield plan
 
     def forget(self, operation_id: str) -> None:
-        """Phase D of an operation that is visible; a failure to remove the sidecar is not raised.
+        """Phase D of a visible operation: remove its sidecar; failures are not raised.
 
-        A sidecar left behind only costs the next barrier.
+        A remaining sidecar only costs the next barrier time.
         """
         try:
             self.delete(operation_id)
@@ -237,10 +237,10 @@ class Sidecars:
             log.warning("sidecar %s was left behind", operation_id, exc_info=True)
 
     def set_aside(self, refused: UnreadableSidecar) -> str:
-        """Move a sidecar that cannot be settled aside; returns the object that has its bytes.
+        """Move aside a sidecar that cannot be settled; returns the object with its bytes.
 
-        The name has a digest of the content: repeating it after an interruption finds the same
-        object, and another sidecar with the same id is kept beside it.
+        The name contains a digest of the content, so repeating it after an interruption writes the
+        same object, and another sidecar with the same id gets another object.
         """
         try:
             content = self._content(refused.name)
@@ -254,11 +254,11 @@ class Sidecars:
         return place
 
     def refused_names(self) -> list[str]:
-        """The objects of those that were set aside; one list call."""
+        """The objects of sidecars that were set aside; one list call."""
         return self._store.list(REFUSED_SIDECARS)
 
     def refused(self) -> list[RefusedSidecar]:
-        """What was set aside and not removed since."""
+        """The sidecars that were set aside and not removed since."""
         found = []
         for place in self.refused_names():
             stem = place.removeprefix(f"{REFUSED_SIDECARS}/").removesuffix(".json")
@@ -275,7 +275,7 @@ class Sidecars:
 
 
 STEM_CHARACTERS_MAX = 128
-"""Of the name of a sidecar that was set aside; one of ours has 26."""
+"""The longest id kept in the name of a sidecar that was set aside; valid ids have 26."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +283,9 @@ class RefusedSidecar:
     """A sidecar that was set aside."""
 
     place: str
-    """The object that has its bytes."""
+    """The object with its bytes."""
     operation_id: str
-    """From its name; its content is not used."""
+    """The id in its name; its content is not used."""
     problem: str
 
 
@@ -295,7 +295,7 @@ def _refused_name(name: str, content: bytes) -> str:
 
 
 def _problem_of(operation_id: str, content: bytes) -> str:
-    """Why it was set aside, as far as its bytes show."""
+    """Why it was set aside, by decoding its bytes."""
     from omnigraph.commit.sidecar_decoding import read_sidecar
 
     try:

@@ -54,8 +54,8 @@ class StagedTable:
     stage: Callable[[StagedTable], None]
     handle: Handle | None = None
     staged: list[StagedTransaction | None] = field(default_factory=list)
-    """By number. None for a step of upkeep that can only be staged on the result of those before;
-    nothing at all for a table without a fork on this branch yet."""
+    """By number. None for a step of upkeep that needs the result of earlier ones; empty for a table
+    that is not forked to this branch yet."""
     landed: Handle | None = None
 
     def transaction(self, at: int, handle: Handle) -> StagedTransaction:
@@ -73,7 +73,7 @@ UPKEEP_ACTOR = "omnigraph:upkeep"
 
 @dataclass(frozen=True, slots=True)
 class _OwnedState:
-    """The state of the branch as its owner finds it, before the first effect."""
+    """The state of the branch read by its owner, before the first effect."""
 
     pending: list[str]
     branch: ManifestBranch
@@ -102,24 +102,24 @@ class WriteAttempt:
         self.intent = intent
         self.attempt_id = kernel.ids.ulid()
         self._assumes_new = assumes_new
-        """Whether its rows are staged as new ones, which the leader of a group proves."""
+        """Whether rows are staged as new; the leader of the group verifies it."""
         self._expects_new = expects_new
-        """Whether its rows are probably new: they are written as such while that is looked up."""
+        """Whether rows are probably new: they are written as new while that is looked up."""
         self._earlier = earlier
-        """An attempt at the same write that lost. Data files it wrote may be used again."""
+        """An earlier attempt at the same write, whose data files may be reused."""
         self.tables = [self._plan(change) for _, change in sorted(changes.tables.items())]
         self._owned: _OwnedState | None = None
         self.upkeep_failed = False
-        """Whether the upkeep that followed the write was interrupted."""
+        """Whether the upkeep after the write was interrupted."""
 
     def run(self) -> CommitRow:
-        """Stage beside other writers, then own the branch, commit and publish."""
+        """Stage concurrently with other writers, then own the branch, commit and publish."""
         self.stage()
         with self.owned_branch() as lease:
             return self.commit(lease)
 
     def run_owned(self, lease: Lease) -> CommitRow:
-        """The same for a caller that owns the branch already."""
+        """`run` for a caller that owns the branch already."""
         lease.catch_up()
         self.stage()
         self._read_state()
@@ -128,12 +128,12 @@ class WriteAttempt:
     def stage(
         self, tables_at_once: int | None = None, progress: Callable[[int, int], None] | None = None
     ) -> None:
-        """Step 7: write what can be written without owning anything.
+        """Step 7: stage everything that can be staged without owning the branch.
 
-        With a number, so many tables are worked on at once, also on a local disk: for work that is
-        more than writing what is there. ``progress`` gets how many tables are done, of how many.
+        With ``tables_at_once``, so many tables are staged in parallel, also on local disk: for
+        expensive staging. ``progress`` gets the numbers of staged tables and of all tables.
         """
-        # A table that the branch still shares is staged once it is forked.
+        # A table that is not forked yet is staged after the fork.
         due = [table for table in self.tables if table.effects.first_touch is None]
         finished = count(1)  # shared by several threads: each takes the next number
 
@@ -150,9 +150,9 @@ class WriteAttempt:
         hit(Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE)
 
     def stage_as_owner(self) -> bool:
-        """Step 7 for the owner of the branch, who reads its state meanwhile.
+        """Step 7 for the owner of the branch, reading its state concurrently.
 
-        False if a graph-wide operation has begun: the caller has to give the branch back.
+        False if a graph-wide operation has begun: the caller has to release the branch.
         """
         kernel = self._kernel
         tables = [table for table in self.tables if table.effects.first_touch is None]
@@ -176,7 +176,7 @@ class WriteAttempt:
         )
 
     def commit(self, lease: Lease) -> CommitRow:
-        """Steps 9 to 14. Raises before the first effect if the branch has moved."""
+        """Steps 9 to 14. Raises an error before the first effect if the branch has moved."""
         self._require_unchanged()
         plan = self._kernel.plan(
             self.capture,
@@ -190,7 +190,7 @@ class WriteAttempt:
             every = self._kernel.settings.manifest_compact_every
             maintain_manifest(self.capture.branch, every, self._kernel.ids.ulid)
             if self.intent.brought is None:
-                # A commit of our own among those that are brought would make the two graphs differ.
+                # Not after a replay: an extra commit would make the two graphs differ.
                 self.upkeep_failed = not compact_tables(
                     self._kernel, self.capture, lease, self.landed
                 )
@@ -198,11 +198,11 @@ class WriteAttempt:
 
     @property
     def landed(self) -> dict[TableKey, Handle]:
-        """The tables it has committed to, at their new versions."""
+        """The changed tables at their new versions."""
         return {t.entry.table_key: t.landed for t in self.tables if t.landed is not None}
 
     def _read_state(self) -> None:
-        """Read concurrently, under the lease, all that decides whether to continue."""
+        """Read the state for the checks before the first effect; called under the lease."""
         kernel = self._kernel
         opened = [(table, table.handle) for table in self.tables if table.handle is not None]
         branch, pending, *heads = concurrently(
@@ -215,7 +215,7 @@ class WriteAttempt:
         self._owned = _OwnedState(pending, branch, list(zip(tables, heads, strict=True)))
 
     def _require_unchanged(self) -> None:
-        """Step 9: the branch has not moved since it was captured, and every table is at its pin."""
+        """Step 9: raise an error if the branch has moved since the capture or a table drifted."""
         capture, seen = self.capture, self._owned
         assert seen is not None
         require_nothing_pending(self._kernel, capture.branch.branch, seen.pending)
@@ -246,7 +246,7 @@ class WriteAttempt:
         return StagedTable(effects, entry, change, self._stage_table)
 
     def _stage_table(self, table: StagedTable) -> None:
-        """Stage one table: what workers or an earlier attempt have written, or anew."""
+        """Stage one table; uses rows that workers or an earlier attempt have written."""
         handle = table.handle
         if handle is None:
             handle = table.handle = self.capture.reader.handle(table.entry.table_key)
@@ -260,7 +260,7 @@ class WriteAttempt:
     def _stage_written(
         self, table: StagedTable, handle: Handle, written: WrittenRows
     ) -> StagedTransaction:
-        """Rows that workers wrote to the ref of this branch, maybe before the ref existed."""
+        """Stage rows that workers wrote to this branch's ref, which may not have existed then."""
         kind, uuid = table.change.kind, table.effects.transactions[0].uuid
         if kind == "exchange":
             assert table.change.exchanged is not None
@@ -276,18 +276,18 @@ class WriteAttempt:
         )
 
     def _restaged(self, table: StagedTable, handle: Handle) -> StagedTransaction | None:
-        """What the earlier attempt staged for the same rows, if it still means the same here."""
+        """The transaction of the earlier attempt for the same rows, if it is still valid."""
         earlier = self._earlier._staged_like(table, self.capture) if self._earlier else None
         if earlier is None:
             return None
         assert earlier.handle is not None and earlier.staged[0] is not None
-        # Rows to append have been proved to be new by preparing them on this version.
+        # Appended rows were checked to be new on this version.
         ids = table.change.ids.combine_chunks() if table.change.kind == "upsert" else None
         uuid = table.effects.transactions[0].uuid
         return restage_new_rows(earlier.staged[0], earlier.handle, handle, ids, uuid)
 
     def _staged_like(self, table: StagedTable, capture: Capture) -> StagedTable | None:
-        """The table for which this attempt has staged the same change."""
+        """The table of this attempt with the same change, staged."""
         if self._assumes_new:
             return None
         for own in self.tables:
@@ -308,8 +308,8 @@ class WriteAttempt:
             case "append":
                 return [self._stage_append(handle, rows, uuids[0])]
             case "upsert":
-                # Rows that are new are staged much faster if that is known, and can be committed
-                # on a newer version as they are. Without other writers it is not worth asking.
+                # Rows known to be new are staged much faster, and can be committed on a newer
+                # version unchanged. Without other writers the lookup does not pay off.
                 ids = table.change.ids.combine_chunks()
                 if self._assumes_new:
                     return [self._stage_append(handle, rows, uuids[0])]
@@ -336,7 +336,7 @@ class WriteAttempt:
                 return list(stage_ahead(handle, table.change.steps, uuids))
 
     def _stage_append(self, handle: Handle, rows: pa.Table, uuid: str) -> StagedTransaction:
-        """Write rows as new ones: by one request, whose bytes are known, if they are few."""
+        """Stage rows as new: few rows locally, so that one request uploads their file."""
         staged = None
         if self._kernel.is_remote and is_small(rows):
             append = partial(transactions.appended, rows=rows, uuid=uuid)
@@ -353,9 +353,9 @@ STAGED_APART_BYTES_MAX = 1 << 20
 
 
 def is_small(rows: pa.Table) -> bool:
-    """Whether rows are few enough to make their file on this machine before it is uploaded.
+    """Whether rows are few enough to write their file locally and upload it.
 
-    Blobs may lie in files beside it, which Lance writes to the store itself.
+    Not for rows with blobs, which may need further files that Lance writes to the store.
     """
     has_blobs = any(
         isinstance(each, pa.ExtensionType) or each == BLOB_STORAGE for each in rows.schema.types
@@ -364,25 +364,25 @@ def is_small(rows: pa.Table) -> bool:
 
 
 def require_nothing_pending(kernel: Kernel, branch: str, names: list[str]) -> None:
-    """An operation that was interrupted since the barrier has to be recovered first."""
+    """Raise an error if an operation was interrupted since the barrier: recover it first."""
     try:
         for plan in kernel.sidecars.pending_on(branch, names):
             raise EffectFreeConflict(
                 f"operation {plan.attempt_id} on {branch} has to be settled first"
             )
     except UnreadableSidecar as refused:
-        # The barrier of the next attempt refuses or sets it aside.
+        # The barrier of the next attempt refuses the sidecar or sets it aside.
         raise EffectFreeConflict(refused.message) from refused
 
 
 def compact_tables(
     kernel: Kernel, capture: Capture, lease: Lease, landed: Mapping[TableKey, Handle]
 ) -> bool:
-    """Rewrite the small fragments that many small writes have left, as a commit of its own.
+    """Compact tables with many small fragments, as a separate commit.
 
-    Each write adds a fragment, and every lookup visits all of them. ``landed`` are the tables that
-    were just written, at their new versions: the write itself is done and acknowledged whatever
-    happens here. False if the upkeep was interrupted.
+    Each write adds a fragment, and every lookup visits all fragments. ``landed`` are the tables
+    that were just written, at their new versions. The write itself is complete and is acknowledged
+    even if this fails. False if the upkeep was interrupted.
     """
     every = kernel.settings.table_compact_every
     crowded = {
@@ -405,7 +405,7 @@ def compact_tables(
 
 
 def compaction_of(crowded: Mapping[TableKey, Handle]) -> ChangeSet:
-    """The upkeep that is due for tables by key; none for those where nothing can be gained."""
+    """The upkeep that is due for tables, by key; tables without a gain are left out."""
     return ChangeSet(
         {
             key: TableChange(key, "upkeep", NO_ROWS, work.steps)

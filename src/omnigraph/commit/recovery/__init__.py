@@ -1,7 +1,8 @@
-"""Recovery: finish or undo what an interrupted write left behind.
+"""Recovery: completes or undoes interrupted writes.
 
-Ownership is proved by transaction uuids and fixed commit ids. A sidecar is settled as a whole,
-every step can be repeated by any process, and what cannot be proved stays and is reported.
+Ownership is determined by transaction uuids and pre-minted commit ids. A sidecar is settled as a
+whole, and every step can be repeated by any process. A sidecar whose state cannot be determined is
+kept and reported.
 """
 
 from __future__ import annotations
@@ -74,10 +75,10 @@ from omnigraph.storage.transactions import (
 )
 
 LOST = (Conflict, CommitLost, CommitNotOwned, LeaseLost)
-"""Another process was faster, or took over: the sidecar waits for the next pass."""
+"""Errors if another process was first or took over: the next pass retries the sidecar."""
 
 Mode = Literal["full", "forward"]
-"""`forward` may finish, roll forward and discard; it never restores a table or deletes a ref."""
+"""`forward` may complete, roll forward and discard; it never restores tables or deletes refs."""
 
 
 class Recoverer:
@@ -90,7 +91,7 @@ class Recoverer:
         self._settling = Settling(kernel, self._audit)
 
     def run(self, mode: Mode, *, force: bool = False) -> list[Settlement]:
-        """Settle what can be settled, oldest first; set aside what contradicts the graph."""
+        """Settle sidecars, oldest first; sets aside those that contradict the graph."""
         names = self._kernel.sidecars.names()
         settled = _settle_each(names, partial(self._settle, mode=mode, force=force))
         if mode == "full":
@@ -98,16 +99,16 @@ class Recoverer:
         return [settlement for settlement in settled if settlement is not None]
 
     def _complete(self) -> list[Settlement | None]:
-        """What a full recovery does beside the sidecars."""
+        """The work of a full recovery besides sidecars."""
         self._remove_abandoned_staging()
         remove_abandoned_lock(self._kernel)
         late = LateEffects(self._kernel, self._audit.rows())
         return [self._undo_late_effects(branch, late) for branch in late.branches()]
 
     def heal(self, names: Iterable[str]) -> list[Settlement]:
-        """`run` in full on these sidecars, for a handle that tries again: no failure ends it.
+        """Run a full recovery of these sidecars, for a handle that retries: failures do not end it.
 
-        What failed is reported as deferred, with the reason.
+        A failed sidecar is reported as deferred, with the reason.
         """
 
         def settle(name: str) -> Settlement | None:
@@ -121,12 +122,12 @@ class Recoverer:
         return [settlement for settlement in settled if settlement is not None]
 
     def barrier(self, branch: str, operation: str = "writing") -> ManifestBranch:
-        """Before a write to ``branch``: settle forward, and refuse while its own is unsettled.
+        """Settle the sidecars of ``branch`` forward before a write; raises if one remains.
 
-        A handle that heals settles in full, as `recover` would.
+        A handle that heals runs a full recovery, as `recover` does.
 
-        Returns the branch at its newest state. That is read while the sidecars are listed: a writer
-        proves later, as its owner, that it is still the newest. Raises `Conflict`, in the name of
+        Returns the branch at its newest state, read concurrently with the list of sidecars: the
+        writer verifies later, as owner, that it is still the newest. Raises `Conflict`, naming
         ``operation``, while the schema is being changed.
         """
         newest, names = concurrently(
@@ -137,14 +138,14 @@ class Recoverer:
         if self._pass(branch, names):
             newest = self._kernel.manifest.refreshed(branch)
         if branch == MAIN and SCHEMA_APPLY_LOCK in self._kernel.manifest.main.state.branches:
-            # Other branches keep the schema they have, whatever becomes of the apply.
+            # Only main: other branches keep their schema, whether the apply succeeds or not.
             remove_abandoned_lock(self._kernel)
             newest = self._kernel.manifest.refreshed(branch)
             require_no_schema_apply(self._kernel, operation)
         return newest
 
     def _pass(self, branch: str, names: list[str]) -> bool:
-        """Settle the sidecars of a branch; whether there were any."""
+        """Settle the sidecars of a branch; True if there were any."""
         concerned = []
         for name in names:
             try:
@@ -178,11 +179,11 @@ class Recoverer:
             return self._refuse(refused)
 
     def _refuse(self, refused: UnreadableSidecar) -> Settlement:
-        """Move a sidecar aside without acting on it, so that it blocks no other operation.
+        """Move a sidecar aside without acting on it, so that it does not block other operations.
 
-        Its effects, if it had any, are versions beyond the pins: no reader sees them, and every
-        writer proves before its first effect that its own tables have none. One of a newer version
-        stays where it is: its writer may be alive.
+        Its effects, if any, are table versions after the published ones: readers do not see them,
+        and every writer checks its tables for them before its first effect. A sidecar of a newer
+        format is not moved, since its writer may be alive.
         """
         operation_id = str(refused.details["operation_id"])
         if refused.is_newer:
@@ -197,7 +198,7 @@ class Recoverer:
         with self._owned(plan.branch, plan.lease.scope, plan.attempt_id) as lease:
             if lease is None:
                 return Settlement(plan.attempt_id, "live", "its writer is still running")
-            # Its writer may have finished while we waited for the gates.
+            # Its writer may have finished during the wait for the gates.
             current = self._kernel.sidecars.read(name)
             if current is None:
                 return None
@@ -207,12 +208,12 @@ class Recoverer:
                 if settled.is_settled and current.changes_contract:
                     release_lock(self._kernel, lease)
                 return settled
-        # What is left concerns main, whose gate and lease may not be waited for under another's.
+        # The rest needs main's gate and lease, which may not be awaited while holding others.
         return self._discard(name, plan.attempt_id)
 
     @contextmanager
     def _owned(self, branch: str, scope: str, attempt_id: str) -> Iterator[Lease | None]:
-        """Own what a sidecar is about, or get None while a live owner has it."""
+        """Own the branch of a sidecar; yields None while a live owner has it."""
         with self._kernel.gates.write([branch]):
             lease = self._kernel.leases.try_hold(scope, attempt_id)
             try:
@@ -224,13 +225,13 @@ class Recoverer:
     def _settle_owned(
         self, plan: CommitPlan, branch: ManifestBranch, lease: Lease, mode: Mode, force: bool
     ) -> Settlement:
-        # Before the fence, which writes: a sidecar that contradicts the graph causes no write.
+        # Check before the fence, which writes: an inconsistent sidecar must not cause a write.
         self._require_consistent(plan, branch.refresh())
         self._remove_cut_off(plan, branch.state)
         require_own_bytes(plan, self._kernel)
         if lease.was_taken_over or plan.lease.owner_id != lease.owner_id:
-            # The writer of the sidecar may be slow instead of dead. From here on it cannot publish,
-            # and what is read below stays true.
+            # The writer of the sidecar may be slow instead of dead. After the fence it cannot
+            # publish, so the state read below stays valid.
             fence(branch, lease.epoch)
         state = branch.refresh()
         self._require_consistent(plan, state)
@@ -238,12 +239,12 @@ class Recoverer:
         landed = landed_commit(plan, state)
         rolled_back = rollback_commit(plan, state) if landed is None else None
         if landed or rolled_back:
-            # The sidecar goes: what it covers has to be on disk, also if another process
-            # published it.
+            # Before the sidecar is removed, its commit has to be on disk, also if another
+            # process published it.
             self._kernel.lance.flush_versions(branch.where, state.version - 1, state.version)
         if landed is not None:
             head = state.commits[state.head.commit_id]
-            # A later change of schema has taken its place, which began with a whole contract.
+            # Not if a later schema change has replaced it, which began with a complete contract.
             if schema is not None and head.schema_hash == landed.schema_hash:
                 schema.complete()
             forward = tuple(
@@ -286,7 +287,7 @@ class Recoverer:
             require_same_change(plan, plan.schema, change)
 
     def _require_rebase(self, plan: CommitPlan, delta: SchemaDelta, state: ManifestState) -> None:
-        """A branch leads from the schema it has to one of main; both are known by their hashes."""
+        """Refuse a rebase unless it leads from the branch's schema to one of main, by hash."""
         positions = self._kernel.manifest.main.refresh().schema_positions
         old, new = (self._kernel.schema_of(each) for each in (state.head_schema, delta.target_hash))
         if old is None or new is None or delta.target_hash not in positions:
@@ -295,20 +296,20 @@ class Recoverer:
         require_same_change(plan, delta, change)
 
     def _remove_cut_off(self, plan: CommitPlan, state: ManifestState) -> None:
-        """Take back commits of which a loss of power has left only a part.
+        """Remove version files that a power loss has truncated.
 
-        They lie beyond what is published, so that no reader has seen them.
+        These are after the published versions, so no reader has seen them.
         """
         for table in plan.tables:
             pin = state.pins.get(table.identity)
             if table.ref == plan.ref:
-                # Of a fork that is being made, nothing is published.
+                # A fork that is being created has no published version.
                 above = pin.version if pin is not None and pin.ref == table.ref else 0
                 where = DatasetRef(self._kernel.table_uri(table.location), table.ref)
                 self._kernel.lance.remove_cut_off(where, above)
 
     def _branch_of(self, plan: CommitPlan) -> ManifestBranch | None:
-        """The branch of a sidecar; None when the registry proves it is gone or another one."""
+        """The branch of a sidecar; None if it was deleted, or created again with another ref."""
         if plan.ref is None:
             return self._kernel.manifest.main
         try:
@@ -318,7 +319,7 @@ class Recoverer:
         return branch if branch.where.ref == plan.ref else None
 
     def _with_identities(self, plan: CommitPlan, branch: ManifestBranch) -> CommitPlan:
-        """A sidecar of the older shape, with the identities its tables have now."""
+        """The plan of a sidecar in the older format, with the current identities of its tables."""
         registered = {row.location: row for row in branch.state.tables.values()}
         tables = []
         for table in plan.tables:
@@ -331,7 +332,7 @@ class Recoverer:
             tables.append(replace(table, identity=row.identity))
         head = branch.state.head_snapshot()
         commit = self._settling.commit(plan.lineage.commit_id, branch, plan.attempt_id)
-        # It records no authority; the fence and the publish see to it that nothing moved since.
+        # It has no authority: the fence and the publish make sure that nothing moves meanwhile.
         authority = Authority.of(head, commit.schema_hash)
         return replace(plan, tables=tuple(tables), lineage=commit, authority=authority)
 
@@ -392,7 +393,7 @@ class Recoverer:
     def _decide_schema(
         self, case: Case, delta: SchemaDelta, kinds: set[TableClass], mode: Mode
     ) -> Settlement:
-        """A change of schema is published only if its new tables and its contract are there."""
+        """Decide on a schema change: publishes it only if its new tables and contract exist."""
         plan, schema = case.plan, SchemaRecovery(self._kernel, delta)
         if schema.foreign:
             return Settlement(
@@ -409,7 +410,7 @@ class Recoverer:
         return self._settling.roll_back(case)
 
     def _authority_holds(self, case: Case) -> bool:
-        """Whether the graph is still the one the operation was prepared on."""
+        """Whether the state that the operation was prepared on is still current."""
         authority = case.plan.authority
         head = case.state.commits[case.state.head.commit_id]
         return (head.commit_id, head.schema_hash) == (
@@ -418,9 +419,9 @@ class Recoverer:
         )
 
     def _remove_abandoned_staging(self) -> None:
-        """Remove a staged contract that no sidecar names, unless it is the published one.
+        """Remove a staged contract without a sidecar; complete it if it is the published one.
 
-        Then the sidecar of its change was set aside: the head names the schema and proves it.
+        The sidecar may have been set aside after the publish: then the head names the schema.
         """
         if not staged_objects(self._kernel.store):
             return
@@ -441,7 +442,7 @@ class Recoverer:
     # --- late effects -----------------------------------------------------------------------------
 
     def _undo_late_effects(self, branch: ManifestBranch, late: LateEffects) -> Settlement | None:
-        """Restore the tables that commits of undone operations ran ahead on, as one operation."""
+        """Restore tables that late commits of undone operations moved ahead, as one operation."""
         attempt_id = self._kernel.ids.ulid()
         scope = branch_scope(branch.branch)
         with self._owned(branch.branch, scope, attempt_id) as lease:
@@ -460,26 +461,26 @@ class Recoverer:
             head = branch.state.head_snapshot()
             capture = self._kernel.capture(branch, head.commit.schema_hash, head)
             intent = Intent("Recovery", "recovery", RECOVERY_ACTOR)
-            # It plans no transactions: all that can become of it is to be rolled back.
+            # A plan without transactions can only be rolled back.
             plan = self._kernel.plan(capture, lease, intent, tables, attempt_id=attempt_id)
             self._kernel.sidecars.write(plan)
             return self._settle_owned(plan, branch, lease, "full", force=False)
 
     def _has_pending(self, branch: ManifestBranch) -> bool:
-        """Whether an operation on the branch is unsettled: its tables are not ours to restore."""
+        """Whether an operation on the branch is unsettled, whose tables must not be restored."""
         try:
             return any(True for _ in self._kernel.sidecars.pending_on(branch.branch))
         except UnreadableSidecar:
-            return True  # it came while this run was on its way, or is of a newer version
+            return True  # written during this run, or of a newer format
 
 
 def _settle_each(
     names: Iterable[str], settle: Callable[[str], Settlement | None]
 ) -> list[Settlement | None]:
-    """Settle sidecars in order, and those that others stood in the way of once more.
+    """Settle sidecars in order, and blocked ones a second time.
 
-    A writer that was taken over may write its sidecar after the next owner has committed to the
-    same tables. Until the next owner's own sidecar is settled, its commits look foreign to the
+    A writer that lost its lease may write its sidecar after the next owner has committed to the
+    same tables. Until the next owner's sidecar is settled, its commits are foreign effects for the
     first one.
     """
     settled: dict[str, Settlement | None] = {}
@@ -496,7 +497,7 @@ def _is_blocked(settlement: Settlement | None) -> bool:
 
 
 class LateEffects:
-    """Finds tables that a commit of an undone operation has moved ahead of their pin."""
+    """Finds tables that late commits of undone operations have moved ahead of their pins."""
 
     def __init__(self, kernel: Kernel, audit: Iterable[RecoveryRow]) -> None:
         self._kernel = kernel
@@ -505,7 +506,7 @@ class LateEffects:
         self._places = {(table.location, table.ref) for table in retired}
 
     def branches(self) -> list[ManifestBranch]:
-        """The live branches that have some."""
+        """The live branches with such tables."""
         if not self._places:
             return []
         manifest = self._kernel.manifest
@@ -523,7 +524,7 @@ class LateEffects:
         return found
 
     def tables(self, branch: ManifestBranch) -> tuple[TableEffects, ...]:
-        """The tables of a branch whose head ran ahead of the pin through retired commits only."""
+        """The tables of a branch that are ahead of their pin by retired transactions only."""
         ref = branch.where.ref
         return tuple(
             TableEffects.of(entry, ref, (), self._kernel.ids.ulid())
@@ -539,19 +540,19 @@ class LateEffects:
         return bool(chain) and self._uuids.issuperset(chain)
 
 
-# --- recovery by a handle that stays open, as a server's does -------------------------------------
+# --- recovery by a handle that stays open, such as a server's -------------------------------------
 #
-# A process that died, a full disk or a store that was unreachable leaves a sidecar that only a full
-# recovery settles. A handle that heals runs one: at the barrier of the next write to the branch,
-# and in the background, so that the branch is unblocked before the next write. Both act as any
-# recovery does, as the owner of the branch; a live writer's sidecar is left alone.
+# A dead process, a full disk or an unreachable store can leave a sidecar that only a full recovery
+# settles. A handle that heals runs one at the barrier of the next write to the branch, and in the
+# background, so that the branch is unblocked before the next write. Both own the branch meanwhile;
+# the sidecar of a live writer is not touched.
 
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 5.0
-"""Between two checks, each of which costs one list call while nothing is pending."""
+"""The interval of checks; each costs one list call while nothing is pending."""
 STOP_SECONDS = 30.0
-"""How long `stop` waits for a run that has begun."""
+"""How long `stop` waits for a running recovery."""
 
 
 class Healer:
@@ -563,10 +564,10 @@ class Healer:
         self._woken = threading.Event()
         self._is_stopped = False
         self.blocked: tuple[BlockedBranch, ...] = ()
-        """As of the last check; replaced as a whole."""
+        """The blocked branches by the last check; replaced atomically."""
         self._seen: frozenset[str] = frozenset()
         """The sidecars that the last check found."""
-        # A daemon thread: it does not keep the program from ending.
+        # A daemon thread, so that it does not keep the program from ending.
         self._thread = threading.Thread(target=self._watch, name="omnigraph-heal", daemon=True)
         self._thread.start()
 
@@ -575,7 +576,7 @@ class Healer:
         self._woken.set()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End the checks, and wait for one that has begun."""
+        """End the checks, and wait for a running one."""
         self._is_stopped = True
         self._woken.set()
         if self._thread is not threading.current_thread():
@@ -589,7 +590,7 @@ class Healer:
                 self._check_pending(is_urgent)
 
     def _check_pending(self, is_urgent: bool) -> None:
-        """Recover sidecars that the last check found, too: a live writer would have finished."""
+        """Recover sidecars that the last check found, too: live writers have finished by now."""
         try:
             names = self._kernel.sidecars.names()
             due = [name for name in names if is_urgent or name in self._seen]
@@ -597,7 +598,7 @@ class Healer:
             if due or self.blocked:
                 self.blocked = self._blocked_by(Recoverer(self._kernel).heal(due))
         except Exception:
-            # The store is unreachable or full: writes raise that, and the next check may succeed.
+            # The store may be unreachable or full, which writes report; the next check tries again.
             log.warning("recovery in the background failed", exc_info=True)
 
     def _blocked_by(self, settled: list[Settlement]) -> tuple[BlockedBranch, ...]:

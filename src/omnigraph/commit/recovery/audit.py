@@ -48,7 +48,7 @@ class TableOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RetiredTable:
-    """Transactions of an operation that was undone: one that lands later is undone as well."""
+    """Transactions of an undone operation: one that lands later is undone as well."""
 
     location: str
     ref: str | None
@@ -70,7 +70,7 @@ class RecoveryRow:
 
     @property
     def retired_uuids(self) -> frozenset[str]:
-        """Every transaction this recovery has retired."""
+        """All transactions that this recovery has retired."""
         return frozenset(uuid for table in self.retired for uuid in table.uuids)
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,13 +86,13 @@ class RecoveryAudit:
         self._where = DatasetRef(f"{root_uri}/{RECOVERY_AUDIT}")
 
     def record(self, *rows: RecoveryRow) -> None:
-        """Add the rows of a sidecar; a second recoverer of the same operation adds nothing."""
+        """Add the rows of a sidecar; idempotent for concurrent recoveries of an operation."""
         table = pa.Table.from_pylist([_encode(row) for row in rows], schema=SCHEMA)
         if not self._lance.exists(self._where):
             try:
                 self._lance.create(self._where, SCHEMA, table, f"audit-{rows[0].operation_id}")
             except CommitLost:
-                # Another recoverer created it in the meantime.
+                # A concurrent recovery created it.
                 self._lance.insert_new(self._where, "operation_id", table)
             return
         self._lance.insert_new(self._where, "operation_id", table)

@@ -1,4 +1,4 @@
-"""What an interrupted operation has done to its tables, as far as it can be proved."""
+"""Determines what an interrupted operation has done to its tables, by evidence in them."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class TableClass(Enum):
 def class_of(
     table: TableEffects, pin: int, head: int, chain: list[str | None], strangers: set[str | None]
 ) -> TableClass:
-    """The class of a table from where it stands and which transactions brought it there.
+    """The class of a table by its head version and the transactions that led to it.
 
-    ``chain`` are those after the expected version, ``strangers`` those among them that are neither
-    planned by this operation nor retired by an earlier one.
+    ``chain`` are the transactions after the expected version, ``strangers`` those of them that are
+    neither planned by this operation nor retired by an earlier one.
     """
     planned = [tx.uuid for tx in table.transactions]
     if head < pin:
@@ -59,9 +59,9 @@ def class_of(
 def class_by_versions(
     table: TableEffects, writer_kind: WriterKind, pin: int, head: int, last_uuid: str | None
 ) -> TableClass:
-    """The class of a table of a sidecar without identities, from versions alone.
+    """The class of a table for a sidecar without identities, from versions alone.
 
-    ``last_uuid`` is the transaction of the head: an undoing of ours is known by it all the same.
+    ``last_uuid`` is the transaction of the head, by which a restore of recovery is recognized.
     """
     expected, planned = table.expected_version, table.post_commit_pin
     if head < pin:
@@ -80,34 +80,34 @@ def class_by_versions(
 
 @dataclass(frozen=True, slots=True)
 class ExaminedTable:
-    """A table of an interrupted plan as it stands now."""
+    """The present state of a table of an interrupted plan."""
 
     effects: TableEffects
     kind: TableClass
     pin: int
     head: int
     handle: Handle | None
-    """None when the fork of a first touch was never made."""
+    """None if the fork of a first touch was never created."""
     fork: ForkState | None = None
-    """What there is of the fork of a first touch."""
+    """The state of the fork of a first touch."""
     foreign_versions: tuple[int, ...] = ()
 
     @property
     def is_idle_fork(self) -> bool:
-        """Whether there is a fork, or a part of one, that was never committed to."""
+        """Whether there is a fork, complete or not, without commits."""
         untouched = self.fork == "made" and self.head == self.effects.expected_version
         return untouched or self.fork == "half_made"
 
 
 class Examiner:
-    """Looks at the tables of interrupted plans; changes nothing."""
+    """Examines the tables of interrupted plans; read-only."""
 
     def __init__(self, kernel: Kernel, audit: RecoveryAudit) -> None:
         self._kernel = kernel
         self._audit = audit
 
     def examine(self, plan: CommitPlan, state: ManifestState) -> list[ExaminedTable]:
-        """Every table of a plan, on a branch in this state."""
+        """Examine all tables of a plan, on a branch in this state."""
         if plan.versions_only:
             return [self._by_versions(table, plan, state) for table in plan.tables]
         return [
@@ -118,7 +118,7 @@ class Examiner:
         self, table: TableEffects, state: ManifestState, *, is_new: bool
     ) -> ExaminedTable:
         published = state.pins.get(table.identity)
-        # A table that is new to the branch starts from the version it is forked at.
+        # A table that is new to the branch starts from the version of its fork.
         pin = table.expected_version if is_new else 0
         if published is not None:
             pin = published.version
@@ -134,7 +134,7 @@ class Examiner:
         own = {*(tx.uuid for tx in table.transactions), table.restore_uuid}
         strangers = set(chain) - own
         if chain and chain[-1] in own:
-            # Of versions that were flushed together, loss of power may take one in the middle.
+            # A power loss may destroy one of several versions that were flushed together.
             strangers.discard(None)
         if strangers and head != pin:
             strangers -= {uuid for row in self._audit.rows() for uuid in row.retired_uuids}
@@ -152,7 +152,7 @@ class Examiner:
         pin = published.version if published is not None else 0
         try:
             handle = self._kernel.lance.open(self._where(table))
-        except NotFound:  # the ref of a branch that never came to be
+        except NotFound:  # the ref of a branch that was never created
             return ExaminedTable(table, TableClass.NO_MOVEMENT, pin, pin, None)
         head = latest_version(handle)
         last = transactions_since(handle, head - 1)[-1]
@@ -164,7 +164,7 @@ class Examiner:
 
 
 def describe(tables: list[ExaminedTable]) -> str:
-    """Each table and what happened to it, for messages."""
+    """Each table with its class, for messages."""
     return "; ".join(f"{t.effects.table_key}: {t.kind.value}" for t in tables)
 
 
@@ -173,14 +173,14 @@ REPAIR_ADVICE = "run `omnigraph repair`"
 
 
 def drift_error(kernel: Kernel, branch: str, entry: TableEntry, head: int) -> Conflict:
-    """The error for a table whose head is not the version that was read as published.
+    """The error for a table whose head is not the published version.
 
-    `EffectFreeConflict` if an operation that has not ended explains it, `ExpectedVersionMismatch`
-    if another writer has published since the read; both may be tried again. Otherwise
-    `UncoveredDrift` with the advice that helps.
+    `EffectFreeConflict` if a pending operation is the cause, `ExpectedVersionMismatch` if another
+    writer has published since the read; both may be retried. Otherwise `UncoveredDrift`, with a
+    hint.
     """
     try:
-        # The sidecars first: one that ends between the two looks has published by the second.
+        # Sidecars first: an operation that ends in between has published before the second check.
         pending = _pending_on(kernel, branch, entry)
         if pending is not None:
             return EffectFreeConflict(
@@ -205,7 +205,7 @@ def drift_error(kernel: Kernel, branch: str, entry: TableEntry, head: int) -> Co
 
 
 def _pending_on(kernel: Kernel, branch: str, entry: TableEntry) -> CommitPlan | None:
-    """The operation of this very branch that is at work on the table, or was interrupted."""
+    """The running or interrupted operation of this branch that changes the table."""
     for plan in kernel.sidecars.pending_on(branch):
         if any(table.identity == entry.identity for table in plan.tables):
             return plan
@@ -213,7 +213,7 @@ def _pending_on(kernel: Kernel, branch: str, entry: TableEntry) -> CommitPlan | 
 
 
 def _is_retired(kernel: Kernel, entry: TableEntry) -> bool:
-    """Whether only commits of operations that were undone came too late."""
+    """Whether the drift consists of late commits of undone operations only."""
     where = DatasetRef(kernel.table_uri(entry.location), entry.ref)
     chain = transactions_since(kernel.lance.open(where), entry.version)
     rows = RecoveryAudit(kernel.lance, kernel.root.uri).rows()

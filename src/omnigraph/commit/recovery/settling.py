@@ -1,7 +1,7 @@
-"""How recovery settles an interrupted operation: finish it, publish it, or undo it.
+"""Settles an interrupted operation: completes, publishes or undoes it.
 
-Every step can be repeated by any process at any time, and the last one removes the sidecar: until
-then the next recovery finds what is left to do.
+Every step can be repeated by any process. The last one removes the sidecar: until then the next
+recovery continues.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Settlement:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the operation needs nothing more."""
+        """Whether nothing remains to be done for the operation."""
         return self.outcome in ("finished", "rolled_forward", "rolled_back", "discarded")
 
     @property
@@ -82,20 +82,20 @@ class Settlement:
 
 
 class Settling:
-    """Finishes, publishes or undoes interrupted operations, as the owner of their branch."""
+    """Completes, publishes or undoes interrupted operations; the caller owns their branch."""
 
     def __init__(self, kernel: Kernel, audit: RecoveryAudit) -> None:
         self._kernel = kernel
         self._audit = audit
 
     def schema(self, plan: CommitPlan) -> SchemaRecovery | None:
-        """Contract and new tables of a change of schema; None for any other operation."""
+        """Contract and new tables of a schema change; None for any other operation."""
         if plan.schema is None or not plan.changes_contract:
             return None
         return SchemaRecovery(self._kernel, plan.schema)
 
     def roll_forward(self, case: Case) -> Settlement:
-        """Publish what the operation would have published; all of it has been committed."""
+        """Publish an operation whose effects have all been committed."""
         plan, tables = case.plan, case.tables
         hit(Failpoint.RECOVERY_BEFORE_ROLL_FORWARD_PUBLISH)
         first, *others = (
@@ -113,7 +113,7 @@ class Settling:
         return self.finish(plan, "RolledForward", commit.commit_id, "rolled_forward", outcomes)
 
     def roll_back(self, case: Case) -> Settlement:
-        """Restore every table that moved, publish that, and remove what else was made."""
+        """Restore every table that moved, publish that, and remove forks and new tables."""
         plan, executor = case.plan, Executor(self._kernel, case.branch, case.lease)
         ahead = [
             t
@@ -125,9 +125,9 @@ class Settling:
             if restore.landed is None:
                 executor.commit_table(plan, restore)
             else:
-                # The recovery that committed it may have died before it flushed it.
+                # Another recovery may have committed the restore and died before flushing it.
                 executor.flush_last(restore)
-        # Before the publish: once that is visible, recovery only finishes and looks no further.
+        # Before the publish: after it, recovery only removes the sidecar.
         self._remove_idle_forks(plan, case.tables)
         schema = self.schema(plan)
         if schema is not None:
@@ -146,10 +146,10 @@ class Settling:
         return self.finish(plan, "RolledBack", commit_id, "rolled_back", outcomes)
 
     def _remove_idle_forks(self, plan: CommitPlan, tables: list[ExaminedTable]) -> None:
-        """Forks this operation made and never committed to, unless another sidecar claims them.
+        """Remove forks of this operation without commits, unless another sidecar claims them.
 
-        Of a table that the branch does not have, also with commits of this operation: the branch
-        shows no version of it that they could be undone to.
+        Forks of tables that are new to the branch are removed with their commits, since there is
+        no published version to restore.
         """
         idle = [
             table.effects
@@ -169,7 +169,7 @@ class Settling:
                 self._kernel.forks.remove(where)
 
     def commit(self, commit_id: str, branch: ManifestBranch, attempt_id: str) -> CommitRow:
-        """A commit of recovery itself on top of a branch."""
+        """The row of a commit that recovery makes on the head of a branch."""
         head = branch.state.commits[branch.state.head.commit_id]
         commit = self._kernel.next_commit(
             branch,
@@ -189,23 +189,23 @@ class Settling:
         outcome: Literal["finished", "rolled_forward", "rolled_back", "discarded"],
         tables: tuple[TableOutcome, ...] = (),
     ) -> Settlement:
-        """The audit row, then the sidecar: in this order, so that no recovery goes unrecorded."""
+        """Write the audit row, then remove the sidecar: every recovery is recorded."""
         hit(Failpoint.RECOVERY_RECORD_AUDIT)
-        # A delayed commit of an operation that was undone is known by these, and undone as well. A
-        # restore counts, too: it lands on top of whatever is there.
+        # Late commits of an undone operation are recognized by these uuids, and undone as well.
+        # Including the restore, which can land on any version.
         undone = recovery_kind != "RolledForward"
         now = self._kernel.clock.wall_us()
         self._audit.record(
             *(
                 RecoveryRow(
                     operation_id=each.attempt_id,
-                    # All that was undone was undone by one commit.
+                    # One commit undid the whole group.
                     graph_commit_id=commit_id if undone or not at else each.lineage.commit_id,
                     recovery_kind=recovery_kind,
                     recovery_for_actor=each.lineage.actor_id if at else plan.actor_id,
                     sidecar_writer_kind=plan.writer_kind,
                     tables=_outcomes_for(each, tables) if plan.following else tables,
-                    # Those of a group are retired together, in the row of its sidecar.
+                    # Transactions of a group are retired together, in the first row.
                     retired=tuple(map(_retired, plan.tables)) if undone and not at else (),
                     created_at=now,
                 )
@@ -218,7 +218,7 @@ class Settling:
 
 @dataclass(slots=True)
 class _TableRestore:
-    """The execution for an examined table: none if it is at its pin, else its restore."""
+    """The execution for an examined table: a restore, unless it is at its pin."""
 
     effects: TableEffects
     handle: Handle | None
@@ -227,7 +227,7 @@ class _TableRestore:
 
     @classmethod
     def restoring(cls, table: ExaminedTable) -> _TableRestore:
-        """Back to the pin, once: by one transaction, unless that is there already."""
+        """Restore the pinned version by one transaction, unless that has landed already."""
         is_done = table.kind is TableClass.COMPENSATION_PENDING
         restore = PlannedTransaction(table.effects.restore_uuid, table.head)
         effects = replace(
@@ -239,14 +239,14 @@ class _TableRestore:
         return cls(effects, table.handle, table.handle if is_done else None)
 
     def transaction(self, at: int, handle: Handle) -> StagedTransaction:
-        """The restore."""
+        """The restore transaction."""
         return stage_restore(
             handle, self.effects.expected_version, self.effects.transactions[at].uuid
         )
 
 
 def outcome_of(table: TableEffects, from_version: int, to_version: int) -> TableOutcome:
-    """What the audit says of a table that went from one version to another."""
+    """The audit entry of a table that recovery moved between two versions."""
     return TableOutcome(
         table_key=table.table_key,
         branch=table.ref or MAIN,
@@ -268,7 +268,7 @@ def _recovered(commit: CommitRow, plan: CommitPlan) -> CommitRow:
 def _outcomes_for(
     commit: PlannedCommit, tables: tuple[TableOutcome, ...]
 ) -> tuple[TableOutcome, ...]:
-    """What the audit of a group says of the tables that one of its commits changes."""
+    """The audit entries of the tables that one commit of a group changes."""
     return tuple(each for each in tables if commit.uuids.intersection(each.uuids))
 
 
@@ -276,7 +276,7 @@ TableState = Literal["absent", "made", "foreign"]
 
 
 class SchemaRecovery:
-    """What an interrupted change of schema left beside the tables that were there before."""
+    """The new tables and the staged contract of an interrupted schema change."""
 
     def __init__(self, kernel: Kernel, delta: SchemaDelta) -> None:
         self._kernel = kernel
@@ -284,11 +284,11 @@ class SchemaRecovery:
 
     @property
     def foreign(self) -> list[str]:
-        """New types whose location holds a table of another writer."""
+        """New types with a table of another writer at their location."""
         return [t.table_key for t in self._delta.registrations if self._state(t) == "foreign"]
 
     def is_ready(self) -> bool:
-        """Whether nothing but the publish and the promotion is missing."""
+        """Whether only the publish and the promotion are missing."""
         staged = staged_contract(self._kernel.store)
         return (
             staged is not None
@@ -297,13 +297,13 @@ class SchemaRecovery:
         )
 
     def complete(self) -> None:
-        """After the publish: the new contract becomes the accepted one."""
+        """Promote the new contract to the accepted one, after the publish."""
         promote_contract(self._kernel.store, self._delta.target_hash)
 
     def undo(self) -> None:
-        """Remove the tables that were made for it, and the staged contract.
+        """Remove the new tables and the staged contract.
 
-        Only what its uuid proves to be its own: everything else at the place stays.
+        Only tables created by the planned uuid: other tables at these locations stay.
         """
         for table in self._delta.registrations:
             state = self._state(table)
@@ -322,7 +322,7 @@ class SchemaRecovery:
         return "made" if is_own else "foreign"
 
     def _is_half_made(self, table: NewTable) -> bool:
-        """Whether all there is of a table is the transaction that was to create it.
+        """Whether a table consists only of the transaction that would have created it.
 
         Lance writes `_transactions/0-<uuid>.txn`, then the version. A new table has no rows.
         """

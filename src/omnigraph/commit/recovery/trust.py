@@ -1,9 +1,9 @@
 """Checks a sidecar against the graph before recovery acts on it.
 
-A sidecar is a file that anyone with access to the root may have written. So recovery uses no path
-from it: the location of a table is the one that `__manifest` registers for its identity, that of a
-new table follows from its identity, and a ref is that of the branch. A commit that settles it must
-be the one it describes. `UnreadableSidecar` names the first contradiction.
+A sidecar may have been written by any user with access to the root. So recovery uses no path from
+it: the location of a table is the one that `__manifest` registers for its identity, that of a new
+table is derived from its identity, and the ref is that of the branch. A published commit must be
+the one that the sidecar describes. `UnreadableSidecar` names the first contradiction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from omnigraph.storage.transactions import DatasetRef, sidecar_digest_of
 
 
 def require_matches_branch(plan: CommitPlan, state: ManifestState) -> None:
-    """Check a plan against its branch, as its owner read it."""
+    """Check a plan against the state of its branch."""
     _PlanCheck(plan, state).run()
 
 
@@ -38,7 +38,7 @@ def refusal(plan: CommitPlan, problem: str) -> UnreadableSidecar:
 
 
 def landed_commit(plan: CommitPlan, state: ManifestState) -> CommitRow | None:
-    """The commit of the plan, if it is published; refuses one that another operation made."""
+    """The published commit of the plan; None without one. Refuses that of another operation."""
     found = [_landed_row(plan, each.lineage, state) for each in plan.commits]
     if None in found and any(found):
         raise refusal(plan, "names commits of which only some are published")
@@ -46,7 +46,7 @@ def landed_commit(plan: CommitPlan, state: ManifestState) -> CommitRow | None:
 
 
 def _landed_row(plan: CommitPlan, wanted: CommitRow, state: ManifestState) -> CommitRow | None:
-    """One commit of the plan, if it is published."""
+    """The row of one commit of the plan, if it is published."""
     found = state.commits.get(wanted.commit_id)
     if found is None:
         return None
@@ -64,7 +64,7 @@ def _landed_row(plan: CommitPlan, wanted: CommitRow, state: ManifestState) -> Co
 
 
 def rollback_commit(plan: CommitPlan, state: ManifestState) -> CommitRow | None:
-    """The commit that undid the plan, if it is published; refuses any other one."""
+    """The published commit that undid the plan; None without one. Refuses another commit."""
     found = state.commits.get(plan.rollback_commit_id)
     if found is None or found.recovery_operation_id == plan.attempt_id:
         return found
@@ -72,7 +72,7 @@ def rollback_commit(plan: CommitPlan, state: ManifestState) -> CommitRow | None:
 
 
 def require_same_change(plan: CommitPlan, delta: SchemaDelta, change: SchemaChange) -> None:
-    """The delta is what the old and the new schema lead to, not what the sidecar says."""
+    """Refuse a delta that is not the difference between the old and the new schema."""
     created = {(identity_of(each), each.table_key, each.table_path) for each in change.created}
     changed = {table.entry.identity for table in change.changed}
     changing = {table.identity for table in plan.tables if not plan.is_new(table)}
@@ -86,16 +86,16 @@ def require_same_change(plan: CommitPlan, delta: SchemaDelta, change: SchemaChan
 
 
 def require_own_bytes(plan: CommitPlan, kernel: Kernel) -> None:
-    """The sidecar has the bytes that its transactions were committed under.
+    """Refuse a sidecar whose digest is not the one in its transactions.
 
-    Only the sidecar knows which tables belong together. So every transaction carries the digest of
-    the sidecar that announced it: one from which a table was taken out would else publish a part.
+    Only the sidecar lists the tables of a commit. So every transaction contains the digest of its
+    sidecar: otherwise a sidecar with a table removed could publish a part of a commit.
     """
     for table in plan.tables if plan.sidecar_digest is not None else ():
         try:
             handle = kernel.lance.open(DatasetRef(kernel.table_uri(table.location), table.ref))
         except NotFound:
-            continue  # the fork of a first touch that was never made
+            continue  # the fork of a first touch that was never created
         for planned in table.transactions:
             found = sidecar_digest_of(handle, planned.read_version + 1, planned.uuid)
             if found not in (None, plan.sidecar_digest):
@@ -123,13 +123,13 @@ class _PlanCheck:
 
     def _table(self, where: str, table: TableEffects) -> None:
         if self._plan.versions_only:
-            return  # its identities are looked up by location and key, when it is classified
+            return  # identities are looked up by location and key, when the table is examined
         if self._plan.is_new(table) and not self._is_landed:
             self._forked(where, table)
             return
         self._registered(where, table)
         if self._is_landed:
-            return  # it may have another name by now, and its versions have moved on
+            return  # after the publish it may have been renamed, and have newer versions
         if self._state.tables[table.identity].table_key != table.table_key:
             raise self._refuse(f"{where}.table_key", f"is not {table.location}")
         pin = self._state.pins.get(table.identity)
@@ -139,7 +139,7 @@ class _PlanCheck:
             raise self._refuse(f"{where}.table_branch", "is not where its rows are")
 
     def _forked(self, where: str, table: TableEffects) -> None:
-        """A table that is new to the branch, from the first version that main has of it."""
+        """Check a table that is new to the branch: forked from main's first version."""
         assert self._plan.schema is not None
         for new in self._plan.schema.registrations:
             if new.identity == table.identity and new.location != table.location:

@@ -1,13 +1,13 @@
 """Changing the schema of a live graph, as one commit.
 
-It happens on main, which is owned meanwhile, and with it the set of branches. Computed columns are
-staged first. Then the sidecar names every effect, the new contract is written under staging names,
-the tables change, and one publish makes all of it visible. Only then does the new contract become
-the accepted one. Recovery undoes or publishes an apply that was interrupted before the publish, and
-completes one that was interrupted after it.
+The apply owns main, and with it the registry of branches. Computed columns are staged first. Then
+the sidecar is written with every effect, the new contract is written under staging names, the
+tables are changed, and one publish makes everything visible. After it the new contract is promoted
+to the accepted one. Recovery undoes or publishes an apply that was interrupted before the publish,
+and completes one that was interrupted after it.
 
-Other branches keep the schema of their head, and their writers do not wait: `rebase` brings a
-branch forward.
+Other branches keep the schema of their head, and their writers do not wait: `rebase` migrates a
+branch.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AppliedSchema:
-    """The steps of a change and the commit that made it; None when there was nothing to do."""
+    """The steps of a change, and its commit; None if nothing changed."""
 
     steps: tuple[Mapping[str, Any], ...]
     commit: CommitRow | None
@@ -71,16 +71,16 @@ def apply_schema(
     message: str | None = None,
     check: Callable[[Catalog], None] | None = None,
 ) -> AppliedSchema:
-    """Bring a graph to another schema, whole or not at all.
+    """Change the schema of a graph atomically.
 
-    If the actor has named an earlier change ``operation_id``, nothing is done and that one is
-    returned; raises `Conflict` if it was to another schema. ``check`` gets the new schema before
-    anything is staged, and may refuse it by raising.
+    If the actor made an earlier change with the key ``operation_id``, nothing is done and that one
+    is returned; raises `Conflict` if it was to another schema. ``check`` gets the new schema before
+    anything is staged, and may raise to refuse it.
 
     Raises a `CompileError` for a bad schema, `UnsupportedSchemaChange`, `ConstraintViolation` if
     stored entities break an added constraint, and `Conflict` while another apply runs, or if data
-    is to be dropped for good while branches may show it; none of them leaves anything behind.
-    `RecoveryRequired` means that it was interrupted: the next open or `omnigraph recover` finishes
+    would be dropped for good that branches or tags may show. These errors have no effects.
+    `RecoveryRequired` means that it was interrupted: the next open or `omnigraph recover` completes
     or undoes it.
     """
     source = Source.of(desired, SchemaParseError)
@@ -122,7 +122,7 @@ def apply_schema(
 
 
 def _require_only_head(state: ManifestState) -> None:
-    """Versions that a hard drop reclaims are what tags and branches with the former schema read."""
+    """Refuse a hard drop while tags or branches read versions that it would reclaim."""
     others = sorted(state.branches.keys() - {SCHEMA_APPLY_LOCK})
     if others:
         raise Conflict(
@@ -153,12 +153,12 @@ def require_nothing_pending(kernel: Kernel, branch: str) -> None:
 
 @dataclass(slots=True)
 class ChangingTable:
-    """A table that changes and its transactions: the `TableExecution` of its effects."""
+    """A changed table and its transactions: the `TableExecution` of its effects."""
 
     effects: TableEffects
     change: ChangedTable
     handle: Handle | None
-    """None for a table that its branch has yet to get a copy of."""
+    """None for a table that is not forked to its branch yet."""
     staged: list[StagedTransaction] = field(default_factory=list)
     landed: Handle | None = None
 
@@ -172,10 +172,10 @@ class ChangingTable:
         *,
         rewrites: bool = False,
     ) -> ChangingTable:
-        """A table as it is published on a branch, which its owner has opened ``at`` that version.
+        """The change of the published version of a table, which is open ``at`` that version.
 
-        It is staged at once, if the branch has it alone. With ``rewrites``, dropped columns leave
-        no values behind.
+        It is staged immediately if the table is forked to the branch. With ``rewrites``, the values
+        of dropped columns are removed from the files.
         """
         ids, entry, ref = kernel.ids, change.entry, branch.where.ref
         own = entry.ref == ref
@@ -193,7 +193,7 @@ class ChangingTable:
         self.staged = self.change.change.stage(handle, (t.uuid for t in self.effects.transactions))
 
     def transaction(self, at: int, handle: Handle) -> StagedTransaction:
-        """Those staged, then one that leaves the values of dropped columns behind."""
+        """The staged transactions, then one that removes the values of dropped columns."""
         if not self.staged:
             self._stage(handle)
         if at < len(self.staged):
@@ -202,7 +202,7 @@ class ChangingTable:
 
 
 class _Apply:
-    """One apply, by the owner of main."""
+    """One schema apply; the caller owns main."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class _Apply:
         try:
             commit = self._run_locked()
         except RecoveryRequired:
-            raise  # the lock stays until recovery has settled what is left
+            raise  # the lock stays until recovery has settled the operation
         except BaseException:
             self._unlock()
             raise
@@ -283,7 +283,7 @@ class _Apply:
         return executor.run(plan, self._tables, self._work)
 
     def _require_vacant(self) -> None:
-        """No foreign data lies where a new type's table will be."""
+        """Refuse foreign data at the location of a new type's table."""
         for new in self._delta.registrations:
             if self._kernel.store.exists(new.location):
                 raise Conflict(
@@ -302,7 +302,7 @@ class _Apply:
     # --- hard drops -------------------------------------------------------------------------------
 
     def _reclaim(self) -> None:
-        """Remove what was dropped for good. The change is done whatever happens here."""
+        """Remove data that was dropped for good. The change is complete even if this fails."""
         for entry in self._change.dropped:
             try:
                 self._kernel.store.delete_prefix(entry.location)

@@ -1,8 +1,7 @@
-"""What a change of schema means for the tables of a graph.
+"""The effects of a schema change on the tables of a graph.
 
-Types and properties are followed by id. What only the contract knows (enum values, constraints,
-indexes that are wanted, descriptions) changes no table, and the new name of a type only its entry
-in the registry.
+Types and properties are matched by id. Changes of enum values, constraints, wanted indexes or
+descriptions affect only the contract, and no table. Renaming a type changes only its registration.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ class ChangedTable:
     entry: TableEntry
     change: ColumnsChange
     drops: bool
-    """Whether a column of it goes."""
+    """Whether a column is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """Everything that happens to tables and their registrations."""
+    """All changes of tables and their registrations."""
 
     created: tuple[TableType, ...] = ()
     changed: tuple[ChangedTable, ...] = ()
@@ -42,12 +41,12 @@ class SchemaChange:
 
     @property
     def tombstones(self) -> tuple[VersionRow, ...]:
-        """What hides the dropped tables from now on."""
+        """The rows that hide dropped tables."""
         return tuple(VersionRow(e.identity, e.version, e.ref, e.row_count) for e in self.dropped)
 
 
 def schema_change(old: Catalog, new: Catalog, snapshot: Snapshot) -> SchemaChange:
-    """The way of a graph, as ``snapshot`` shows it, from one catalog to another."""
+    """The changes from one catalog to another, for the tables of a snapshot."""
     before, after = _types(old), _types(new)
     created, changed, renamed = [], [], []
     for ref, desired in after.items():
@@ -70,7 +69,7 @@ def identity_of(type: TableType) -> TableIdentity:
 
 
 def tables_today(catalog: Catalog) -> dict[str, TableToday]:
-    """What older snapshots are seen through: every type, by type key."""
+    """The current form of every type by type key, for reading older snapshots."""
     return {
         type.table_key: TableToday(identity_of(type), table_schema(type))
         for type in _types(catalog).values()
@@ -78,7 +77,7 @@ def tables_today(catalog: Catalog) -> dict[str, TableToday]:
 
 
 def tables_forward(catalog: Catalog) -> dict[str, TableToday]:
-    """What rows of an older schema are converted to: what a property brought is filled in."""
+    """The target form of types, to convert rows of an older schema, with backfilled defaults."""
     return {
         type.table_key: TableToday(
             identity_of(type),
@@ -94,7 +93,7 @@ def tables_forward(catalog: Catalog) -> dict[str, TableToday]:
 
 
 def types_at(catalog: Catalog, snapshot: Snapshot) -> Catalog:
-    """The types of a catalog that a snapshot has."""
+    """The catalog, reduced to the types of a snapshot."""
     return replace(
         catalog,
         nodes={n: t for n, t in catalog.nodes.items() if t.table_key in snapshot.tables},
@@ -107,7 +106,7 @@ def _types(catalog: Catalog) -> dict[tuple[type, int], TableType]:
 
 
 def target_columns(old: TableType, new: TableType) -> tuple[TargetColumn, ...]:
-    """The columns of a type as they will be, and where each comes from."""
+    """The new columns of a type, each with its source."""
     stored = {prop.property_id: prop for prop in old.properties.values()}
     types = table_schema(old)
     return tuple(
@@ -116,7 +115,7 @@ def target_columns(old: TableType, new: TableType) -> tuple[TargetColumn, ...]:
 
 
 def changed_table(entry: TableEntry, old: TableType, new: TableType) -> ChangedTable:
-    """A table whose columns are those of one type and become those of another."""
+    """The change of a table from the columns of one type to those of another."""
     stored = {prop.property_id for prop in old.properties.values()}
     wanted = {prop.property_id for prop in new.properties.values()}
     return ChangedTable(entry, ColumnsChange(target_columns(old, new)), drops=not wanted >= stored)

@@ -1,8 +1,8 @@
 """Reading and writing the accepted schema contract of a root.
 
-A change of schema writes the three objects of the new contract under staging names, and moves them
-over the old ones once the change is published. Meanwhile readers put the new contract together from
-the objects that were moved and those that were not, so they never wait.
+A schema change writes the three objects of the new contract under staging names, and moves them
+over the old ones after the publish. During the move readers assemble the new contract from moved
+and staged objects, so they do not wait.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest_rows import TableIdentity
 
 LAST_STAGED_OBJECT = f"{SCHEMA_OBJECTS[-1]}{STAGING_SUFFIX}"
-"""It is staged last and promoted last."""
+"""The object that is staged last and promoted last."""
 
 
 def read_contract(store: ObjectStore, published: str | None = None) -> AcceptedSchema:
-    """The verified contract: three reads, and nothing to verify when the texts are known.
+    """Read and verify the contract: three reads; texts that are cached are not verified again.
 
-    ``published`` is the hash that the head of the graph names. Between the publish of a change of
-    schema and its completion, the contract that has this hash still lies beside the other.
+    ``published`` is the schema hash of the head. Between the publish of a schema change and its
+    completion, the contract with this hash is still staged.
     """
     try:
         accepted = promoted_contract(store)
@@ -55,15 +55,15 @@ def read_contract(store: ObjectStore, published: str | None = None) -> AcceptedS
 
 
 def promoted_contract(store: ObjectStore) -> AcceptedSchema:
-    """The contract under its proper names alone."""
+    """The contract in the accepted objects, ignoring staged ones."""
     return open_contract(*map(_text, store.read_each(SCHEMA_OBJECTS)))
 
 
 def staged_contract(store: ObjectStore) -> AcceptedSchema | None:
-    """The contract a change of schema leads to: what is staged, and what is promoted already.
+    """The contract of a schema change in progress, from staged and already promoted objects.
 
-    None if that is not a contract. Objects are only ever moved from the one place to the other, so
-    one that is not staged any more is found where it belongs.
+    None if these are no consistent contract. Objects are moved one by one, so one that is no longer
+    staged has been promoted.
     """
     texts = [_text(_staged_or_promoted(store, name)) for name in SCHEMA_OBJECTS]
     try:
@@ -78,7 +78,7 @@ def _staged_or_promoted(store: ObjectStore, name: str) -> bytes | None:
 
 
 def staged_objects(store: ObjectStore) -> list[str]:
-    """The objects of a change of schema that are not promoted."""
+    """The staged objects of a schema change that are not promoted yet."""
     names = [f"{name}{STAGING_SUFFIX}" for name in SCHEMA_OBJECTS]
     found = concurrently(
         *(partial(store.exists, name) for name in names), threads=not store.root.is_local
@@ -87,10 +87,10 @@ def staged_objects(store: ObjectStore) -> list[str]:
 
 
 def keep_past(store: ObjectStore, accepted: AcceptedSchema) -> None:
-    """Keep what commits up to now are read with, before another schema takes its place.
+    """Store the accepted schema among the replaced ones, before another is promoted.
 
-    Branches go on writing with it. The name is the hash of the content, so that doing it again
-    changes nothing.
+    Older commits are read with it, and branches continue to write with it. Idempotent, as the name
+    is the hash of the content.
     """
     name = past_schema_name(accepted.schema_hash)
     store.write(past_source_name(name), accepted.contract.source.encode())
@@ -98,15 +98,15 @@ def keep_past(store: ObjectStore, accepted: AcceptedSchema) -> None:
 
 
 def past_catalog(store: ObjectStore, schema_hash: str) -> Catalog | None:
-    """The types of a schema that was replaced; None if it was replaced before they were kept."""
+    """The types of a replaced schema; None if it was replaced before schemas were stored."""
     text = _past_ir(store, schema_hash)
     return None if text is None else project(read_ir(text))
 
 
 def past_schema(store: ObjectStore, schema_hash: str) -> AcceptedSchema | None:
-    """A schema that was replaced and that branches may still have, with its source.
+    """A replaced schema, which branches may still have, with its source.
 
-    None if it was replaced before that was kept: no branch can have it then.
+    None if it was replaced before sources were stored: no branch can have it then.
     """
     ir = _past_ir(store, schema_hash)
     source = _text(store.read_if_exists(past_source_name(past_schema_name(schema_hash))))
@@ -127,9 +127,9 @@ def _past_ir(store: ObjectStore, schema_hash: str) -> str | None:
 
 
 def promote_contract(store: ObjectStore, target_hash: str) -> None:
-    """Make the staged contract the accepted one; may be repeated after any interruption.
+    """Move the staged contract over the accepted one; may be repeated after an interruption.
 
-    Raises `SchemaContractError` if what there is does not make the contract that was published.
+    Raises `SchemaContractError` if the objects are not the published contract.
     """
     found = staged_contract(store)
     if found is None or found.schema_hash != target_hash:
@@ -144,9 +144,9 @@ def promote_contract(store: ObjectStore, target_hash: str) -> None:
 
 
 def list_contract(store: ObjectStore, contract: SchemaContract, schema_hash: str) -> None:
-    """Record the digests of an accepted contract, by the names it has once it is replaced.
+    """Record the digests of an accepted contract, by the names it will have when it is replaced.
 
-    Hashes of the contract itself say nothing of comments and layout. On local disk only, like all
+    The schema hash does not cover comments and layout of the source. On local disk only, like all
     listings.
     """
     if store.root.path is not None:
@@ -162,13 +162,13 @@ def schema_digest_names(schema_hash: str) -> tuple[str, str, str]:
 
 
 def discard_staged(store: ObjectStore) -> None:
-    """Remove what a change of schema laid beside the accepted contract."""
+    """Remove the staged objects of a schema change."""
     for name in SCHEMA_OBJECTS:
         store.delete(f"{name}{STAGING_SUFFIX}")
 
 
 def accepted_tables(accepted: AcceptedSchema) -> AcceptedTables:
-    """What an accepted schema says about the identity of tables."""
+    """The identities of the tables of an accepted schema."""
     identities = {
         each.table_key: TableIdentity(each.type_id, each.incarnation_id)
         for each in accepted.catalog.types
@@ -177,14 +177,14 @@ def accepted_tables(accepted: AcceptedSchema) -> AcceptedTables:
 
 
 def write_contract(store: ObjectStore, contract: SchemaContract, suffix: str = "") -> None:
-    """Write the three objects, the state record last: it vouches for the others.
+    """Write the three objects, last the state record, which has the hashes of the others.
 
-    With `STAGING_SUFFIX` they lie beside those of the accepted contract.
+    With `STAGING_SUFFIX` they are written under staging names.
     """
     for name, text in contract.objects().items():
         store.write(f"{name}{suffix}", text.encode())
 
 
 def _text(content: bytes | None) -> str | None:
-    # What is not UTF-8 is damaged, and then has not the hash it should have.
+    # A damaged text that is not UTF-8 fails the check of its hash.
     return None if content is None else content.decode(errors="replace")

@@ -1,8 +1,7 @@
-"""The lock of a running schema apply: a hidden entry of the branch registry.
+"""The lock of a running schema apply: a hidden entry in the branch registry.
 
-Leases already keep writers apart. The entry gives a waiting writer the reason, and it outlives a
-process that dies: until recovery has settled what that process left, no operation may rely on the
-old schema.
+Leases exclude other writers already. The entry tells a waiting writer the reason, and remains after
+a crash: until recovery has settled the apply, no operation may rely on the old schema.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ SCHEMA_APPLY = "schema apply"
 
 
 def take_lock(kernel: Kernel, lease: Lease, operation_id: str, actor_id: str | None) -> None:
-    """Enter the lock, as the owner of main."""
+    """Add the lock; the caller owns main."""
     row = BranchRow(
         name=SCHEMA_APPLY_LOCK,
         ref=operation_id,
@@ -32,14 +31,14 @@ def take_lock(kernel: Kernel, lease: Lease, operation_id: str, actor_id: str | N
 
 
 def release_lock(kernel: Kernel, lease: Lease) -> None:
-    """Remove the lock, as the owner of main; one that is not there is fine."""
+    """Remove the lock, if it exists; the caller owns main."""
     row = kernel.manifest.main.refresh().branches.get(SCHEMA_APPLY_LOCK)
     if row is not None:
         unregister_branch(kernel.manifest, row, lease.epoch)
 
 
 def require_no_schema_apply(kernel: Kernel, operation: str) -> None:
-    """Refuse ``operation`` if main, as it was last read, shows a schema apply in progress."""
+    """Raise `Conflict` for ``operation`` if the cached state of main shows a running apply."""
     if SCHEMA_APPLY_LOCK not in kernel.manifest.main.state.branches:
         return
     if operation == SCHEMA_APPLY:
@@ -52,7 +51,7 @@ def require_no_schema_apply(kernel: Kernel, operation: str) -> None:
 
 
 def remove_abandoned_lock(kernel: Kernel) -> None:
-    """Remove a lock whose owner died without leaving anything to settle."""
+    """Remove a lock of a dead owner, if no sidecar of a schema apply is pending."""
     if SCHEMA_APPLY_LOCK not in kernel.manifest.main.state.branches:
         return
     operation_id = kernel.ids.ulid()
@@ -75,7 +74,7 @@ def remove_abandoned_lock(kernel: Kernel) -> None:
 
 
 def has_schema_apply(kernel: Kernel) -> bool:
-    """Whether an apply was claimed and is not settled; a sidecar that is unreadable may be one."""
+    """Whether a sidecar of a schema apply is pending; True also for an unreadable sidecar."""
     try:
         return any(found.writer_kind == "SchemaApply" for found in kernel.sidecars.pending())
     except UnreadableSidecar:

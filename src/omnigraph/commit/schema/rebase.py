@@ -1,13 +1,12 @@
-"""Bringing a branch to the schema that main has now, as one commit on the branch.
+"""Migrating a branch to the current schema of main, as one commit on the branch.
 
-Schemas follow each other on main, and ids are given out there alone. A branch keeps the schema it
-was made with, so the way forward is always one that main has gone: types and properties are found
-by their ids, properties that were added get what they brought along, and the rest is what
-`schema_change` does to main. Only the branch is owned meanwhile. Nothing is staged beside the
-accepted contract: the commit names a schema that the graph has.
+Only main gets new schemas and assigns ids, and a branch keeps the schema it was created with. So
+the migration repeats schema changes of main: types and properties are matched by id, added
+properties get their backfilled defaults, and everything else is done by `schema_change`. Only the
+branch is owned meanwhile. No contract is staged, since the commit names an existing schema.
 
 A type that is new to the branch begins with the first version of its table, which has no rows; if
-its columns have changed since, the branch gets a copy of that version and changes it.
+its columns have changed since, that version is forked to the branch and changed.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ SCHEMA_REBASE = "schema rebase"
 
 
 def schema_position(kernel: Kernel, schema_hash: str) -> int | None:
-    """Where a schema comes in the order that main had them in; None if main never had it."""
+    """The position of a schema in the history of main; None if main never had it."""
     main = kernel.manifest.main
     found = main.state.schema_positions.get(schema_hash)
     return main.refresh().schema_positions.get(schema_hash) if found is None else found
@@ -57,14 +56,14 @@ def schema_position(kernel: Kernel, schema_hash: str) -> int | None:
 
 @dataclass(frozen=True)
 class SchemaPath:
-    """The way from one schema of main to a later one."""
+    """The sequence of schemas from one of main's to a later one."""
 
     line: tuple[AcceptedSchema, ...]
-    """The schemas on the way, both ends included."""
+    """All schemas of the sequence, first and last included."""
 
     @classmethod
     def between(cls, kernel: Kernel, start: AcceptedSchema, target: AcceptedSchema) -> SchemaPath:
-        """The way that main has gone.
+        """The sequence in the history of main.
 
         Raises `SchemaContractError` if one of the schemas in between is lost.
         """
@@ -92,42 +91,42 @@ class SchemaPath:
 
     @property
     def start(self) -> AcceptedSchema:
-        """Where it begins."""
+        """The first schema."""
         return self.line[0]
 
     @property
     def target(self) -> AcceptedSchema:
-        """Where it leads to."""
+        """The last schema."""
         return self.line[-1]
 
     @property
     def is_trivial(self) -> bool:
-        """Whether both ends are the same."""
+        """Whether first and last schema are the same."""
         return len(self.line) == 1
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The types of the target, with the defaults that properties brought along."""
+        """The types of the target, with defaults for backfilling added properties."""
         if self.is_trivial:
             return self.target.catalog
         return project(with_arrival_defaults([each.ir for each in self.line]))
 
     @cached_property
     def plan(self) -> MigrationPlan:
-        """The steps."""
+        """The migration steps."""
         if self.is_trivial:
             return MigrationPlan(())
         desired = with_arrival_defaults([each.ir for each in self.line])
         return plan_migration(self.start.ir, desired)
 
     def arrival(self, type: TableType) -> TableType:
-        """A type of the target that the start does not have, as it was when it was created."""
+        """A type of the target that the start does not have, in its first form."""
         identity = identity_of(type)
         types = (each for schema in self.line for each in schema.catalog.types)
         return next(each for each in types if identity_of(each) == identity)
 
     def dropped(self, of: TableType) -> list[str]:
-        """What the target does not have of a type: the type, or some of its properties."""
+        """The type or the properties of it that the target does not have."""
         name = of.table_key
         after = {identity_of(each): each for each in self.target.catalog.types}
         kept = after.get(identity_of(of))
@@ -141,11 +140,11 @@ class SchemaPath:
 
 @dataclass(frozen=True, slots=True)
 class RebasedSchema:
-    """The schemas a branch was brought through, and the commit; None if none was needed."""
+    """The result of a rebase: the schemas, and the commit; None if none was needed."""
 
     steps: tuple[Mapping[str, Any], ...]
     dropped: tuple[str, ...]
-    """Types and properties with entities of the branch that it loses by this."""
+    """Dropped types and properties of which the branch loses data."""
     commit: CommitRow | None
     manifest_version: int
 
@@ -159,15 +158,15 @@ def rebase_schema(
     actor_id: str | None = None,
     operation_id: str | None = None,
 ) -> RebasedSchema:
-    """Bring a branch to the schema that main has now, whole or not at all.
+    """Migrate a branch to the current schema of main, atomically.
 
-    If the actor has named an earlier rebase of the branch ``operation_id``, nothing is done and
-    that one is returned.
+    If the actor made an earlier rebase of the branch with the key ``operation_id``, nothing is done
+    and that one is returned.
 
-    Raises `Conflict` if main has dropped what the branch has written to, unless
-    ``allow_data_loss``; `ConstraintViolation` if its entities break a constraint that main has got;
-    `NotFound` for an unknown branch. None of them leaves anything behind. `RecoveryRequired` means
-    that it was interrupted.
+    Raises `Conflict` if main has dropped types or properties that the branch has written to, unless
+    ``allow_data_loss``; `ConstraintViolation` if its entities break an added constraint; `NotFound`
+    for an unknown branch. These errors have no effects. `RecoveryRequired` means that it was
+    interrupted.
     """
     if branch == MAIN:
         raise InputError(
@@ -205,7 +204,7 @@ def rebase_schema(
 
 @dataclass(frozen=True)
 class _Rebase:
-    """A branch as it is, and what leads to the schema of main."""
+    """The state of a branch, and the migration to the schema of main."""
 
     kernel: Kernel
     branch: ManifestBranch
@@ -224,11 +223,11 @@ class _Rebase:
 
     @cached_property
     def change(self) -> SchemaChange:
-        """What happens to the tables of the branch."""
+        """The changes of the branch's tables."""
         return schema_change(self.path.start.catalog, self.path.catalog, self.capture.snapshot)
 
     def result(self, commit: CommitRow | None) -> RebasedSchema:
-        """The result that the caller gets."""
+        """The result for the caller."""
         version = (
             self.capture.snapshot.manifest_version if commit is None else commit.manifest_version
         )
@@ -236,12 +235,12 @@ class _Rebase:
 
     @property
     def steps(self) -> tuple[Mapping[str, Any], ...]:
-        """What main has changed since."""
+        """The schema changes of main since."""
         return tuple(step.to_json() for step in self.path.plan.steps)
 
     @cached_property
     def dropped(self) -> tuple[str, ...]:
-        """What goes of tables that the branch has written to; of others, main still has it."""
+        """Dropped parts of tables that the branch has written to; main has the data of others."""
         state, snapshot = self.branch.state, self.capture.snapshot
         return tuple(
             name
@@ -252,12 +251,12 @@ class _Rebase:
         )
 
     def check(self) -> None:
-        """The entities of the branch keep the constraints that it gets."""
+        """Raise `ConstraintViolation` if entities of the branch break an added constraint."""
         catalogs = self.path.start.catalog, self.path.catalog
         check_stored_data(self.path.plan.steps, *catalogs, self.capture.reader, "rebase the branch")
 
     def require_nothing_lost(self) -> None:
-        """Main has dropped nothing that the branch has written to."""
+        """Raise `Conflict` if main has dropped data that the branch has written to."""
         if self.dropped:
             raise Conflict(
                 f"main has dropped what branch {self.branch.branch} has written to: "
@@ -268,7 +267,7 @@ class _Rebase:
             )
 
     def run(self, lease: Lease, attempt_id: str, intent: Intent) -> CommitRow:
-        """Stage what can be staged, then run the plan."""
+        """Stage tables, then run the plan."""
         kernel, change = self.kernel, self.change
         tables = [
             ChangingTable.of(
@@ -301,7 +300,7 @@ class _Rebase:
         return Executor(kernel, self.branch, lease).run(plan, tables)
 
     def _changed_since_they_were_made(self) -> Iterator[ChangedTable]:
-        """Tables that are new to the branch, and whose first version has other columns."""
+        """Tables that are new to the branch and whose first version has other columns."""
         for type in self.change.created:
             first = self.path.arrival(type)
             if not table_schema(first).equals(table_schema(type), check_metadata=True):
@@ -311,7 +310,7 @@ class _Rebase:
     def _opened(self, table: ChangedTable) -> Handle:
         """The first version of a table that is new to the branch.
 
-        A copy that an owner made too late, after its rebase was undone, is not in the way.
+        Removes a fork on the branch that an undone rebase has created late.
         """
         where = DatasetRef(self.kernel.table_uri(table.entry.location))
         late = where.on(self.branch.where.ref)
@@ -321,7 +320,7 @@ class _Rebase:
 
 
 def first_entry(type: TableType) -> TableEntry:
-    """The first version of a type's table, which has no rows: what a branch without it shows."""
+    """The entry of the first version of a type's table, which has no rows."""
     return TableEntry(
         identity_of(type), TableKey(type.table_key), type.table_path, FIRST_VERSION, None, 0
     )

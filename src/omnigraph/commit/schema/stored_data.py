@@ -1,9 +1,8 @@
-"""Whether the stored entities of a graph keep the constraints that a schema apply adds.
+"""Checks stored entities against the constraints that a schema apply adds.
 
-The definitions and messages are those of `commit.validation`; here they are evaluated over whole
-tables, as these will be after the apply: under new names, with wider types and with defaults. Rows
-are streamed. For a constraint on keys eight bytes of each row are held, and then rows whose keys
-may be held twice.
+The constraints of `commit.validation` are evaluated over whole tables in their form after the
+apply: with new names, wider types and defaults. Rows are streamed. A constraint on keys holds eight
+bytes per row in memory, and then rows whose keys may be repeated.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ from omnigraph.storage.columns import TargetColumn
 from omnigraph.storage.reader import SnapshotReader
 
 PROBLEMS_MAX = 20
-"""Violations that an error lists; all of them are counted."""
+"""How many violations an error lists; all are counted."""
 NAMED_MAX = 3
-"""Violations that its message names."""
+"""How many violations the message names."""
 
 SUSPECTS_MAX = 1_000_000
-"""Rows that may share keys and are compared at a time; the first such part with a violation ends
-the search."""
+"""How many rows that may share keys are compared at a time; the search ends after the first part
+with a violation."""
 
 
 def check_stored_data(
@@ -61,10 +60,10 @@ def check_stored_data(
 ) -> None:
     """Raise `ConstraintViolation` if stored entities break a constraint that ``steps`` add.
 
-    So do edges at an interface that refer to nodes of a type which is dropped.
+    Also raised for edges at an interface that refer to nodes of a dropped type.
 
-    The error is about the first such constraint, and names the entities that break it; ``verb`` is
-    what to do again once they are mended.
+    The error is about the first broken constraint, and names the entities; ``verb`` is the
+    operation to repeat after correcting them.
     """
     before = {(type(each), each.type_id): each for each in old.types}
     _require_no_references(old, new, reader, verb)
@@ -72,7 +71,7 @@ def check_stored_data(
         if not isinstance(step, AddConstraint) or step.code is None:
             continue
         if step.type_kind == "interface":
-            continue  # it has no table, and its nodes have steps of their own
+            continue  # an interface has no table, and its node types have their own steps
         types: Mapping[str, TableType] = new.nodes if step.type_kind == "node" else new.edges
         desired = types[step.type_name]
         stored = before[type(desired), desired.type_id]
@@ -129,14 +128,14 @@ def _require_kept(step: AddConstraint, violations: Iterator[Violation], verb: st
 
 
 def _message_of(violation: Violation) -> str:
-    """The message, with the id of the entity where it has none."""
+    """The message, with the id of the entity added if it lacks one."""
     if violation.kind is ConflictKind.VALUE_CONSTRAINT_VIOLATION:
         return f"'{violation.entity_id}': {violation.message}"
     return violation.message
 
 
 class _FutureRows:
-    """The rows of a table with the columns that they will have."""
+    """The rows of a table with their columns after the apply."""
 
     def __init__(self, reader: SnapshotReader, stored: TableType, desired: TableType) -> None:
         self._reader = reader
@@ -170,7 +169,7 @@ def _violations(type: TableType, added: ConstraintShape, rows: _FutureRows) -> I
 
 
 def _is_part_of(constraint: ValueConstraint, added: ConstraintShape) -> bool:
-    """Whether a constraint on values is, or belongs to, the one that is added."""
+    """Whether a constraint on values is the added one or a part of it."""
     match added:
         case Range():
             return constraint.kind == "range" and constraint.property == added.property
@@ -204,14 +203,14 @@ def _held_twice(type: TableType, group: Unique, rows: _FutureRows) -> Iterator[V
             keys, at = keys_of(of, batch)
             chosen = pa.array(np.flatnonzero(np.isin(fingerprints(keys), repeated)))
             suspects.append(batch.take(chosen if at is None else at.take(chosen)))
-        # Different texts may have one fingerprint, so that there may be nothing to report.
+        # Different texts may have equal fingerprints, so there may be no violation.
         if found := evaluate(group, [KeyRows(of, pa.concat_tables(suspects))]):
             yield from found
             return
 
 
 def _repeated(prints: Prints) -> Iterator[Prints]:
-    """The fingerprints that several rows have, in parts of at most about `SUSPECTS_MAX` rows."""
+    """Fingerprints of several rows, in parts of at most about `SUSPECTS_MAX` rows."""
     values, counts = np.unique(prints, return_counts=True)
     values, counts = values[counts > 1], counts[counts > 1]
     part = np.cumsum(counts) // SUSPECTS_MAX

@@ -1,9 +1,9 @@
-"""The one validator: what a mutation, a load and a merge must satisfy before they are staged.
+"""The validator of mutations, loads and merges.
 
 `constraints` defines every kind of constraint once, `evaluation` finds the rows that break one.
-`validate` examines the final change set of a write against the committed rows by lookup, and is
-right for any mix of appended, upserted, deleted and replaced tables. A bulk load, whose rows no
-process holds, evaluates the same constraints over the parts it was cut into (`loading.checks`).
+`validate` checks the final change set of a write by looking up committed rows, for any combination
+of appended, upserted, deleted and replaced tables. A bulk load, whose rows do not fit into one
+process, evaluates the same constraints part by part (`loading.checks`).
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ NO_IDS = pa.nulls(0, pa.string())
 
 
 class ResultGraph:
-    """A change set laid over the committed rows of one snapshot."""
+    """The rows after a write: a change set applied to the committed rows of a snapshot."""
 
     def __init__(self, change_set: ChangeSet, view: SnapshotReader) -> None:
-        # What rewrites files without touching content leaves its type as it was.
+        # Upkeep rewrites files without changing rows.
         self._changes = {
             key: change
             for key, change in change_set.tables.items()
@@ -61,27 +61,27 @@ class ResultGraph:
         self._changed_ids: dict[str, pa.Array] = {}
 
     def is_touched(self, table_key: str) -> bool:
-        """Whether the write changes the type at all."""
+        """Whether the write changes the type."""
         return table_key in self._changes
 
     def is_replaced(self, table_key: str) -> bool:
-        """Whether the type starts anew, as if it had been empty."""
+        """Whether the write replaces all rows of the type."""
         return table_key in self._changes and self._changes[table_key].kind == "replace"
 
     def is_upserted(self, table_key: str) -> bool:
-        """Whether rows of the write replace those of their id; also of a type without changes."""
+        """Whether written rows replace those with their id; True for a type without changes."""
         change = self._changes.get(table_key)
         return change is None or change.kind == "upsert"
 
     def written(self, table_key: str) -> pa.Table | None:
-        """The new and changed rows of a type, None if there are none."""
+        """The new and changed rows of a type; None if there are none."""
         change = self._changes.get(table_key)
         if change is None or change.kind == "delete" or not change.rows.num_rows:
             return None
         return change.rows
 
     def removed(self, table_key: str) -> pa.Array:
-        """The ids that are deleted one by one; those a replacement drops are not known."""
+        """The ids deleted one by one, without those that a replacement drops."""
         change = self._changes.get(table_key)
         if change is None:
             return NO_IDS
@@ -90,7 +90,7 @@ class ResultGraph:
         return self._ids(table_key) if change.kind == "delete" else NO_IDS
 
     def kept(self, table_key: str, columns: Sequence[str]) -> pa.Table | None:
-        """The id and ``columns`` of all committed rows that stay, None if there are none."""
+        """The id and ``columns`` of all committed rows that stay; None if there are none."""
         if self._is_empty(table_key):
             return None
         return self._without_changed(table_key, self._view.scan(table_key, [ID, *columns]))
@@ -105,7 +105,7 @@ class ResultGraph:
     ) -> pa.Table | None:
         """The id and ``columns`` of rows that stay and whose ``column`` holds one of ``values``.
 
-        Edges that hold none of the ids of ``narrowed_by`` at one of its ends may be left out.
+        For each end in ``narrowed_by``, edges with none of its ids may be left out.
         """
         if self._is_empty(table_key) or not len(values):
             return None
@@ -123,7 +123,7 @@ class ResultGraph:
         return self._view.rows_where_in(table_key, ID, ids, [ID, column]) if len(ids) else None
 
     def with_ids(self, table_key: str, ids: pa.Array) -> Iterator[tuple[Role, pa.Table]]:
-        """The ids of rows of the result: all that are written, and committed ones of ``ids``."""
+        """Ids in the result: all written ones, and committed ones among ``ids``."""
         written = self.written(table_key)
         if written is not None:
             yield "written", written.select([ID])
@@ -135,13 +135,13 @@ class ResultGraph:
                 yield "committed", found
 
     def absent(self, table_key: str, ids: pa.Array) -> pa.Array:
-        """Those of ``ids`` that no row of the result has."""
+        """The ids that no row of the result has."""
         for _, rows in self.with_ids(table_key, ids):
             ids = _minus(ids, pc.unique(rows[ID]))
         return ids
 
     def committed_ids(self, table_key: str, ids: pa.Array) -> pa.Table | None:
-        """Those of ``ids`` that committed rows have, whether the write touches them or not."""
+        """The ids that committed rows have, whether the write changes these or not."""
         if not len(ids) or self._is_empty(table_key):
             return None
         found = self._view.rows_where_in(table_key, ID, ids, [ID])
@@ -174,7 +174,7 @@ __all__ = ["InputRows", "Violation", "checked_columns", "validate"]
 
 
 def checked_columns(type: TableType) -> list[str]:
-    """The columns of a type that some constraint looks at, and the id; the others need no check."""
+    """The id and the columns of a type that some constraint checks."""
     wanted = {ID, *((SRC, DST) if isinstance(type, EdgeType) else ())}
     wanted |= {constraint.property for constraint in value_constraints(type)}
     wanted |= {name for group in unique_groups(type) for name in group.columns}
@@ -183,23 +183,21 @@ def checked_columns(type: TableType) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class InputRows:
-    """What a load knows about the input that the rows of one type come from."""
+    """Facts about the input of a load for one type, which its rows do not show."""
 
     records: pa.Table | None = None
-    """All records, where some of one id were folded into one row. Within them no tuple of a key or
-    a unique group may repeat, not even for one id. Needs `id` and the columns of these."""
+    """All records, if several of the same id were folded into one row. No tuple of a key or unique
+    group may be repeated among them, not even for the same id. Needs `id` and these columns."""
     new_ids: pa.Array = field(default_factory=lambda: NO_IDS)
-    """Ids that an append may not share with committed entities; those minted for it need no look.
-    """
+    """Ids of an append that no committed entity may have; minted ids need no check."""
     refused_ids: pa.Array | pa.ChunkedArray = field(default_factory=lambda: NO_IDS)
-    """Ids of records that are not written because of problems of their own: an edge may name them.
-    """
+    """Ids of records that were refused for problems of their own; edges may refer to them."""
 
 
 _NOTHING = InputRows()
 
 _Check = Callable[[KeyConstraint, Sequence[KeyRows]], list[Violation]]
-"""`evaluate`, with the options of a `validate`."""
+"""`evaluate` with the options of a `validate` call."""
 
 
 def validate(
@@ -214,10 +212,10 @@ def validate(
 ) -> list[Violation]:
     """Raise the first violation as `ConstraintViolation`, or with ``collect`` return them all.
 
-    ``view`` shows the branch as it is now, replaced types included or not: they count as empty.
-    ``given`` says, by type key, what a load knows of its input; a mutation or a merge has none.
-    Without ``values``, single values have been checked already, where they were read. With
-    ``by_record``, every record that has a part in a violation gets one, as its `culprit`.
+    ``view`` reads the current head of the branch; replaced types count as empty. ``given`` has
+    facts about the input of a load by type key; mutations and merges have none. Without ``values``,
+    constraints on single values are not checked, since they were when the values were read. With
+    ``by_record``, every record involved in a violation gets one, as its `culprit`.
 
     Values are checked first, then identity and uniqueness, then endpoints, then cardinality; within
     each, node types before edge types by name, then by id.
@@ -260,12 +258,12 @@ def _findings(
 
 
 def _values(type: TableType, graph: ResultGraph) -> list[Violation]:
-    """Every written value that its property may not hold, by id, then by property."""
+    """Violations of constraints on single values in written rows, by id, then by property."""
     rows = graph.written(type.table_key)
     broken = broken_values(type, rows) if rows is not None else []
     if rows is None or not broken:
         return []
-    # Only the ids of broken rows: there are few, and a lookup per row is slow.
+    # Convert only the ids of broken rows, which are few.
     ids = rows[ID].take(pa.array([each.row for each in broken], pa.int64())).to_pylist()
     found = sorted(
         (entity_id, each.property, each.order, each.message)
@@ -285,9 +283,9 @@ def _values(type: TableType, graph: ResultGraph) -> list[Violation]:
 def _identities(
     type: TableType, graph: ResultGraph, given: InputRows, check: _Check
 ) -> list[Violation]:
-    """Records that repeat an id, where that is not allowed, and ids that an append finds taken.
+    """Violations of identity: records with repeated ids, and existing ids in an append.
 
-    The ids of a change set are unique by themselves, so only loads have something to check.
+    The ids of a change set are unique, so only loads need this check.
     """
     rows = graph.written(type.table_key)
     parts: list[KeyRows] = []
@@ -306,7 +304,7 @@ def _identities(
 def _uniqueness(
     type: TableType, graph: ResultGraph, given: InputRows, check: _Check
 ) -> list[Violation]:
-    """Every written entity whose values another one holds, by id."""
+    """Written entities with values of a unique group that another entity has, by id."""
     rows = graph.written(type.table_key)
     found: list[tuple[str, tuple[str, ...], Violation]] = []
     for constraint in unique_groups(type):
@@ -328,9 +326,9 @@ def _uniqueness(
 def _possible_holders(
     type: TableType, rows: pa.Table, names: tuple[str, ...], graph: ResultGraph
 ) -> pa.Table | None:
-    """Rows that stay and may hold one of the tuples: they share the member with most values.
+    """Remaining rows that may have one of the tuples, by the member with most distinct values.
 
-    Edges also share the other end, if both are members: a node may have any number of edges.
+    If both ends of edges are members, rows are narrowed by both, as nodes may have many edges.
     """
     columns = [rows[name] for name in names]
     is_compared = reduce(pc.and_, [pc.is_valid(column) for column in columns])
@@ -352,7 +350,7 @@ def _endpoints(
     given: Mapping[str, InputRows],
     check: _Check,
 ) -> list[Violation]:
-    """Every edge of the result that lacks a node, by id, the source before the target."""
+    """Edges of the result with a missing node, by id, the source before the target."""
     found: list[tuple[str, int, Violation]] = []
     for order, (column, name) in enumerate(((SRC, edge.source), (DST, edge.target))):
         for node in catalog.node_types(name):
@@ -386,9 +384,10 @@ def _endpoints(
 def _suspects(
     edge_key: str, column: str, node_key: str, graph: ResultGraph, prefix: str
 ) -> Iterator[tuple[pa.Table, bool]]:
-    """The edges whose node may be missing, and whether they stay as they are.
+    """Edges whose node may be missing, and whether they are unchanged committed ones.
 
-    The write touched the edge, or took away nodes, to which references begin with ``prefix``.
+    Either the write changes the edge, or it removes the node. References to nodes of the type
+    begin with ``prefix``.
     """
     written = graph.written(edge_key)
     if written is not None:
@@ -405,7 +404,7 @@ def _suspects(
 
 
 def _gone_sources(graph: ResultGraph, node_key: str, sources: pa.Array, prefix: str) -> pa.Array:
-    """The references to nodes of a type that go with the write, among ``sources`` at least."""
+    """References to removed nodes of a type, at least those among ``sources``."""
     is_replaced = graph.is_replaced(node_key)
     if not prefix:
         return graph.absent(node_key, sources) if is_replaced else graph.removed(node_key)
@@ -421,10 +420,10 @@ def _gone_sources(graph: ResultGraph, node_key: str, sources: pa.Array, prefix: 
 def _degrees(
     edge: EdgeType, catalog: Catalog, graph: ResultGraph, check: _Check
 ) -> list[Violation]:
-    """Every touched source with too few or too many edges, by its id.
+    """Touched sources with too few or too many edges, by id.
 
-    Touched are the sources of written edges, and the former sources of moved and deleted ones. A
-    source that goes with the write is not counted.
+    Touched are the sources of written edges, and the previous sources of moved and deleted ones. A
+    source that the write removes is not checked.
     """
     constraint = degree(edge)
     if constraint is None or not graph.is_touched(edge.table_key):

@@ -1,4 +1,4 @@
-"""Every kind of constraint, defined once: the columns that feed it, when it is broken, its message.
+"""The kinds of constraints: the columns they read, when they are broken, and their messages.
 
 ===========  =======================  ==============================================================
 kind         columns                  broken when
@@ -8,17 +8,17 @@ enum         a property               it is not among the declared values
 finite       a member of a key        it is NaN or infinite (edges; a node has no id for it)
 range        a property               it is NaN, below the minimum or above the maximum
 check        a property               it does not match the pattern
-identity     the id                   two records have it, or an append meets a committed entity
-unique       a group of columns, or   two entities hold the same values, or two records of one input
+identity     the id                   two records have it, or in an append a committed entity has it
+unique       a group of columns, or   two entities have the same values, or two records of one input
              the key of an edge type
 endpoint     `src` and `dst`          no node has the id
-cardinality  `src`                    the source has, or is left with, too few or too many edges
+cardinality  `src`                    the source has too few or too many edges after the write
 ===========  =======================  ==============================================================
 
-The first five look at single values. The others look at keys: texts made of the columns of a row,
-equal for equal values. Rows have a key in one of several roles (`Role`), and whether a key breaks
-its constraint follows from how many rows have it in each role. `evaluation` does the counting, for
-mutations, merges and small loads here, and for bulk loads in threads or Spark workers.
+The first five check single values. The others check keys: texts computed from columns of a row,
+equal for equal values. A row has a key in one of several roles (`Role`), and the numbers of rows in
+each role determine whether a key breaks its constraint. `evaluation` counts them: for mutations,
+merges and small loads in process, for bulk loads in threads or Spark workers.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ Report = Literal[
     "missing_node",
     "cardinality",
 ]
-"""What the report of a load counts a violation by."""
+"""The categories by which the report of a load counts violations."""
 
 Role = Literal["written", "committed", "endpoint", "refused", "record", "replaced"]
-"""In which role a row has a key:
+"""The role in which a row has a key:
 
 =========  =========================================================================================
 written    a row of the write
 committed  a committed row that stays
-endpoint   an edge that ends there
-refused    a record with problems of its own, which is not written
-record     a record of an input, before records of one id were folded into one row
+endpoint   an edge that ends at the node with this key
+refused    a record that is not written because of problems of its own
+record     a record of an input, before records of the same id were folded into one row
 replaced   a committed row that the write replaces or deletes
 =========  =========================================================================================
 """
@@ -86,23 +86,23 @@ replaced   a committed row that the write replaces or deletes
 ROLES: tuple[Role, ...] = get_args(Role)
 
 NO_RECORD = (-1, 0)
-"""The place of a row that no record of an input stands for."""
+"""The place of a row that is not a record of the input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A row that has a broken key."""
+    """A row with a broken key."""
 
     role: Role
     entity_id: str
     record: tuple[int, int] = NO_RECORD
     """The piece of the input and the number within it; `NO_RECORD` for a committed row."""
     member: str = ""
-    """Of an edge that ends there: `Type.column`."""
+    """For an edge that ends there: `Type.column`."""
     is_kept: bool = False
-    """Whether the row is committed and stays as it is."""
+    """Whether it is a committed row that the write does not change."""
     entity_record: tuple[int, int] | None = None
-    """The first record of the same entity, where that is known and another one."""
+    """The first record of the same entity, if it is known and not this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +115,19 @@ class Violation(MergeConflict):
     holder: Annotated[Holder | None, HIDDEN] = None
     """The row to show; None if no single row breaks the constraint."""
     first: Annotated[Holder | None, HIDDEN] = None
-    """Of records that repeat an id, the first one."""
+    """For a repeated id: the first record with it."""
     repeats: Annotated[int, HIDDEN] = 0
-    """How many records have that id."""
+    """For a repeated id: how many records have it."""
     missing_id: Annotated[str | None, HIDDEN] = None
-    """The id of the node that an edge lacks."""
+    """The id of the missing node of an edge."""
     writer_message: Annotated[str | None, HIDDEN] = None
-    """The message for a write, where that of a merge differs."""
+    """The message for a write, if it differs from that for a merge."""
     culprit: Annotated[Holder | None, HIDDEN] = None
-    """Of `KeyConstraint.by_record`: the record it is reported about."""
+    """For `KeyConstraint.by_record`: the record that is blamed."""
 
     @property
     def is_stranded(self) -> bool:
-        """Whether an edge stays while the write replaces its node."""
+        """Whether it is a committed edge whose node the write replaces."""
         return self.writer_message is not None
 
     @property
@@ -136,7 +136,7 @@ class Violation(MergeConflict):
         return self.writer_message or self.message
 
     def to_error(self) -> ConstraintViolation:
-        """The violation as the failure of a write."""
+        """The violation as the error of a write."""
         details = self.to_dict()
         del details["message"]
         return ConstraintViolation(self.sentence, hint=self.hint, details=details)
@@ -153,11 +153,11 @@ class ValueConstraint(ABC):
 
     @abstractmethod
     def broken(self, column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-        """Which values break it; a null answer means no."""
+        """Whether each value breaks it; null means no."""
 
     @abstractmethod
     def message(self, value: Any) -> str:
-        """The message about a value that does."""
+        """The message about a value that breaks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class OneOf(ValueConstraint):
 
 @dataclass(frozen=True, slots=True)
 class Finite(ValueConstraint):
-    """A float in the `@key` of an edge type: NaN equals nothing, so it identifies nothing."""
+    """A float in the `@key` of an edge type: NaN does not equal itself, so it cannot identify."""
 
     kind: ClassVar[ConstraintKind] = "finite"
     property: str
@@ -210,7 +210,7 @@ class Finite(ValueConstraint):
         return pc.invert(pc.is_finite(column))
 
     def message(self, value: Any) -> str:
-        """The one for keys of nodes."""
+        """The same message as for keys of nodes."""
         return non_finite_message(value)
 
 
@@ -266,7 +266,7 @@ class PatternCheck(ValueConstraint):
 
 
 def value_constraints(type: TableType) -> Iterator[ValueConstraint]:
-    """Those of a type, in the order in which they are reported."""
+    """The constraints on values of a type, in the order of reports."""
     for declared in type.properties.values():
         if not declared.type.nullable:
             yield Required(declared.name, declared.type)
@@ -286,9 +286,9 @@ def value_constraints(type: TableType) -> Iterator[ValueConstraint]:
 
 
 def _bound(limit: int | float, type: ValueType) -> pa.Scalar:
-    """What values of ``type`` are compared with, exact in the integers."""
+    """The limit to compare values of ``type`` with, exact for integers."""
     if isinstance(limit, float):
-        # As in queries: 0.1 in an F32 column is not 0.1, and has to satisfy `..0.1` all the same.
+        # As in queries: 0.1 stored as F32 differs from 0.1, but has to satisfy `..0.1`.
         return pa.scalar(round_to_f32(limit) if type.scalar is Scalar.F32 else limit, pa.float64())
     for integers in (pa.int64(), pa.uint64()):
         try:
@@ -305,7 +305,7 @@ _F64 = ValueType(Scalar.F64)
 
 
 def _number(value: int | float, type: ValueType = _F64) -> str:
-    """A number as messages show it: its canonical spelling, or `inf` where it has none."""
+    """A number for messages: its canonical spelling, or `inf`, which has none."""
     if isinstance(value, int):
         return str(value)
     return spell(value, type) if math.isfinite(value) else str(value)
@@ -314,43 +314,43 @@ def _number(value: int | float, type: ValueType = _F64) -> str:
 # --- keys -----------------------------------------------------------------------------------------
 
 Broken = Iterable[tuple[str, Sequence[Holder]]]
-"""Broken keys, and all rows that have each, in the order of the input."""
+"""Broken keys with all rows that have each, in the order of the input."""
 
 
 class KeyConstraint(ABC):
-    """A constraint that concerns several rows: those that have one key."""
+    """A constraint on several rows: those with the same key."""
 
     kind: ClassVar[ConstraintKind]
     needs_repeats: ClassVar[bool] = True
-    """Whether a key that at most one row has, in any role, keeps the constraint for certain."""
+    """Whether a key that at most one row has, in any role, cannot break the constraint."""
     table_key: str
-    """The type whose keys these are."""
+    """The type that has the keys."""
 
     @abstractmethod
     def broken(self, counts: pa.RecordBatch) -> pa.Array:
-        """Which keys break it, by the number of rows that have each, a column for each role."""
+        """Whether each key breaks it; ``counts`` has the number of rows in a column per role."""
 
     @abstractmethod
     def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
-        """What is reported about a key that breaks it."""
+        """The violations to report for a broken key."""
 
     def explain(self, broken: Broken) -> Iterator[Violation]:
-        """The same for many keys."""
+        """The violations to report for several broken keys."""
         for key, holders in broken:
             yield from self.violations(key, holders)
 
     def by_record(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
-        """A violation for every record of an input that has a part in a broken key: its `culprit`.
+        """A violation for every input record involved in a broken key, which is its `culprit`.
 
-        Without these records the key is not broken. A violation without a culprit is one that no
-        record of the input causes.
+        Without these records the key is not broken. A violation without a culprit is not caused by
+        any record of the input.
         """
         found = list(self.violations(key, holders))
         rows = [row for row in holders if self._has_part(row) and not row.is_kept]
         return _by_culprit(found, rows)
 
     def _has_part(self, row: Holder) -> bool:
-        """Whether a row of an input has a part in a broken key."""
+        """Whether a row is an input record involved in the broken key."""
         return row.role in ("written", "record")
 
     @property
@@ -361,20 +361,20 @@ class KeyConstraint(ABC):
 
 @dataclass(frozen=True, slots=True)
 class EntityIdentity(KeyConstraint):
-    """Ids: no two records have one, and an append brings new ones only."""
+    """Ids: no two records have the same one, and an append has only new ones."""
 
     kind: ClassVar[ConstraintKind] = "identity"
     table_key: str
     key: tuple[str, ...] = ()
-    """The members of `@key`, in the order in which ids hold them."""
+    """The members of `@key`, in the order in which ids contain them."""
     refuses_existing: bool = False
 
     def broken(self, counts: pa.RecordBatch) -> pa.Array:
-        """Ids that are repeated, or taken."""
+        """Ids that are repeated or taken."""
         return _is_taken(counts, refuses_existing=self.refuses_existing)
 
     def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
-        """The second of several records with one id; or a record that meets a committed entity."""
+        """The second record with a repeated id; or a record with the id of a committed entity."""
         written = _in_role(holders, "written")
         records = _in_role(holders, "record") or written
         if len(records) > 1:
@@ -412,25 +412,25 @@ class EntityIdentity(KeyConstraint):
 
 @dataclass(frozen=True, slots=True)
 class Unique(KeyConstraint):
-    """`@unique`, and `@key` of an edge type: no two entities hold the same values.
+    """`@unique`, and `@key` of an edge type: no two entities have the same values.
 
-    A null or a NaN among the values exempts; a key has neither.
+    Rows with a null or a NaN among the values are exempt; keys have neither.
     """
 
     kind: ClassVar[ConstraintKind] = "unique"
     table_key: str
     columns: tuple[str, ...]
-    """In the order in which messages print them: sorted, those of a key as the catalog has them."""
+    """The columns in the order of messages: sorted, for a key in the order of the catalog."""
     is_key: bool = False
     references: frozenset[str] = frozenset()
-    """Those of the columns that are ends at an interface, whose values messages show as ids."""
+    """Columns that are ends at an interface, whose values messages show as ids."""
 
     def broken(self, counts: pa.RecordBatch) -> pa.Array:
-        """Values that are repeated, or taken."""
+        """Values that are repeated or taken."""
         return _is_taken(counts, refuses_existing=True)
 
     def explain(self, broken: Broken) -> Iterator[Violation]:
-        """One violation for each entity, although several of its records may clash with others."""
+        """One violation per entity, even if several of its records conflict with others."""
         first: dict[str, tuple[tuple[int, int], Violation]] = {}
         for key, holders in broken:
             if not _in_role(holders, "record"):
@@ -444,16 +444,16 @@ class Unique(KeyConstraint):
         yield from (found for _, found in first.values())
 
     def by_record(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
-        """Also records that repeat each other although they became one row."""
+        """Includes records of the same entity that repeat the values."""
         if len(_in_role(holders, "record")) < 2:
             return KeyConstraint.by_record(self, key, holders)
         found = [each for _, each in self._in_input(key, holders)]
         return _by_culprit(found, [row for row in holders if self._has_part(row)])
 
     def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
-        """Every row whose values another entity holds: a committed one, or the first by id."""
+        """Every row whose values another entity has: a committed one, else the first by id."""
         written = sorted(_in_role(holders, "written"), key=lambda row: (row.entity_id, row.record))
-        # An entity that the write itself replaces holds nothing.
+        # Entities that the write itself replaces do not count.
         own = {row.entity_id for row in written}
         before = [
             row.entity_id for row in _in_role(holders, "committed") if row.entity_id not in own
@@ -468,13 +468,13 @@ class Unique(KeyConstraint):
     def _in_input(
         self, key: str, holders: Sequence[Holder]
     ) -> Iterator[tuple[tuple[int, int], Violation]]:
-        """Where records repeat each other, the first of them holds the values.
+        """Violations between records of the input: later records against the first one.
 
-        Violations come with the order in which they count; those against the graph count last.
+        Each comes with its sort key; violations against committed rows come last.
         """
         records = _in_role(holders, "record")
         for row in records[1:]:
-            # Records of an edge with a key have no ids of their own: their places tell them apart.
+            # Records of edges with a key have no ids of their own: messages name their places.
             first = records[0] if self.is_key else None
             yield row.record, self._clash(key, records[0].entity_id, row, first)
         if _in_role(holders, "committed"):
@@ -520,7 +520,7 @@ class Unique(KeyConstraint):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint(KeyConstraint):
-    """Edges end at nodes that exist. The keys are the ids of nodes of one type."""
+    """Edges end at existing nodes. The keys are the ids of nodes of one type."""
 
     kind: ClassVar[ConstraintKind] = "endpoint"
     needs_repeats: ClassVar[bool] = False
@@ -528,22 +528,22 @@ class Endpoint(KeyConstraint):
     is_replaced: bool = False
     """Whether the write replaces all nodes of the type."""
     types: tuple[tuple[str, str], ...] = ()
-    """Of an interface, whose keys are references that are not to one node: the prefixes of its node
-    types and their names."""
+    """For an interface, whose keys are unresolved references: prefixes and names of its node
+    types."""
 
     def broken(self, counts: pa.RecordBatch) -> pa.Array:
-        """Ids at which an edge ends, and which no node has, not even one that was refused."""
+        """Ids at which an edge ends and that no node has, not even a refused one."""
         there = pc.add(pc.add(counts["written"], counts["committed"]), counts["refused"])
         return pc.and_(pc.greater(counts["endpoint"], 0), pc.equal(there, 0))
 
     def by_record(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
-        """The edges of the input; that an edge stays is no record's fault."""
+        """The edges of the input; committed edges have no culprit."""
         for each in self.violations(key, holders):
             row = each.holder
             yield replace(each, culprit=None if row is None or row.is_kept else row)
 
     def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
-        """Every edge that lacks the node, sources before targets."""
+        """Every edge with the missing node, sources before targets."""
         if any(row.role in ("written", "committed") for row in holders):
             return
         ends = _in_role(holders, "endpoint")
@@ -578,7 +578,7 @@ class Endpoint(KeyConstraint):
             )
 
     def _unsettled(self, key: str, ends: Sequence[Holder]) -> Iterator[Violation]:
-        """Edges to a node that no type has, or that several have."""
+        """Edges to an id that no node type has, or several have."""
         prefix, _, node_id = key.partition(UNRESOLVED)
         names = dict(self.types)
         found = [names[f"{number}{UNRESOLVED}"] for number in prefix.split(",") if number]
@@ -605,17 +605,17 @@ class Endpoint(KeyConstraint):
 
 @dataclass(frozen=True, slots=True)
 class Degree(KeyConstraint):
-    """`@card`: how many edges of a type each source has that the write touches."""
+    """`@card`: the number of edges of a type at each source that the write touches."""
 
     kind: ClassVar[ConstraintKind] = "cardinality"
     needs_repeats: ClassVar[bool] = False
     table_key: str
     limits: Cardinality
     has_references: bool = False
-    """Whether the sources are of several types, so that keys are references."""
+    """Whether sources are of several types, so that keys are references with type prefixes."""
 
     def broken(self, counts: pa.RecordBatch) -> pa.Array:
-        """Sources of written or replaced edges that are left with too few edges or too many."""
+        """Sources of written or replaced edges with too few or too many edges after the write."""
         edges = pc.add(counts["written"], counts["committed"])
         broken = pc.less(edges, self.limits.minimum)
         if self.limits.maximum is not None:
@@ -623,7 +623,7 @@ class Degree(KeyConstraint):
         return pc.and_(broken, pc.greater(pc.add(counts["written"], counts["replaced"]), 0))
 
     def by_record(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
-        """All edges of the source; of one left with too few, also those that were moved away."""
+        """All edges of the source; if there are too few, also those that were moved away."""
         if self._count(holders) >= self.limits.minimum:
             holders = [row for row in holders if row.role != "replaced"]
         return KeyConstraint.by_record(self, key, holders)
@@ -635,7 +635,7 @@ class Degree(KeyConstraint):
         return sum(row.role in ("written", "committed") for row in holders)
 
     def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
-        """One for the source: none of its edges alone breaks the bound."""
+        """One violation for the source, since no single edge breaks the bound."""
         count = self._count(holders)
         too_few = count < self.limits.minimum
         bound = f"min {self.limits.minimum}" if too_few else f"max {self.limits.maximum}"
@@ -671,10 +671,10 @@ KINDS: dict[ConstraintKind, type[ValueConstraint] | type[KeyConstraint]] = {
 
 
 def unique_groups(type: TableType) -> list[Unique]:
-    """The key of an edge type, and the groups of a type.
+    """The unique groups of a type, and the key of an edge type.
 
-    Without groups of the columns of its key, and without the key of a node, whose values are the
-    id.
+    Without groups of exactly the key's columns, and without the key of a node, which `identity`
+    covers.
     """
     key = type.key if isinstance(type, NodeType) else type.key_columns
     groups = {tuple(sorted(columns)) for columns in type.unique} - {tuple(sorted(key))}
@@ -686,20 +686,20 @@ def unique_groups(type: TableType) -> list[Unique]:
 
 
 def unsettled_ends(edge: EdgeType, column: str) -> Endpoint:
-    """That references at an end which is an interface are to one node."""
+    """The constraint that every reference at an interface resolves to one node."""
     name = edge.source if column == SRC else edge.target
     types = tuple((prefix, type_name) for type_name, prefix in edge.end_types[column].items())
     return Endpoint(f"interface:{name}", types=types or (("", ""),))
 
 
 def identity(type: TableType, *, refuses_existing: bool) -> EntityIdentity:
-    """The identity of a type."""
+    """The constraint on the ids of a type."""
     key = tuple(type.key) if isinstance(type, NodeType) else ()
     return EntityIdentity(type.table_key, key, refuses_existing)
 
 
 def degree(type: EdgeType) -> Degree | None:
-    """The bounds of a type, None if it has none."""
+    """The `@card` constraint of a type; None without one."""
     if type.cardinality == Cardinality():
         return None
     return Degree(type.table_key, type.cardinality, SRC in type.end_types)
@@ -714,7 +714,7 @@ def _is_taken(counts: pa.RecordBatch, *, refuses_existing: bool) -> pa.Array:
 
 
 def _by_culprit(found: Sequence[Violation], rows: Sequence[Holder]) -> Iterator[Violation]:
-    """A violation about each of ``rows``: its own, or else the first; none if none was found."""
+    """A violation for each of ``rows``: its own, else the first one; none if ``found`` is empty."""
     own = {each.holder: each for each in found}
     for row in rows if found else ():
         yield replace(own.get(row, found[0]), culprit=row)
@@ -752,7 +752,7 @@ def _held_twice(
 
 
 def _values(key: str, order: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The values of a key in the order of ``names``; they are spelled in it already."""
+    """The values of a key in the order of ``names``."""
     if len(order) == 1:
         return [key]
     values = dict(zip(order, json.loads(key), strict=True))

@@ -1,4 +1,4 @@
-"""Evaluating constraints: which values and keys of some rows break one, and who has such a key.
+"""Evaluating constraints: finds values and keys that break one, and the rows with these keys.
 
 The same code runs for the change set of a mutation, a merge or a small load, and for the parts of a
 bulk load, in threads or Spark workers.
@@ -44,19 +44,19 @@ from omnigraph.storage.reader import SnapshotReader
 
 _TEXT = ValueType(Scalar.STRING)
 _JOIN_KEYS = 10_000
-"""Keys from which on a join is faster than looking each one up."""
+"""From so many keys on, a join is faster than single lookups."""
 
 # --- single values --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenValue:
-    """A value its property may not hold."""
+    """A value that breaks a constraint of its property."""
 
     row: int
     property: str
     order: int
-    """Of the constraint, among those of the type."""
+    """The index of the constraint among those of the type."""
     message: str
 
 
@@ -87,22 +87,22 @@ def values_breaking(
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """The columns of a table that give its rows keys of a constraint, and in which role."""
+    """The columns that give rows of a table their keys, and the role of the rows."""
 
     role: Role
     columns: tuple[str, ...]
     types: tuple[ValueType, ...]
     member: str
-    """What messages call it: `Type.column`."""
+    """The name for messages: `Type.column`."""
     prefix: str = ""
-    """Of an end that is an interface: what the references begin with that have keys here, which
-    are the ids behind it. `UNRESOLVED` stands for all that do not refer to one node."""
+    """For an end at an interface: only references with this prefix have keys, which are the ids
+    after it. `UNRESOLVED` stands for all references that do not resolve to one node."""
 
     @classmethod
     def of(
         cls, type: TableType, role: Role, columns: Sequence[str], prefix: str = ""
     ) -> KeyColumns:
-        """Properties of a type, its endpoints or its id."""
+        """Key columns of properties, endpoints or the id of a type."""
         types = tuple(
             type.properties[name].type if name in type.properties else _TEXT for name in columns
         )
@@ -112,10 +112,10 @@ class KeyColumns:
 def keys_of(
     of: KeyColumns, rows: pa.Table | pa.RecordBatch, minted_prefix: str | None = None
 ) -> tuple[pa.Array, pa.Array | None]:
-    """The keys of rows, and the positions of the rows that have one, None for all.
+    """The keys of rows, and the positions of the rows with a key; None for all rows.
 
-    A row with a null or a NaN among the columns has none. With ``minted_prefix`` ids that start
-    with it are left out: they were minted for this write, so no other row has them.
+    A row with a null or a NaN among the columns has no key. Ids with ``minted_prefix`` are left
+    out: they were minted for this write, so no other row has them.
     """
     if of.prefix:
         return _reference_keys(of, rows)
@@ -132,7 +132,7 @@ def keys_of(
 def _reference_keys(
     of: KeyColumns, rows: pa.Table | pa.RecordBatch
 ) -> tuple[pa.Array, pa.Array | None]:
-    """The ids that references have behind a prefix, and the positions of these."""
+    """The ids in references with the prefix, and the positions of these references."""
     (name,) = of.columns
     references = rows[name]
     if isinstance(references, pa.ChunkedArray):
@@ -152,13 +152,13 @@ def _spelled(column: pa.Array | pa.ChunkedArray, type: ValueType) -> pa.Array:
     finite = pc.is_finite(column)
     if pc.all(finite, min_count=0).as_py():
         return spell_column(column, type)
-    # NaN equals nothing, so such a row has no key; infinity has no spelling of its own.
+    # NaN does not equal itself, so its row has no key; infinity has no canonical spelling.
     texts = spell_column(pc.if_else(finite, column, pa.scalar(None, column.type)), type)
     return pc.if_else(pc.is_inf(column), column.cast(pa.string()), texts)
 
 
 def count_batch(keys: pa.Array, counts: Mapping[Role, pa.Array]) -> pa.RecordBatch:
-    """Keys with the number of rows that have each: a column for each role."""
+    """Keys with the number of their rows in a column per role."""
     none = pa.repeat(pa.scalar(0, pa.int64()), len(keys))
     columns = [counts.get(role, none) for role in ROLES]
     return pa.RecordBatch.from_arrays([keys, *columns], names=["key", *ROLES])
@@ -170,12 +170,12 @@ _NO_KEYS = count_batch(pa.nulls(0, pa.string()), {})
 def broken_keys(constraint: KeyConstraint, keys: dict[Role, pa.ChunkedArray]) -> pa.RecordBatch:
     """The keys that break a constraint, with their counts; ``keys`` are those of all rows.
 
-    ``keys`` is emptied on the way: there may be millions, and those that were counted are freed.
+    Empties ``keys``, to free memory: there may be millions of keys.
     """
     if constraint.needs_repeats and are_distinct(keys.values()):
         return _NO_KEYS
     counts = {role: pc.value_counts(keys.pop(role)) for role in list(keys)}
-    # A key that committed rows alone have breaks nothing.
+    # Keys that only committed rows have cannot be broken.
     touched = [count for role, count in counts.items() if role != "committed" and len(count)]
     if not touched:
         return _NO_KEYS
@@ -186,7 +186,7 @@ def broken_keys(constraint: KeyConstraint, keys: dict[Role, pa.ChunkedArray]) ->
     batch = count_batch(
         found,
         {
-            # Mostly one role has keys, and has them in this order.
+            # Common case: only one role has keys, in the same order.
             role: count.field("counts")
             if len(touched) == 1 and count is touched[0]
             else _counts_at(found, count)
@@ -206,7 +206,7 @@ def _counts_at(keys: pa.Array, counts: pa.StructArray) -> pa.Array:
 def missing_ends(
     constraint: Endpoint, ends: Iterable[pa.ChunkedArray], known: pa.ChunkedArray
 ) -> pa.RecordBatch:
-    """The keys at which edges end and which are not known, with their counts."""
+    """The keys of ``ends`` that are not among ``known``, with their counts."""
     missing = [keys for some in ends for keys in _without(some, known).chunks]
     if not missing:
         return _NO_KEYS
@@ -216,22 +216,22 @@ def missing_ends(
 
 
 def _without(keys: pa.ChunkedArray, known: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The keys that are not known."""
+    """The keys that are not among ``known``."""
     if len(keys) < _JOIN_KEYS:
         return keys.filter(pc.invert(pc.is_in(keys, value_set=known.combine_chunks())))
     left, right = in_one_width(keys), in_one_width(known)
     if left is None or right is None or left.type != right.type:
         left, right = keys, known
-    # A join is several times as fast as looking keys up one after another.
+    # A join is several times as fast as single lookups.
     missing = pa.table({"key": left}).join(pa.table({"key": right}), "key", join_type="left anti")
     return missing["key"] if left is keys else missing["key"].cast(pa.binary()).cast(pa.string())
 
 
 def in_one_width(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Texts that take as many bytes each, as values of that width, which are joined twice as fast.
+    """Texts of equal length as fixed-width values, which are joined twice as fast; no copy.
 
-    Nothing is copied. None for texts of several lengths, as most names are; numbers with leading
-    zeros, UUIDs and ULIDs have but one.
+    None for texts of several lengths, such as names; UUIDs, ULIDs and zero-padded numbers have one
+    length.
     """
     wide: list[pa.Array] = []
     width = 0
@@ -253,10 +253,10 @@ def in_one_width(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def are_distinct(several: Iterable[pa.ChunkedArray]) -> bool:
-    """Whether it is certain that no two of some texts are the same.
+    """Whether all texts are certainly distinct.
 
-    Equal texts have equal fingerprints, so if all fingerprints differ, all texts do. To sort them
-    takes a fraction of the time in which texts are counted.
+    Equal texts have equal fingerprints, so distinct fingerprints imply distinct texts. Sorting
+    fingerprints takes a fraction of the time of counting texts.
     """
     found = [fingerprints(chunk) for texts in several for chunk in texts.chunks]
     prints = np.concatenate([np.zeros(0, np.uint64), *found])
@@ -270,17 +270,17 @@ Prints = npt.NDArray[np.uint64]
 
 _WORD = 8
 _LONG = 2 * _WORD
-"""Up to so many bytes, the first and the last word of a text are all of it."""
+"""Up to so many bytes, the first and the last word of a text contain all of it."""
 
 _KEEP = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
-"""By the number of bytes that are wanted of a word, what keeps them."""
+"""By number of bytes: the mask that keeps so many bytes of a word."""
 
 _SPREAD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
-"""Odd numbers without a pattern: times one of them, a difference travels to the high bits."""
+"""Odd multipliers for hashing, which propagate differences to the high bits."""
 
 
 def fingerprints(texts: pa.StringArray) -> Prints:
-    """A number for each text; the same for the same text, and hardly ever for another."""
+    """A 64-bit hash of each text."""
     if not len(texts):
         return np.zeros(0, np.uint64)
     _, offsets, values = texts.buffers()
@@ -289,7 +289,7 @@ def fingerprints(texts: pa.StringArray) -> Prints:
     sizes = np.diff(ends)
     least, most = int(sizes.min()), int(sizes.max())
     if least < _WORD:
-        # A word of theirs reaches into the next text, or beyond the last one.
+        # Words of short texts extend into the next text, or beyond the last one.
         raw = np.concatenate([raw[: ends[-1]], np.zeros(_WORD, np.uint8)])
     words = np.lib.stride_tricks.as_strided(raw[:_WORD].view("<u8"), (len(raw) - 7,), (1,))
     if _WORD <= least == most:
@@ -309,7 +309,7 @@ def fingerprints(texts: pa.StringArray) -> Prints:
 
 
 def _prints_of_even(words: Prints, width: int, count: int) -> Prints:
-    """The same for texts of one length, one after another: no offset has to be looked up."""
+    """`fingerprints` for texts of equal length, which needs no offsets."""
     third = (width - _WORD) // 3
     prints = np.full(count, width, np.uint64)
     for shift in (0, width - _WORD, *((third, 2 * third) if width > _LONG else ())):
@@ -318,7 +318,7 @@ def _prints_of_even(words: Prints, width: int, count: int) -> Prints:
 
 
 def _mixed(prints: Prints, word: Prints) -> Prints:
-    """Numbers in which each bit of both sides counts, most of all in the high ones."""
+    """Hashes mixed with a further word."""
     prints ^= word
     prints *= _SPREAD[0]
     prints ^= prints >> np.uint64(29)
@@ -331,20 +331,20 @@ def _mixed(prints: Prints, word: Prints) -> Prints:
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """Rows in memory that have keys of a constraint: `id`, and the columns of the keys."""
+    """Rows in memory with keys of a constraint: `id`, and the key columns."""
 
     of: KeyColumns
     rows: pa.Table
     is_kept: bool = False
-    """Whether these are committed rows that stay as they are."""
+    """Whether these are committed rows that the write does not change."""
 
 
 def evaluate(
     constraint: KeyConstraint, rows: Sequence[KeyRows], *, by_record: bool = False
 ) -> list[Violation]:
-    """Everything that breaks a constraint, of rows that hold all keys that concern it.
+    """All violations of a constraint; ``rows`` have all keys that concern it.
 
-    ``by_record``: a violation for each record that has a part in it, as in `KeyConstraint`.
+    ``by_record``: one violation for each record involved, as in `KeyConstraint`.
     """
     keyed = [(each, *keys_of(each.of, each.rows)) for each in rows]
     keys: dict[Role, pa.ChunkedArray] = {
@@ -369,7 +369,7 @@ def evaluate(
 def _holders(
     keyed: Sequence[tuple[KeyRows, pa.Array, pa.Array | None]], broken: pa.Array
 ) -> list[tuple[str, Holder]]:
-    """The rows that have one of the broken keys."""
+    """The rows with one of the broken keys."""
     found: list[tuple[str, Holder]] = []
     for each, keys, at in keyed:
         chosen = pc.indices_nonzero(pc.is_in(keys, value_set=broken))
@@ -393,18 +393,18 @@ def _by_key(found: list[tuple[str, Holder]]) -> Iterator[tuple[str, list[Holder]
 
 # --- ends at interfaces ---------------------------------------------------------------------------
 #
-# A record may refer to a node by its id alone. Before edges are matched and checked, each such
-# reference gets the type of the node that has the id. What no node has, or nodes of several types,
-# stays as `model.references` says, and the endpoint constraint reports it.
+# A record may refer to a node by id alone. Before edges are matched and checked, each such
+# reference gets the type of the node with the id. An id that no node has, or nodes of several
+# types, stays unresolved (`model.references`), and the endpoint constraint reports it.
 
 Existing = Callable[[NodeType, pa.Array], Column]
-"""Those of some ids that nodes of a type have; more may be returned."""
+"""Returns the given ids that nodes of a type have; may return further ids."""
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 def with_resolved_ends(rows: Rows, edge: EdgeType, catalog: Catalog, existing: Existing) -> Rows:
-    """Edges whose references have the types of nodes, where one has the id."""
+    """Edges with node types added to references that resolve to one node."""
     for column in edge.end_types:
         name = edge.source if column == "src" else edge.target
         nodes = {node.type_id: node for node in catalog.node_types(name)}
@@ -417,7 +417,7 @@ def with_resolved_ends(rows: Rows, edge: EdgeType, catalog: Catalog, existing: E
 
 
 class ResultNodes:
-    """The ids of the nodes that a write results in: its own, and committed ones that stay."""
+    """The ids of the nodes after a write: written ones, and committed ones that stay."""
 
     def __init__(
         self,
@@ -431,7 +431,7 @@ class ResultNodes:
         self._replaced = replaced
 
     def existing(self, node: NodeType, ids: pa.Array) -> Column:
-        """Those of some ids that nodes of a type have, and all that are written."""
+        """The given ids that committed nodes of a type have, and all written ids."""
         key = node.table_key
         found = [c for column in self._written.get(key, ()) for c in _chunks(column)]
         if key not in self._replaced and not self._view.is_empty(key) and len(ids):

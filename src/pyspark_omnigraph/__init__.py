@@ -1,4 +1,4 @@
-"""Lets every Spark session find the data source `omnigraph`: Spark looks for packages so named."""
+"""The data source `omnigraph` for every Spark session: Spark imports packages `pyspark_*`."""
 
 from omnigraph.spark import DecidedSource as DefaultSource
 

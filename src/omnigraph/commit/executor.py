@@ -265,7 +265,7 @@ class Executor:
     def _commit_others(self, tables: Sequence[TableExecution]) -> None:
         """Send the further commits of a group to each table, concurrently.
 
-        The first one was accepted, so the table was at the version that the leader captured, and
+        The first one was accepted, so the table was at the version that the leader captured, and no
         other writer takes the next ones. If some fail, recovery finds the landed ones by uuid.
         """
         others = [

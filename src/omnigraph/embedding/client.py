@@ -38,8 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class _TryAgain(Exception):
-    """A transient failure: its reason, without any secret, and how long the provider asks to wait,
-    if it does."""
+    """A transient failure: its reason without secrets, and the wait the provider asks for."""
 
     def __init__(self, reason: str, seconds: float = 0.0) -> None:
         super().__init__(reason)

@@ -40,8 +40,7 @@ _EXTENSION_NAME = b"ARROW:extension:name"
 
 
 def column_from_arrow(column: pa.Array, type: ValueType, *, name: str, strict: bool) -> pa.Array:
-    """``column`` converted to the column of property ``name``; raises as `column_from_json`
-    does."""
+    """The column of property ``name`` with these values; raises as `column_from_json` does."""
     clean = _clean(_plain(column), type, null_items=not strict)
     if clean is None or (clean.null_count and not type.nullable):
         return column_from_json(json_values(column, type), type, name=name, strict=strict)
@@ -346,8 +345,7 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def json_values(column: pa.Array, type: ValueType) -> list[object]:
-    """The values of a column in the JSON form that ``type`` expects, for `model.values` to
-    check."""
+    """The values of a column in the JSON form of ``type``, for `model.values` to check."""
     column = _plain(column)
     if pa.types.is_temporal(column.type):
         return _epoch_values(column, type.scalar)
@@ -399,7 +397,7 @@ _MOMENT_TEXTS = (Scalar.DATE, Scalar.DATETIME)
 
 
 def parsed_texts(texts: pa.StringArray, type: ValueType) -> pa.Array | None:
-    """Cells as a column of ``type`` before checks, or None if any has to be parsed on its own.
+    """Cells as a column for `column_from_arrow`, or None if any has to be parsed on its own.
 
     A cell that was split is a list of texts.
     """

@@ -35,8 +35,7 @@ class Image(JsonObject):
     """An entity at one commit: every property, and the endpoints of an edge."""
 
     properties: Mapping[str, Any]
-    """JSON values; blobs in the form that loads read, or in a diff and in a conflict as a
-    summary."""
+    """JSON values; blobs in the form of loads, in diffs and conflicts as a summary."""
     endpoints: Annotated[Endpoints | None, OPTIONAL] = None
 
 

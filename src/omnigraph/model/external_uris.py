@@ -21,8 +21,7 @@ from omnigraph.model.values import BLOB_URI_BYTES_MAX
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>/.*)?")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _AMBIGUOUS = re.compile(r"[?#\\\x00-\x1f\x7f]")
-"""Queries and fragments, which carry signatures; and characters that parsers drop or read as a
-slash."""
+"""Queries and fragments, which carry signatures; and characters that parsers disagree about."""
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _USER_INFO = re.compile(r"(?<=://)[^/?#\\]*@")
 

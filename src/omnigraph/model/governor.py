@@ -141,8 +141,7 @@ class Governor:
     _turns: Turns | None = None
     _has_turn = False
     _locks = 0
-    """Locks held through `locked`: meanwhile the query keeps its turn, since others may wait for
-    it."""
+    """Locks held through `locked`: while there are any, the query keeps its turn."""
     _next_check: float | None = None
     """When `check` has to check the deadline or take a turn next."""
     _entered: _Entered | None = None

@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple
 from omnigraph.errors import AlreadyExists, InputError
 
 INTERNAL_SCHEMA_VERSION = 4
-"""The layout version of a graph's own tables: the newest that this release reads, and the one it
-writes."""
+"""The layout version of a graph's own tables: the newest that is read, and written."""
 
 
 EntityKind = Literal["node", "edge"]
@@ -253,8 +252,7 @@ def on_branch(revision: str, branch: str) -> str:
 
 
 def check_new_tag_name(name: str) -> None:
-    """Refuse a name that no tag may have: malformed, of a branch that always exists, or like an
-    id."""
+    """Refuse a name that no tag may have: malformed, `main` and the like, or like an id."""
     check_branch_name(name, what="tag")
     problem = None
     if name in (MAIN_BRANCH, SCHEMA_APPLY_LOCK, HEAD):

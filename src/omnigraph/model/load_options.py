@@ -55,8 +55,7 @@ class ErrorOptions:
     """How a bad record is handled: `fail` refuses the whole input, `skip` loads it without its bad
     records, and without edges whose nodes are among them. The receipt counts them by type."""
     max_error_share: float | None = None
-    """The share of the records that may be skipped, from 0 to 1; if there are more, the input is
-    refused."""
+    """The share of records that may be skipped, from 0 to 1; with more, the input is refused."""
 
     def __post_init__(self) -> None:
         """Raise `InputError` for invalid values."""

@@ -285,8 +285,7 @@ class SchemaApplyReceipt(SchemaSteps):
 
 @dataclass(frozen=True, slots=True)
 class SchemaRebaseReceipt(SchemaSteps):
-    """The result of bringing a branch to the schema of main; without steps nothing was
-    published."""
+    """The result of a schema rebase; without steps nothing was published."""
 
     uri: str
     branch: str

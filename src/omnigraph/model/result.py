@@ -473,8 +473,7 @@ def _holds_moments(type: pa.DataType) -> bool:
 
 
 def _in_utc(value: Any) -> Any:
-    """The same value with `datetime.UTC` as its zone; Arrow's choice depends on what is
-    installed."""
+    """The same value with the zone `datetime.UTC`; Arrow's choice of class varies."""
     match value:
         case dt.datetime():
             return value.replace(tzinfo=dt.UTC)

@@ -317,8 +317,7 @@ def short_id(id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReviewEvent(JsonObject):
-    """One event of a request. Events are append-only; the state of a request is computed from
-    them."""
+    """One event of a request. Events are append-only; the state of a request follows."""
 
     event_id: str
     """A ULID: events are ordered by it."""
@@ -329,8 +328,7 @@ class ReviewEvent(JsonObject):
     """Microseconds since 1970."""
     body: Annotated[Mapping[str, Any], PLAIN] = field(hash=False)
     operation_id: Annotated[str | None, OPTIONAL] = None
-    """The caller's idempotency key: of several events of one actor with one key, the first
-    counts."""
+    """The caller's idempotency key: of an actor's events with one key, the first counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,8 +145,7 @@ class OptimizedTable(OfType):
     skipped: SkipReason | None = None
     pending: Annotated[tuple[PendingIndex, ...], Json("pending_indexes")] = ()
     adjacency_saved: bool = False
-    """Whether the sorted edges of a large table were saved, for the first queries of new
-    processes."""
+    """Whether the sorted edges of a large table were saved, for new processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +224,7 @@ class RepairedTable(OfType):
     classification: Classification
     action: RepairAction
     operations: tuple[str, ...] = ()
-    """The operation of each version after the published one, oldest first; `unreadable` if
-    unknown."""
+    """The operations of versions after the published one, oldest first; or `unreadable`."""
     error: str | None = None
 
 

@@ -346,8 +346,7 @@ class _MutationChecker:
         return ex.KeyId(given, key, ex.STRINGS if given.type.is_list else ex.STRING)
 
     def _end_key(self, target: EdgeType, name: str) -> ValueType | None:
-        """The key type at an end, if all node types there have one single key property of that
-        type."""
+        """The type of the key at an end, if all node types there have one of that type."""
         if name not in _ENDPOINTS:
             return None
         end = target.source if name == "from" else target.target

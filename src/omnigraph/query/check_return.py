@@ -272,8 +272,7 @@ class _StageOperands(_ItemOperands):
 def aggregate_type(
     context: Context, function: ast.AggregateFunction, argument: ValueType, span: Span
 ) -> ValueType:
-    """The type of an aggregate over values of a type; T8, at ``span``, if it does not take that
-    type."""
+    """The type of an aggregate over values of a type; T8, at ``span``, for a wrong type."""
     problem = None
     match function:
         case "count":
@@ -465,8 +464,7 @@ class _ReturnChecker:
 
 
 def _type_beside_id(value: ex.OutputExpression) -> ex.PropertyValue | None:
-    """The type column of an interface if ``value`` is a node's id, which is unique per type
-    only."""
+    """The type column of an interface if ``value`` is an id, which is unique per type."""
     if isinstance(value, ex.PropertyValue) and value.property == ex.NODE_ID:
         return replace(value, property=ex.NODE_TYPE)
     return None

@@ -147,8 +147,7 @@ class CarriedNode:
 
 @dataclass(frozen=True, slots=True)
 class PathEdges:
-    """The ids of the edges along a bound path; of parallel ones the cheapest, then the smallest
-    id."""
+    """The ids of the edges along a bound path; of parallel edges the cheapest or smallest."""
 
     variable: str
     type: ValueType = STRINGS

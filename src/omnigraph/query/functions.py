@@ -447,8 +447,7 @@ def percentiles(
 
 
 def deviations(numbers: Floats, group: npt.NDArray[np.integer], count: int) -> pa.Array:
-    """For each of ``count`` groups, the sample standard deviation; null for fewer than two
-    numbers."""
+    """For each of ``count`` groups, the sample standard deviation; null for fewer than two."""
     sizes = np.bincount(group, minlength=count)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         means = np.bincount(group, numbers, count) / sizes

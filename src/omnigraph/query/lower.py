@@ -506,8 +506,7 @@ class _WaitingHops:
             self._sort_in(number)
 
     def next(self) -> Expand | None:
-        """A hop that can run now: first those with both ends bound, then with one usable bound
-        end."""
+        """A hop that can run now: first with both ends bound, then with one usable end."""
         for heap in (self._tests, self._forwards, self._backwards):
             while heap:
                 number = heappop(heap)

@@ -88,8 +88,7 @@ class Context:
         return self.source.error(QueryTypeError, message, span, diagnostic=code, hint=hint)
 
     def parameter(self, variable: ast.Variable) -> ex.ParameterValue:
-        """The declared parameter of this name; T14 if there is none, T7 if it is not a single
-        value."""
+        """The declared parameter of this name; T14 if there is none, T7 for a list of records."""
         declared = self.parameters.get(variable.name)
         if declared is not None:
             return declared
@@ -110,8 +109,7 @@ class Context:
         )
 
     def record_field(self, node: ast.PropertyRef) -> ex.ParameterValue | None:
-        """The field of the record that an enclosing loop iterates over; None for other
-        variables."""
+        """The field of an enclosing loop's record; None for other variables."""
         record = self.records.get(node.variable.name)
         if record is None:
             return None

@@ -291,8 +291,7 @@ class BoundVariable:
 
     name: str
     kind: EntityKind | Literal["value", "path"]
-    """A path only if a pair of nodes has several: the ids of the nodes do not distinguish its
-    rows."""
+    """A path only if a pair of nodes has several, which ids of nodes do not distinguish."""
     type_name: str
     """The node or edge type; empty for a value."""
     value_type: ValueType | None = None
@@ -397,8 +396,7 @@ class ReadPlan:
     description: str | None = None
     instruction: str | None = None
     interfaces: tuple[InterfaceNodes, ...] = ()
-    """The interfaces that variables and hops name, by name; empty for a query over node types
-    alone."""
+    """The interfaces that variables and hops name, by name; empty without interfaces."""
     references: tuple[TypeNumber, ...] = ()
     """The node types that these interfaces may mix, directly or through other interfaces, by name.
     Empty if ``interfaces`` is."""

@@ -47,8 +47,7 @@ _FOUND_MAX = 2
 
 @dataclass(frozen=True, slots=True)
 class FirstReading:
-    """The text for clients that know nothing of a graph yet, under the same name in all
-    interfaces."""
+    """A text for clients that know nothing of a graph, under the same name everywhere."""
 
     uri: str
     name: str

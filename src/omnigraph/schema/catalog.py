@@ -74,8 +74,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Cardinality:
-    """How many edges of a type one source node may have; without a ``maximum`` there is no
-    limit."""
+    """How many edges of a type a source node may have; ``maximum`` None is no limit."""
 
     minimum: int = 0
     maximum: int | None = None
@@ -165,8 +164,7 @@ class Catalog:
     """Every type of one accepted schema, by name."""
 
     schema_hash: str
-    """`sha256:` hash of the accepted IR from which this catalog was made; the key of plan
-    caches."""
+    """`sha256:` hash of the accepted IR of this catalog; the key of plan caches."""
     interfaces: Mapping[str, InterfaceType]
     nodes: Mapping[str, NodeType]
     edges: Mapping[str, EdgeType]
@@ -186,8 +184,7 @@ class Catalog:
         return self.edges.get(word) or self._edges_folded.get(word.lower())
 
     def node_types(self, name: str) -> tuple[NodeType, ...]:
-        """The node type of this name, or the node types that implement the interface of this
-        name."""
+        """The node type of this name, or those that implement the interface of this name."""
         if name in self.nodes:
             return (self.nodes[name],)
         return tuple(

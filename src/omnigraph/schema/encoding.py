@@ -288,8 +288,7 @@ def _literal(value: Any) -> LiteralValue:
 
 
 def _each(read: Callable[[Any], T], values: Any, key: Callable[[T], Any]) -> tuple[T, ...]:
-    """Members by key, without duplicates; an unsorted array is found when the IR is encoded
-    again."""
+    """Members by key, without duplicates; encoding the IR again finds unsorted arrays."""
     found = {key(item): item for item in map(read, _is(list, values))}
     return tuple(found[each] for each in sorted(found))
 

@@ -82,8 +82,7 @@ class Resolution:
 
 
 def initialize(admitted: AdmittedSchema, domain: str) -> Resolution:
-    """Assign ids to every declaration of a new graph. Rename hints have no effect; warns about
-    them."""
+    """Assign ids to every declaration of a new graph; warns about rename hints."""
     empty = SchemaIR(checked_domain(domain), 1, SchemaShape((), (), ()), SchemaIds({}, {}, {}))
     resolver = _Resolver(admitted, empty)
     for hints in (resolver.type_hints, resolver.property_hints):

@@ -126,8 +126,7 @@ def ineligible_shape(value_type: ValueType) -> str | None:
 def check_embed(
     kind: TypeKind, owner: str, prop: EffectiveProperty, properties: Properties, report: Report
 ) -> None:
-    """Check an `@embed`: it belongs on a vector of a node and names a String property of that
-    node."""
+    """Check an `@embed`: on a vector of a node, naming a String property of that node."""
     annotation = annotation_named(prop.declaration.annotations, "embed")
     if annotation is None:
         return

@@ -256,8 +256,7 @@ class UpdateTypeMetadata(_Step):
 
 @dataclass(frozen=True, slots=True)
 class UpdatePropertyMetadata(_PropertyStep):
-    """A changed `@description` or `@default`; the list is the new state. No stored value
-    changes."""
+    """A changed `@description` or `@default`; the list is the new state, values stay."""
 
     kind: ClassVar[str] = "update_property_metadata"
     annotations: tuple[Annotation, ...]

@@ -104,8 +104,7 @@ def _pieces(source: Source, language: Language) -> Iterator[_Piece]:
 
 
 def _bounds_end(found: list[_Piece], at: int) -> int:
-    """The end of the bounds of a hop that begin here; less than ``at`` if the brace is another
-    one."""
+    """The end of a hop's bounds that begin here; less than ``at`` for other braces."""
     before = found[at - 1] if at else None
     if before is None or found[at].space or before.text in _BLOCKS:
         return at - 1

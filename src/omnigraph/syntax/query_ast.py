@@ -168,8 +168,7 @@ BLOCK_FUNCTIONS: tuple[BlockFunction, ...] = get_args(BlockFunction)
 
 @dataclass(frozen=True, slots=True)
 class BlockValue:
-    """`count { … }` and similar: a value computed from the matches of a block, for each outer
-    row."""
+    """`count { … }` and similar: a value of the matches of a block, for each outer row."""
 
     function: BlockFunction
     clauses: tuple[Clause, ...]
@@ -303,8 +302,7 @@ class Hop:
     path_kind: PathKind = "one"
     path_weight: Expression | None = None
     path_step: tuple[Variable, Variable] | None = None
-    """The names that the weight uses for the two ends of each edge, in the direction of the
-    path."""
+    """The weight's names for the two ends of each edge, in the direction of the path."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,8 +108,7 @@ def _limit(stream: QueryStream) -> ast.Count | None:
 
 
 def parse_block(stream: QueryStream) -> ast.BlockValue:
-    """Read a block with a value, such as `count { … }`; the word before the brace is its
-    function."""
+    """Read a block with a value, such as `count { … }`; the first word is its function."""
     word = stream.advance()
     function = _BLOCKS[word.text]
     where = f"in `{function}`"

@@ -57,8 +57,7 @@ class SchemaStream(TokenStream):
         return None
 
     def number(self) -> ast.NumberExpr | None:
-        """The number at the cursor, with an optional sign directly before it; None if there is
-        none."""
+        """The number at the cursor, with an optional sign directly before it; None if none."""
         sign = self.current
         negative = self.current.text == "-"
         digits = self.peek() if negative else sign

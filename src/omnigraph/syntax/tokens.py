@@ -367,8 +367,7 @@ class TokenStream:
     # --- nesting ---------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Enter a level of nesting; raises an error beyond the limit instead of exhausting the
-        stack."""
+        """Enter a level of nesting; raises an error before the stack is exhausted."""
         self._depth += 1
         if self._depth > NESTING_MAX:
             self.fail(f"nested deeper than {NESTING_MAX} levels", self.current.span)

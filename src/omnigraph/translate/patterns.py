@@ -458,8 +458,7 @@ def _implies_distinct(
         return side.name if isinstance(side, ast.CypherVariable) else None
 
     def differs(one: ast.Expression, other: ast.Expression) -> bool:
-        """A property of one end differs from that of the other, or from the value that fixes the
-        other."""
+        """Whether a property differs between the ends, or from the value that fixes one."""
         if not (
             isinstance(one, ast.CypherProperty) and isinstance(one.subject, ast.CypherVariable)
         ):

@@ -122,8 +122,7 @@ class Adjacency:
         return self._gathered(self.neighbours, slots)
 
     def gather_values(self, values: npt.NDArray[Value], slots: Slots) -> npt.NDArray[Value]:
-        """The values of the edges that `gather` returns; ``values`` are in the order of all
-        edges."""
+        """Values of the edges that `gather` returns, out of ``values`` of all edges."""
         return self._gathered(values, slots)[0]
 
     def _gathered(
@@ -306,8 +305,7 @@ class Adjacency:
         return after
 
     def _places(self, sources: Slots, targets: Slots) -> tuple[Counts, Counts]:
-        """Where each target is, or would be inserted, in its source's neighbours; and where these
-        end."""
+        """Where each target is, or would be inserted, in its source's neighbours; and their end."""
         begin, counts = self._ranges(sources)
         ends = begin + counts
         return lower_bounds(self.neighbours, begin, ends, targets), ends
@@ -423,8 +421,7 @@ class EditedAdjacency:
 
     @classmethod
     def of(cls, before: SortedEdges, added: Ends, removed: Ends) -> EditedAdjacency | None:
-        """The adjacency after edges were added and removed; None if an edge to remove is
-        missing."""
+        """The adjacency after edges were added and removed; None if one to remove is missing."""
         if not before.contains(*removed).all():
             return None
         slots = sorted_distinct(np.concatenate([added[0], removed[0], _edited_slots(before)]))
@@ -441,8 +438,7 @@ class EditedAdjacency:
     def undirected(
         cls, before: SortedEdges, slots: Slots, ways: Sequence[SortedEdges]
     ) -> EditedAdjacency:
-        """The undirected adjacency after the edges of ``slots`` changed; ``ways`` are both
-        directions."""
+        """The undirected adjacency after the edges of ``slots`` changed, from both directions."""
         slots = sorted_distinct(np.concatenate([slots, _edited_slots(before)]))
         places = np.arange(len(slots), dtype=np.int32)
         gathered = [way.gather(slots) for way in ways]

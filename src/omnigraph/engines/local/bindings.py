@@ -80,8 +80,7 @@ class BindingTable:
         return self._made(int(mask.sum()), lambda column: column[mask])
 
     def _made(self, count: int, change: Callable[[Bound], Bound]) -> BindingTable:
-        """Another table of ``count`` rows, made column by column; checks the limits of the
-        query."""
+        """Another table of ``count`` rows, made column by column within the query's limits."""
         if count <= UNCOUNTED_ROWS:
             return BindingTable(count, {name: change(one) for name, one in self.bound.items()})
         governor = current()

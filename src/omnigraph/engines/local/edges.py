@@ -372,8 +372,7 @@ class CachedEdges:
         return made if self._same_type else made.between_types()
 
     def _both_ends(self) -> Ends:
-        """The sources and the targets of all edges in any order, from adjacency if it is in
-        memory."""
+        """The sources and targets of all edges in any order, from adjacency if in memory."""
         if not self.is_sorted("out"):
             return self.ends()
         out = self.adjacency("out")
@@ -392,8 +391,7 @@ class CachedEdges:
         return CachedEdges(view, self._sources, self._targets, self._saved)
 
     def _edited(self, direction: Direction) -> EditedAdjacency | None:
-        """The adjacency of another version with the changed edges applied; None if there are
-        many."""
+        """Another version's adjacency with the changed edges applied; None if they are many."""
         key = self._key(direction)
         earlier = self.view.nearest_with(key, ("edited", *key))
         if earlier is None:

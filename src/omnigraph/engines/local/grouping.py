@@ -46,8 +46,7 @@ SortKey: TypeAlias = tuple[pa.Array, Direction, Place]
 """Values by row, their direction, and where nulls and NaN are placed."""
 
 _SORTED_AT_ONCE = 1 << 19
-"""More rows are first split by their first key, so that a query can be cancelled between the
-parts."""
+"""More rows are first split by their first key, with checks of the query's limits between."""
 
 _SAMPLE = 4_096
 

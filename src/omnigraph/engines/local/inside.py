@@ -135,8 +135,7 @@ def _solved(
 def _starts(
     types: Mapping[str, str], predicates: Sequence[ex.Expression], values: frozenset[str]
 ) -> Iterator[tuple[plan.Scan, list[ex.Expression]]]:
-    """Scans of variables that an equality leaves few nodes of, with all conditions on each
-    alone."""
+    """Scans of variables that an equality leaves few nodes of, with all own conditions."""
     for name, type_name in types.items():
         alone = [each for each in predicates if ex.variables_of(each) - values == {name}]
         if any(map(is_equality, alone)):

@@ -128,8 +128,7 @@ class _Hop:
         return part_of(values, self.by, times=times[some])
 
     def _expected(self, step: plan.Step, trace: Trace) -> float | None:
-        """Expected rows after a step, from those expected after the step before; None if
-        unknown."""
+        """Expected rows after a step, from those after the step before; None if unknown."""
         before = trace.steps[-1].expected_rows if trace.steps else None
         return None if before is None else expected_rows(step, before, self.session.tables.sizes)
 

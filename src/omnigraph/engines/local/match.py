@@ -322,8 +322,7 @@ class PatternMatcher:
         return PresentOnly(neighbours, self._passed(step, targets).present)
 
     def _passed(self, step: plan.Expand, targets: NodeTable) -> NodeTable:
-        """The nodes that a search may pass through; its targets may be restricted to fewer
-        types."""
+        """The nodes that a search may pass through; its targets may be of fewer types."""
         if step.ends is None:
             return targets
         return self.session.tables.nodes(step.declared[1])

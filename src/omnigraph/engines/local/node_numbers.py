@@ -33,8 +33,7 @@ _PIECES_COST = 4
 """Reading an edge at one of some nodes costs this many times as much as one in sequence."""
 
 FAR_GAIN_MIN = 1.5
-"""Marked neighbours are counted from their side if that is expected to be this many times
-cheaper."""
+"""Marked neighbours are counted from their side if that is this many times cheaper."""
 
 _SUMMED_MAX = 2**31
 """Numbers below this, added up over at most 2**31 edges, stay below 2**62."""
@@ -46,8 +45,7 @@ _COUNT_MAX = 2**62
 
 
 class NotCounted(Exception):
-    """Not counted here: too few solutions to pay, over 62 bits, or tables that are not in
-    memory."""
+    """Not counted here: few solutions, more than 62 bits, or tables not in memory."""
 
 
 @dataclass(frozen=True, slots=True)

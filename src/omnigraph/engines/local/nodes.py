@@ -83,8 +83,7 @@ class RowNumbers:
         Replaced as a whole, because other threads read it without a lock.
         """
         self._same = same
-        """How many slots there are if each equals its row, as in a table written once; else
-        None."""
+        """The number of slots if each equals its row, as in a table written once; else None."""
 
     @classmethod
     def build(cls, slots: Slots, positions: Positions, space_size: int) -> RowNumbers:

@@ -401,8 +401,7 @@ class Orders:
         return (*steps, *parts.rest)
 
     def placed(self, order: tuple[int, ...]) -> dict[int, list[Test]]:
-        """The position at which each test runs: the first possible, or one where few rows are
-        left."""
+        """The position of each test: the first possible, or one where few rows are left."""
         rows: list[float] = []
         ready: list[frozenset[str]] = []
         for end in range(len(order) + 1):

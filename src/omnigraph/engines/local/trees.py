@@ -427,8 +427,7 @@ class _TreeCount:
     def _ahead(
         self, child: str, slots: Slots, carried: CarriedAggregate | None
     ) -> tuple[EdgeNumbers | None, NodeSet, Values | None]:
-        """The numbers of a hop's edges, the nodes they lead to, and the solutions of these
-        nodes."""
+        """The numbers of a hop's edges, the nodes at their ends, and the solutions of these."""
         hop = self.tree.hops[child]
         adjacency = self._adjacency(hop)
         counts = adjacency.degrees(slots)
@@ -443,8 +442,7 @@ class _TreeCount:
         return edges, domain, self._solutions(child, domain, beyond)
 
     def _total(self, slots: Slots) -> int | None:
-        """The sum of the solutions below some nodes of the root; None if they are needed per
-        node."""
+        """The sum of the solutions below some nodes of the root; None if needed per node."""
         top = self.tree.core[0]
         children = list(self._children(top))
         if not self._only_counts or len(self.tree.core) > 1 or len(children) != 1 or not len(slots):

@@ -74,14 +74,12 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """The solutions found so far; the frame is None for the one empty solution that a match starts
-    with."""
+    """The solutions so far; without a frame, the one empty solution that a match starts with."""
 
     frame: DataFrame | None = None
     names: Mapping[Key, str] = field(default_factory=dict)
     times: str | None = None
-    """The column with the number of equal solutions that a row stands for; without one, each is
-    one."""
+    """The column with the number of equal solutions per row; None: each row is one."""
 
     @property
     def rows(self) -> DataFrame:

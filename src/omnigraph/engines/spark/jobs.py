@@ -1,5 +1,4 @@
-"""Runs Spark jobs for a query: cancelled at its deadline and by Ctrl-C; failures become typed
-errors."""
+"""Runs Spark jobs for a query, with cancellation, deadlines and typed errors."""
 
 from __future__ import annotations
 

@@ -357,8 +357,7 @@ class PatternMatcher:
     def _linked(
         self, step: plan.Expand, bindings: Bindings, how: Literal["left_semi", "left_anti"]
     ) -> Bindings:
-        """The rows whose target is a destination of their source (semi join), or is not (anti
-        join)."""
+        """The rows whose target is a destination of their source, or (anti join) is not."""
         if step.is_single:
             frame, near, far = self.tables.pairs(step)
         else:
@@ -439,8 +438,7 @@ class PatternMatcher:
         bindings: Bindings,
         how: Literal["left_semi", "left_anti"],
     ) -> Bindings:
-        """The rows that some solution of some pattern extends (semi join), or that none does (anti
-        join)."""
+        """The rows that some solution of some pattern extends, or (anti join) that none does."""
         if len(patterns) == 1:
             test = single_test(patterns[0])
             if test is not None:
@@ -590,8 +588,7 @@ def _joined_hop(
     ends: tuple[str, str],
     names: Mapping[Key, str],
 ) -> Bindings:
-    """The bindings joined to the rows of a hop; ``ends`` are the columns of ``frame`` with its
-    ends."""
+    """The bindings joined to the rows of a hop; ``ends`` are its end columns in ``frame``."""
     near, far = ends
     same = bindings.column(step.source) == F.col(near)
     if step.target_is_bound:

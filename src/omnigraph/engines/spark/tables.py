@@ -432,8 +432,7 @@ class Tables:
     def _between_visible(
         self, step: plan.Expand, frame: DataFrame, near: str, far: str
     ) -> tuple[DataFrame, bool]:
-        """The edges of a hop whose ends are visible, and whether these are all edges of the
-        table."""
+        """The edges of a hop with visible ends, and whether these are all of the table's."""
         reader, key = self.run.reader, TableKey.edge(step.edge_type)
         hiding = hiding_ends(reader.view, key) if isinstance(reader, ViewedReader) else []
         named = {SRC: (near, 0), DST: (far, 1)}
@@ -514,8 +513,7 @@ _ID_WIDTH = 40
 
 
 def _width(type: pa.DataType) -> int:
-    """Bytes that a value may take; generous for texts, because broadcasting too large a table
-    fails."""
+    """Bytes of a value; generous for texts, since broadcasting too large a table fails."""
     if pa.types.is_fixed_size_list(type):
         return 4 * int(type.list_size)
     return 200 if pa.types.is_string(type) or pa.types.is_list(type) else 8

@@ -34,8 +34,7 @@ ROWS_MAX = 2**31 - 1
 REFUSED = {
     "rows_beyond_an_int": "Spark counts the rows of a limit and an offset in 32 bits",
 }
-"""Features whose meaning in Spark differs from the language's, so that they are refused: name and
-reason."""
+"""Features that Spark has with another meaning, which are refused: name and reason."""
 
 
 def refused(name: str) -> InputError:
@@ -392,8 +391,7 @@ class _Tail:
         return frame.offset(start) if start else frame
 
     def _named(self, frame: DataFrame, column: Column) -> tuple[DataFrame, Column]:
-        """The frame with an additional column of computed values, which Spark can sort and group
-        by."""
+        """The frame with a column of computed values, which Spark can sort and group by."""
         name = self.tables.names.new()
         return frame.withColumn(name, column), F.col(name)
 

@@ -64,6 +64,11 @@ def assert_equal(here: Computation, there: Computation) -> None:
         ("shortest_paths", {"landmarks": "p40", "weight": "weight"}),
         ("triangles", {}),
         ("k_core", {}),
+        ("strongly_connected", {}),
+        ("closeness", {"samples": 20, "direction": "in"}),
+        ("betweenness", {"samples": 5, "seed": 2}),
+        ("similarity", {"measure": "cosine", "direction": "both", "per_node": 3}),
+        ("similarity", {"at_least": 2.0}),
     ],
 )
 def test_c_pip_025_spark_computes_what_this_process_computes(

@@ -202,8 +202,7 @@ def compute(
 
     The rows with the largest values are printed; `--out` writes all of them to a file, and `--into`
     to a property on a branch, as one commit. `--engine spark` computes what exceeds the memory of
-    this process, with the same results; betweenness, closeness, louvain, similarity and
-    strongly_connected run in this process only.
+    this process, with the same results; louvain runs in this process only.
 
     omnigraph compute pagerank --store team.omni --node Person --edge Knows
     omnigraph compute pagerank --store team.omni --edge Knows --into Person.rank --to-branch ranks

@@ -25,8 +25,12 @@ Payload: TypeAlias = Any
 Report: TypeAlias = Floats
 Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
-EdgeUse = Literal["directed", "undirected", "simple"]
-"""Edges as the direction says; each both ways; or each pair of nodes linked once, without loops."""
+EdgeUse = Literal["directed", "pairs", "undirected", "simple"]
+"""Edges as the direction says, or the pairs of nodes that they link, each once and without loops;
+edges both ways, or such pairs."""
+
+ROW_PLACES = "place"
+"""The column with the node of each row, where a node has no row or several."""
 
 WEDGES_AT_ONCE = 1 << 22
 """Candidates for triangles that are tested at a time."""
@@ -89,11 +93,12 @@ class Algorithm(Described, Protocol):
         ...
 
     def columns(self, block: Block, state: State) -> Columns:
-        """The values of the nodes."""
+        """The values of the nodes, or of the rows if there are `ROW_PLACES`."""
         ...
 
 
-def _joined(received: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def joined(received: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The values of all ghosts, in their order."""
     return received[0] if len(received) == 1 else np.concatenate(received)
 
 
@@ -129,7 +134,7 @@ class PageRank:
     def step(self, block: Block, state: Floats, received: Received) -> Round:
         """The ranks after one more step of the walk."""
         nodes = received.nodes
-        ranks = block.sums(_joined(received.values))
+        ranks = block.sums(joined(received.values))
         ranks += received.total[1] / nodes
         ranks *= self.damping
         ranks += (1.0 - self.damping) / nodes
@@ -219,7 +224,7 @@ class LabelPropagation:
 
     def step(self, block: Block, state: Keys, received: Received) -> Round:
         """The label with most votes for each node."""
-        labels = _joined(received.values)[block.sources]
+        labels = joined(received.values)[block.sources]
         if not len(labels):
             return Round(state, np.zeros(1))
         owners = block.targets()
@@ -278,7 +283,7 @@ class LandmarkDistances:
 
     def step(self, block: Block, state: Floats, received: Received) -> Round:
         """Shorter ways over one more edge."""
-        reached = _joined(received.values)
+        reached = joined(received.values)
         further = 1.0 if block.weights is None else block.weights
         after = np.empty_like(state)
         for column in range(len(self.landmarks)):
@@ -322,7 +327,7 @@ class KCore:
 
     def step(self, block: Block, state: Counts, received: Received) -> Round:
         """Lower the numbers of nodes that have too few neighbours of at least that number."""
-        around = _joined(received.values)[block.sources]
+        around = joined(received.values)[block.sources]
         enough = (around >= np.repeat(state, block.in_degrees)).astype(np.int64)
         low = np.flatnonzero(block.reduced(np.add, enough, 0) < state)
         after = state.copy()
@@ -374,7 +379,7 @@ class Triangles:
     def step(self, block: Block, state: State, received: Received) -> Round:
         """First point every edge upwards, then close triangles, then add up what others found."""
         if isinstance(state, np.ndarray):
-            return Round(_Upward.build(block, state, _joined(received.values)), np.array([1.0]))
+            return Round(_Upward.build(block, state, joined(received.values)), np.array([1.0]))
         if isinstance(state, _Upward):
             found, credits = state.triangles(block, received.values)
             return Round(_Found(found), np.array([1.0]), credits)
@@ -428,8 +433,8 @@ class _Upward:
         self, block: Block, received: Sequence[tuple[Counts, Keys]]
     ) -> tuple[Counts, dict[int, tuple[Keys, Counts]]]:
         """The triangles at each node as the lowest corner, and what other corners get, by block."""
-        counts = _joined([each for each, _ in received])
-        reached = _joined([each for _, each in received])
+        counts = joined([each for each, _ in received])
+        reached = joined([each for _, each in received])
         begins = np.cumsum(counts) - counts
         owners = np.repeat(np.arange(block.nodes), np.diff(self.pointers))
         places, known = block.ghost_places(reached)

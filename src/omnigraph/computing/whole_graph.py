@@ -1,30 +1,37 @@
-"""Algorithms that need the whole graph in one process: no rounds over blocks, not on Spark.
+"""Algorithms that take the whole graph at once in this process; on Spark they work in rounds.
 
-Strong components and similarity are sparse matrices of SciPy, communities and betweenness are
-NetworKit's (both in the extra `algorithms`), closeness searches from many nodes at once in NumPy.
+Strong components and similarity are sparse matrices of SciPy, communities are NetworKit's (both in
+the extra `algorithms`), closeness and betweenness search in NumPy. `whole_graph_blocks` has all but
+communities for Spark.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from omnigraph.computing.algorithms import EdgeUse
 from omnigraph.computing.blocks import Counts, Floats, Places, ranges
 from omnigraph.computing.in_process import Computed, Topology, named_after
+from omnigraph.computing.whole_graph_blocks import (
+    BITS,
+    Measure,
+    betweenness_of,
+    closeness_of,
+    most_similar,
+    sampled,
+    similarity_of,
+)
 from omnigraph.engines.local.adjacency import Adjacency
 from omnigraph.errors import InputError, install_command
 from omnigraph.model.governor import current
 from omnigraph.model.records import dataclass
 
-Measure = Literal["jaccard", "cosine", "overlap"]
-"""Common neighbours by all neighbours, by the mean of both numbers of them, by the smaller one."""
-
-BITS = 64
-"""Searches that share one pass over the edges."""
+PATH_CELLS = 1 << 15
+"""Pairs of a node and a start whose paths are counted at a time: they stay in a processor's cache,
+unless a graph has more nodes."""
 WEDGES_AT_ONCE = 1 << 24
 """Ways over a common neighbour that `similarity` holds at a time."""
 
@@ -62,7 +69,9 @@ class Louvain:
         """`community`: the place of one member. One thread, so that a seed gives one answer."""
         networkit = _library("networkit")
         begin, end, weights = topology.ends()
-        graph = _networkit_graph(begin, end, topology.nodes, weights=weights)
+        ends = (begin.astype(np.uint64), end.astype(np.uint64))
+        given = ends if weights is None else (weights, ends)
+        graph = networkit.GraphFromCoo(given, n=topology.nodes, weighted=weights is not None)
         networkit.setSeed(self.seed, False)
         search = networkit.community.PLM(graph, gamma=self.resolution, par="none")
         search.run()
@@ -76,7 +85,7 @@ class Betweenness:
     """The share of shortest paths between other nodes that lead through each node."""
 
     name: ClassVar[str] = "betweenness"
-    edge_use: ClassVar[EdgeUse] = "directed"
+    edge_use: ClassVar[EdgeUse] = "pairs"
     is_weighted: ClassVar[bool] = False
     samples: int = 256
     """Paths begin at so many nodes, chosen at random; at all if there are no more."""
@@ -84,19 +93,16 @@ class Betweenness:
 
     def run(self, topology: Topology) -> Computed:
         """`betweenness`, from 0 to 1."""
-        networkit = _library("networkit")
-        begin, end, is_directed = _pairs(topology)
+        begin, end = _pairs(topology)
         nodes = topology.nodes
-        if nodes < 3:
-            return Computed({"betweenness": np.zeros(nodes)}, len(begin), 1, True)
-        graph = _networkit_graph(begin, end, nodes, is_directed=is_directed)
-        networkit.setSeed(self.seed, False)
-        if self.samples < nodes:
-            search = networkit.centrality.EstimateBetweenness(graph, self.samples, True, True)
-        else:
-            search = networkit.centrality.Betweenness(graph, True)
-        search.run()
-        return Computed({"betweenness": np.array(search.scores())}, len(begin), 1, True)
+        out = Adjacency.build(begin, end, nodes)
+        starts = _starts(topology, self.samples, self.seed)
+        shares = np.zeros(nodes)
+        together = max(1, PATH_CELLS // max(nodes, 1))
+        for first in range(0, len(starts), together):
+            shares += _shares(out, starts[first : first + together], nodes)
+        values = betweenness_of(shares, nodes, len(starts))
+        return Computed({"betweenness": values}, len(begin), 1, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +110,7 @@ class Closeness:
     """How near each node is to those that reach it: their share by their mean distance."""
 
     name: ClassVar[str] = "closeness"
-    edge_use: ClassVar[EdgeUse] = "directed"
+    edge_use: ClassVar[EdgeUse] = "pairs"
     is_weighted: ClassVar[bool] = False
     samples: int = 256
     """Distances from so many nodes, chosen at random; from all if there are no more."""
@@ -112,23 +118,16 @@ class Closeness:
 
     def run(self, topology: Topology) -> Computed:
         """`closeness`, from 0 to 1; of all nodes, it is that of Wasserman and Faust."""
-        begin, end, is_directed = _pairs(topology)
-        if not is_directed:
-            begin, end = np.concatenate([begin, end]), np.concatenate([end, begin])
+        begin, end = _pairs(topology)
         nodes = topology.nodes
         out = Adjacency.build(begin, end, nodes)
-        starts: Counts = np.arange(nodes)
-        if self.samples < nodes:
-            chosen = np.random.default_rng(self.seed).choice(nodes, self.samples, replace=False)
-            starts = np.sort(chosen)
+        starts = _starts(topology, self.samples, self.seed)
         sums, reached, rounds = np.zeros(nodes), np.zeros(nodes), 0
         for first in range(0, len(starts), BITS):
             rounds += _distances(out, starts[first : first + BITS], sums, reached)
-        # A node that was itself a start reaches itself, and is no other node.
-        others = len(starts) - np.isin(np.arange(nodes), starts)
-        share = np.divide(reached, others, out=np.zeros(nodes), where=others > 0)
-        near = np.divide(reached, sums, out=np.zeros(nodes), where=sums > 0)
-        return Computed({"closeness": share * near}, len(begin), rounds, True)
+        is_start = np.isin(np.arange(nodes), starts)
+        values = closeness_of(sums, reached, is_start, len(starts))
+        return Computed({"closeness": values}, len(begin), rounds, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,7 @@ class Similarity:
     """The nodes that have most neighbours in common with each node."""
 
     name: ClassVar[str] = "similarity"
-    edge_use: ClassVar[EdgeUse] = "directed"
+    edge_use: ClassVar[EdgeUse] = "pairs"
     is_weighted: ClassVar[bool] = False
     per_node: int = 10
     """Most rows of each node."""
@@ -146,12 +145,7 @@ class Similarity:
     def run(self, topology: Topology) -> Computed:
         """A row for each node and similar node: `other` is its place, and `similarity`."""
         sparse = _library("scipy.sparse")
-        if self.measure not in get_args(Measure):
-            hint = f"it is {', '.join(get_args(Measure))}"
-            raise InputError(f"there is no measure '{self.measure}'", hint=hint)
-        begin, end, is_directed = _pairs(topology)
-        if not is_directed:
-            begin, end = np.concatenate([begin, end]), np.concatenate([end, begin])
+        begin, end = _pairs(topology)
         nodes = topology.nodes
         links = (np.ones(len(begin), np.int32), (begin, end))
         matrix = sparse.csr_array(links, shape=(nodes, nodes))
@@ -166,7 +160,7 @@ class Similarity:
             current().check()
             last = int(np.searchsorted(bounds, bounds[first] + WEDGES_AT_ONCE, side="right")) - 1
             last = min(max(last, first + 1), nodes)
-            found.append(self._most_similar(matrix[first:last] @ backwards, first, sizes))
+            found.append(self._most_similar(matrix[first:last] @ backwards, first, sizes, topology))
             first = last
         here, there, values = (
             (np.concatenate(parts) for parts in zip(*found, strict=True))
@@ -177,25 +171,15 @@ class Similarity:
         return Computed(columns, len(begin), 1, True, places=here)
 
     def _most_similar(
-        self, common: Any, first: int, sizes: Counts
+        self, common: Any, first: int, sizes: Counts, topology: Topology
     ) -> tuple[Counts, Counts, Floats]:
         counted = common.tocoo()
         here, there = counted.row.astype(np.int64) + first, counted.col.astype(np.int64)
-        ours, theirs = sizes[here], sizes[there]
-        if self.measure == "jaccard":
-            against: npt.NDArray[Any] = ours + theirs - counted.data
-        elif self.measure == "cosine":
-            against = np.sqrt(ours.astype(np.float64) * theirs)
-        else:
-            against = np.minimum(ours, theirs)
-        values = counted.data / against
-        kept = (here != there) & (values >= self.at_least)
-        here, there, values = here[kept], there[kept], values[kept]
-        order = np.lexsort((there, -values, here))
-        here, there, values = here[order], there[order], values[order]
-        begins = np.searchsorted(here, here)
-        top = np.arange(len(here)) - begins < self.per_node
-        return here[top], there[top], values[top]
+        apart = here != there
+        here, there = here[apart], there[apart]
+        values = similarity_of(self.measure, counted.data[apart], sizes[here], sizes[there])
+        best = most_similar(here, topology.keys[there], values, self.per_node, self.at_least)
+        return here[best], there[best], values[best]
 
 
 WholeGraphAlgorithm: TypeAlias = StronglyConnected | Louvain | Betweenness | Closeness | Similarity
@@ -211,33 +195,23 @@ def _library(name: str) -> Any:
         ) from error
 
 
-def _pairs(topology: Topology) -> tuple[Places, Places, bool]:
-    """Pairs of nodes with an edge, each once and without loops, and whether edges have a way."""
+def _pairs(topology: Topology) -> tuple[Places, Places]:
+    """Pairs of nodes with an edge in the direction asked for, each once and without loops."""
     begin, end, _ = topology.ends()
-    is_directed = topology.selection.direction != "both"
     apart = begin != end
     begin, end = begin[apart].astype(np.int64), end[apart].astype(np.int64)
-    if not is_directed:
-        begin, end = np.minimum(begin, end), np.maximum(begin, end)
-    pairs = np.unique(begin * topology.nodes + end)
+    if topology.selection.direction == "both":
+        begin, end = np.concatenate([begin, end]), np.concatenate([end, begin])
     nodes = max(topology.nodes, 1)
-    return (pairs // nodes).astype(np.int32), (pairs % nodes).astype(np.int32), is_directed
+    pairs = np.unique(begin * nodes + end)
+    return (pairs // nodes).astype(np.int32), (pairs % nodes).astype(np.int32)
 
 
-def _networkit_graph(
-    begin: Places,
-    end: Places,
-    nodes: int,
-    *,
-    weights: Floats | None = None,
-    is_directed: bool = False,
-) -> Any:
-    ends = (begin.astype(np.uint64), end.astype(np.uint64))
-    given = ends if weights is None else (weights, ends)
-    networkit = _library("networkit")
-    return networkit.GraphFromCoo(
-        given, n=nodes, weighted=weights is not None, directed=is_directed
-    )
+def _starts(topology: Topology, samples: int, seed: int) -> Counts:
+    """The nodes to begin at: those that are chosen on Spark, too."""
+    if samples >= topology.nodes:
+        return np.arange(topology.nodes)
+    return sampled(topology.keys, samples, seed)
 
 
 def _distances(out: Adjacency, starts: Counts, sums: Floats, reached: Floats) -> int:
@@ -266,3 +240,44 @@ def _distances(out: Adjacency, starts: Counts, sums: Floats, reached: Floats) ->
         sums += steps * new.astype(np.float64)
         seen |= after
         front = after
+
+
+def _shares(out: Adjacency, starts: Counts, nodes: int) -> Floats:
+    """The shares of the shortest paths from some nodes that lead through each node, by Brandes.
+
+    A number stands for a node and a start. Paths are counted as logarithms to base 2: in a long
+    graph there are more of them than a float counts.
+    """
+    begun = np.arange(len(starts)) * nodes + starts
+    paths = np.full(len(starts) * nodes, -np.inf)
+    is_found = np.zeros(len(paths), np.bool_)
+    last = np.empty(len(paths), np.int32)
+    paths[begun] = 0.0
+    is_found[begun] = True
+    front = begun
+    steps: list[tuple[Places, Places, Floats]] = []
+    while len(front):
+        current().check()
+        at = front % nodes
+        counts = out.pointers[at + 1] - out.pointers[at]
+        targets = np.repeat(front - at, counts) + out.neighbours[ranges(out.pointers[at], counts)]
+        sources = np.repeat(front, counts)
+        new = np.flatnonzero(~is_found[targets])
+        sources, targets = sources[new].astype(np.int32), targets[new].astype(np.int32)
+        order = np.arange(len(targets), dtype=np.int32)
+        last[targets] = order
+        # One edge of each node that is found stands for the node.
+        group = last[targets]
+        front = targets[group == order].astype(np.int64)
+        over = paths[sources]
+        np.maximum.at(paths, targets, over)
+        parts = np.exp2(over - paths[targets])
+        sums = np.bincount(group, parts, minlength=len(targets))
+        paths[front] += np.log2(sums[last[front]])
+        is_found[front] = True
+        steps.append((sources, targets, parts / sums[group]))
+    credit = np.zeros(len(paths))
+    for sources, targets, parts in reversed(steps[1:]):
+        np.add.at(credit, sources, parts * (1.0 + credit[targets]))
+    added: Floats = credit.reshape(len(starts), nodes).sum(axis=0)
+    return added

@@ -7,7 +7,7 @@ as one commit on a branch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import pyarrow as pa
 
@@ -36,8 +36,10 @@ from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from omnigraph.computing.in_process import Computed, OnRound, Topology
-    from omnigraph.computing.whole_graph import Measure, WholeGraphAlgorithm
+    from omnigraph.computing.whole_graph import WholeGraphAlgorithm
+    from omnigraph.computing.whole_graph_blocks import Measure
     from omnigraph.graph.facade import Graph
+    from omnigraph.pipeline.computing.job import SparkAlgorithm
     from omnigraph.storage.reader import SnapshotReader
 
 Landmarks = str | Sequence[str] | Mapping[str, str | Sequence[str]]
@@ -100,7 +102,7 @@ class Algorithms:
     def strongly_connected(self, **options: Unpack[ComputeOptions]) -> Computation:
         """`component`: the group of nodes that reach each other along the edges, named as above.
 
-        Needs the extra `algorithms`, and runs in this process only.
+        In this process it needs the extra `algorithms`.
         """
         from omnigraph.computing.whole_graph import StronglyConnected
 
@@ -132,7 +134,8 @@ class Algorithms:
         """`community`: a group with more edges inside than chance would put there.
 
         It is named after a member. A larger ``resolution`` gives smaller groups. Equal seeds give
-        equal groups. Needs the extra `algorithms`, and runs in this process only.
+        equal groups. Needs the extra `algorithms`, and runs in this process only: each move of a
+        node depends on those before it.
         """
         from omnigraph.computing.whole_graph import Louvain
 
@@ -151,7 +154,7 @@ class Algorithms:
         """`betweenness`: the share of shortest paths between others that lead through a node.
 
         Paths from ``samples`` nodes, chosen by ``seed``, stand for all; if there are no more nodes
-        the answer is exact. Needs the extra `algorithms`, and runs in this process only.
+        the answer is exact.
         """
         from omnigraph.computing.whole_graph import Betweenness
 
@@ -169,7 +172,7 @@ class Algorithms:
         """`closeness`: the share of nodes that reach a node, by their mean distance to it.
 
         Distances from ``samples`` nodes, chosen by ``seed``, stand for all; if there are no more
-        nodes the answer is exact. Runs in this process only.
+        nodes the answer is exact.
         """
         from omnigraph.computing.whole_graph import Closeness
 
@@ -189,10 +192,14 @@ class Algorithms:
 
         Up to ``per_node`` rows, of those with a neighbour in common that are ``at_least`` so
         similar, by `jaccard`, `cosine` or `overlap`. Several rows a node cannot be written with
-        ``into``. Needs the extra `algorithms`, and runs in this process only.
+        ``into``. In this process it needs the extra `algorithms`.
         """
         from omnigraph.computing.whole_graph import Similarity
+        from omnigraph.computing.whole_graph_blocks import Measure
 
+        if measure not in get_args(Measure):
+            hint = f"it is {', '.join(get_args(Measure))}"
+            raise InputError(f"there is no measure '{measure}'", hint=hint)
         if per_node < 1:
             raise InputError(f"per_node is {per_node}", hint="it is at least 1")
         if options.get("into") is not None:
@@ -245,7 +252,7 @@ class Algorithms:
         weight: str | None = None,
         landmarks: Landmarks | None = None,
     ) -> Computation:
-        from omnigraph.computing.whole_graph import WholeGraphAlgorithm
+        from omnigraph.computing.whole_graph import Louvain
 
         graph, opened = self._graph, self._graph._opened
         unknown = set(options) - set(ComputeOptions.__annotations__)
@@ -270,10 +277,10 @@ class Algorithms:
         found = None if landmarks is None else _landmarks(landmarks, selection)
         started = monotonic_seconds()
         if engine == "spark":
-            if isinstance(algorithm, WholeGraphAlgorithm):
+            if isinstance(algorithm, Louvain):
                 raise InputError(
-                    f"{algorithm.name} runs in one process, and not on Spark",
-                    hint="leave `engine` out",
+                    "louvain moves one node after the other, in one process and not on Spark",
+                    hint="leave `engine` out, or take label_propagation",
                 )
             if reader.hides_rows:
                 raise InputError(
@@ -334,7 +341,7 @@ class Algorithms:
 
     def _on_spark(
         self,
-        algorithm: Algorithm | ConnectedComponents,
+        algorithm: SparkAlgorithm,
         selection: Selection,
         reader: SnapshotReader,
         landmarks: Sequence[tuple[str, str]] | None,

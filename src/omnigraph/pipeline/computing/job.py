@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.computing.algorithms import Algorithm, ConnectedComponents, LandmarkDistances
-from omnigraph.computing.blocks import distance_rows
+from omnigraph.computing.blocks import Keys, distance_rows
 from omnigraph.computing.selection import Selection, node_keys
+from omnigraph.computing.whole_graph import (
+    Betweenness,
+    Closeness,
+    Similarity,
+    StronglyConnected,
+)
+from omnigraph.computing.whole_graph_blocks import (
+    BetweennessRounds,
+    ClosenessRounds,
+    SimilarityRounds,
+    StrongComponentRounds,
+    sampled,
+)
 from omnigraph.effects.uri import Root
 from omnigraph.loading.executors import TaskRunner, mapped
 from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.records import dataclass
 from omnigraph.pipeline.computing import rounds
-from omnigraph.pipeline.computing.partitions import blocked, blocks_for, named_nodes, scans
+from omnigraph.pipeline.computing.partitions import (
+    BlockNodes,
+    blocked,
+    blocks_for,
+    named_nodes,
+    scans,
+)
 from omnigraph.pipeline.spark.gateway import loss_named
 from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded, query_session
 from omnigraph.storage.reader import SnapshotReader
@@ -28,6 +47,11 @@ if TYPE_CHECKING:
 
     from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
+
+
+SparkAlgorithm: TypeAlias = (
+    Algorithm | ConnectedComponents | StronglyConnected | Betweenness | Closeness | Similarity
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +70,7 @@ class SparkRun:
 
 @loss_named("computation")
 def run_on_spark(
-    algorithm: Algorithm | ConnectedComponents,
+    algorithm: SparkAlgorithm,
     selection: Selection,
     root: Root,
     reader: SnapshotReader,
@@ -88,7 +112,13 @@ def run_on_spark(
                 graph.release()
                 return SparkRun(nodes, edges, 0, False, present, _none, _none)
             algorithm = LandmarkDistances(tuple(keys))
-        done = rounds.compute(algorithm, graph, run, on_round)
+
+        def starts(samples: int, seed: int) -> Keys:
+            found = run("choose samples", lambda: _sampled(names, samples, seed).collect())
+            chosen = np.concatenate(found)
+            return chosen[sampled(chosen, samples, seed)]
+
+        done = rounds.compute(_in_rounds(algorithm, starts), graph, run, on_round)
     with_type = selection.labels_have_types
     tables = rounds.named(done.values, names, label, with_type=with_type)
     if landmarks is not None:
@@ -111,6 +141,33 @@ def run_on_spark(
         rows,
         lambda: _frame(session, kept, schema),
     )
+
+
+def _in_rounds(
+    algorithm: Algorithm | StronglyConnected | Betweenness | Closeness | Similarity,
+    starts: Callable[[int, int], Keys],
+) -> Algorithm:
+    match algorithm:
+        case StronglyConnected():
+            return StrongComponentRounds()
+        case Closeness(samples=samples, seed=seed):
+            return ClosenessRounds(starts(samples, seed))
+        case Betweenness(samples=samples, seed=seed):
+            return BetweennessRounds(starts(samples, seed))
+        case Similarity(per_node=per_node, at_least=at_least, measure=measure):
+            return SimilarityRounds(per_node, at_least, measure)
+        case _:
+            return algorithm
+
+
+def _sampled(names: RDD[Any], samples: int, seed: int) -> RDD[Keys]:
+    """The keys of the nodes of each block that may be among the chosen ones."""
+
+    def chosen(owned: BlockNodes | None) -> Keys:
+        keys = np.zeros(0, np.uint64) if owned is None else owned.keys
+        return keys[sampled(keys, samples, seed)]
+
+    return names.map(chosen)
 
 
 def _none() -> Any:

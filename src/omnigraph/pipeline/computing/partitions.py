@@ -134,19 +134,20 @@ def _turned(edges: Edges, selection: Selection) -> Iterator[Edges]:
     begin, end, weights = edges.begin, edges.end, edges.weights
     if selection.direction == "in":
         begin, end = end, begin
+    apart = begin != end
     if selection.use == "directed":
         yield Edges(begin, end, weights)
-        if selection.direction != "both":
-            return
-    apart = begin != end
     weights = None if weights is None else weights[apart]
     if selection.use != "directed":
         yield Edges(begin[apart], end[apart], weights)
-    yield Edges(end[apart], begin[apart], weights)
+    if selection.use in {"undirected", "simple"} or selection.direction == "both":
+        yield Edges(end[apart], begin[apart], weights)
 
 
 def _by_owner(owners: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
     """For each owner, the positions of its entries."""
+    if not len(owners):
+        return
     order = np.argsort(owners, kind="stable")
     numbers, starts = np.unique(owners[order], return_index=True)
     yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
@@ -154,10 +155,9 @@ def _by_owner(owners: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[An
 
 def routed(edges: Edges, blocks: int) -> Iterator[Message]:
     """Edges for the blocks that own the nodes they lead to."""
-    if len(edges.end):
-        for block, chosen in _by_owner(owner_of(edges.end, blocks)):
-            weights = None if edges.weights is None else edges.weights[chosen]
-            yield block, Edges(edges.begin[chosen], edges.end[chosen], weights)
+    for block, chosen in _by_owner(owner_of(edges.end, blocks)):
+        weights = None if edges.weights is None else edges.weights[chosen]
+        yield block, Edges(edges.begin[chosen], edges.end[chosen], weights)
 
 
 # --- exchange -------------------------------------------------------------------------------------
@@ -234,8 +234,11 @@ class BlockedGraph:
 
 
 def blocks_for(edges: int, slots: int) -> int:
-    """The number of blocks for a graph with so many edges."""
-    return max(1, slots, -(-edges // BLOCK_EDGES))
+    """The number of blocks for a graph with so many edges.
+
+    There are two at least: nodes of a block that is the whole graph are known by their places.
+    """
+    return max(2, slots, -(-edges // BLOCK_EDGES))
 
 
 def named_nodes(
@@ -317,10 +320,10 @@ def _attempted(
             for turned in _turned(edges, selection):
                 yield from routed(turned, blocks)
 
-    is_simple = selection.use == "simple"
+    links_once = selection.use in {"pairs", "simple"}
 
     def build(number: int, inbox: Iterable[list[Any]]) -> Iterator[_Proto | None]:
-        yield None if number == blocks else _proto(number, blocks, next(iter(inbox)), is_simple)
+        yield None if number == blocks else _proto(number, blocks, next(iter(inbox)), links_once)
 
     messages = context.parallelize(list(tasks), max(1, len(tasks))).flatMap(read)
     protos = single(exchanged(messages, blocks).mapPartitionsWithIndex(build))
@@ -356,7 +359,7 @@ def _concatenated(parts: Sequence[np.ndarray[Any, Any]], dtype: Any) -> np.ndarr
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
-def _proto(number: int, blocks: int, inbox: Sequence[Any], is_simple: bool) -> _Proto:
+def _proto(number: int, blocks: int, inbox: Sequence[Any], links_once: bool) -> _Proto:
     names = _names([each for each in inbox if isinstance(each, _Nodes)])
     keys = names.keys
     edges = [each for each in inbox if isinstance(each, Edges)]
@@ -367,7 +370,7 @@ def _proto(number: int, blocks: int, inbox: Sequence[Any], is_simple: bool) -> _
     order = np.lexsort((begin, ends))
     begin, ends = begin[order], ends[order]
     weights = None if weights is None else weights[order]
-    if is_simple and len(ends):
+    if links_once and len(ends):
         kept = np.append(True, (ends[1:] != ends[:-1]) | (begin[1:] != begin[:-1]))
         begin, ends = begin[kept], ends[kept]
     found, places = np.unique(begin, return_inverse=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.computing.algorithms import Algorithm, Received, Report
+from omnigraph.computing.algorithms import ROW_PLACES, Algorithm, Received, Report
 from omnigraph.computing.blocks import Block, Counts, Keys, group_names, owner_of
 from omnigraph.model.records import dataclass
 from omnigraph.pipeline.computing.partitions import (
@@ -315,7 +315,7 @@ def named(
     def plain(pair: tuple[dict[str, Any] | None, BlockNodes | None]) -> Iterator[pa.Table]:
         columns, owned = pair
         if columns is not None and owned is not None:
-            yield _table(owned, columns)
+            yield _table(owned, {**columns})
 
     if label is None:
         return values.zip(names).flatMap(plain)
@@ -343,10 +343,8 @@ def named(
         (columns, owned), answers = pair
         if columns is None or owned is None:
             return
-        known = np.concatenate([wanted for wanted, _ in answers] or [np.zeros(0, np.uint64)])
-        if not len(known):
-            return
-        rows = pa.concat_tables([rows for _, rows in answers]).combine_chunks()
+        known = np.concatenate([np.zeros(0, np.uint64), *(wanted for wanted, _ in answers)])
+        rows = pa.concat_tables([owned.rows[:0], *(rows for _, rows in answers)]).combine_chunks()
         order = np.argsort(known)
         at = order[np.searchsorted(known[order], columns[label])]
         yield _table(owned, {**columns, label: group_names(rows, with_type).take(pa.array(at))})
@@ -361,4 +359,7 @@ def _turned_round(pair: tuple[Any, int]) -> tuple[int, Any]:
 
 
 def _table(owned: BlockNodes, columns: dict[str, Any]) -> pa.Table:
-    return pa.table({"type": owned.rows["type"], "id": owned.rows["id"], **columns})
+    rows, places = owned.rows, columns.pop(ROW_PLACES, None)
+    if places is not None:
+        rows = rows.take(pa.array(places))
+    return pa.table({"type": rows["type"], "id": rows["id"], **columns})

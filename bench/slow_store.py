@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
 from tests.effects import s3_server
 from tests.support.hostile_store import hostile_store
@@ -32,16 +33,10 @@ def slow_store(delay_ms: float) -> Iterator[str]:
         assert proxy.stdin is not None
         assert proxy.stdout is not None
         variables = s3_server.environment(proxy.stdout.readline().strip())
-        before = {name: os.environ.get(name) for name in variables}
-        os.environ.update(variables)
         try:
-            yield f"s3://{BUCKET}/{uuid.uuid4().hex}"
+            with patch.dict(os.environ, variables):
+                yield f"s3://{BUCKET}/{uuid.uuid4().hex}"
         finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
             proxy.stdin.close()
             proxy.wait(timeout=30)
             proxy.stdout.close()

@@ -60,11 +60,6 @@ def test_a_load_has_a_mode():
         read_document(LoadRequest, {"data": "", "mode": "replace"})
 
 
-def test_path_parameters_are_one_segment_each():
-    path = operations.DELETE_BRANCH.url_path(graph_id="team", branch="etl/run 1?x#y")
-    assert path == "/graphs/team/branches/etl%2Frun%201%3Fx%23y"
-
-
 def test_operations_have_distinct_ids_and_places():
     assert len({operation.id for operation in OPERATIONS}) == len(OPERATIONS)
     assert len({(each.method, each.path) for each in OPERATIONS}) == len(OPERATIONS)

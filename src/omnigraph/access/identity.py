@@ -374,7 +374,7 @@ class Attempts:
 
     def knows(self, address: str, token: str) -> bool:
         """Whether a token was accepted from an address before."""
-        return (address, _digest(token)) in self._accepted
+        return (address, token_digest(token)) in self._accepted
 
     def failed(self, address: str) -> None:
         """Count a failed attempt."""
@@ -386,7 +386,7 @@ class Attempts:
 
     def succeeded(self, address: str, token: str) -> None:
         """Remember an accepted token."""
-        key = (address, _digest(token))
+        key = (address, token_digest(token))
         self._accepted[key] = None
         self._accepted.move_to_end(key)
         if len(self._accepted) > ACCEPTED_MAX:
@@ -401,7 +401,8 @@ def require_attempts(seconds: float) -> None:
         )
 
 
-def _digest(token: str) -> bytes:
+def token_digest(token: str) -> bytes:
+    """What a token is compared by."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 

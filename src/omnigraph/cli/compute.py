@@ -37,8 +37,8 @@ from omnigraph.cli.options import (
     spark_arguments,
 )
 from omnigraph.cli.output import Line, Output, Styled, counted, output_of, table
-from omnigraph.model.embeddings import EmbedReceipt
 from omnigraph.model.load_options import LoadObserver
+from omnigraph.model.receipts import EmbedReceipt
 
 if TYPE_CHECKING:
     from omnigraph.model.computations import Computation

@@ -38,10 +38,9 @@ from omnigraph.loading.executors import TaskRunner
 from omnigraph.loading.files import Files
 from omnigraph.loading.request import LoadSpec
 from omnigraph.model.arrow import ID
-from omnigraph.model.embeddings import EMBEDS, EmbedReceipt, EmbedResult
 from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import ErrorOptions, LoadObserver, LoadOrigin, SparkOptions
-from omnigraph.model.receipts import CommitInfo, LoadReceipt
+from omnigraph.model.receipts import EMBEDS, CommitInfo, EmbedReceipt, EmbedResult, LoadReceipt
 from omnigraph.model.records import dataclass
 from omnigraph.model.result import ReadTarget
 from omnigraph.pipeline.embedding import (

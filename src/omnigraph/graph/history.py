@@ -10,9 +10,8 @@ from omnigraph.graph.branches import CompareEngine, comparing
 from omnigraph.graph.opened import Handle
 from omnigraph.model.changes import ChangeFilter, CommitPage, EntityVersion, FeedPage, PageLimits
 from omnigraph.model.diffs import DiffPage
-from omnigraph.model.embeddings import EMBEDS
 from omnigraph.model.load_options import SparkOptions
-from omnigraph.model.receipts import CommitInfo
+from omnigraph.model.receipts import EMBEDS, CommitInfo
 from omnigraph.policy import Action
 from omnigraph.storage.manifest_rows import commit_info
 

@@ -393,13 +393,13 @@ class Handle:
         self._default_branch = MAIN
         self._access = UNNAMED
 
-    def _view_of(self, snapshot: Snapshot, action: Action = Action.READ) -> View | None:
+    def _view_of(self, snapshot: Snapshot) -> View | None:
         """The view of a read verb on a snapshot; None for everything."""
         opened = self._opened
         if opened.sight is None:
             return None
         catalog = opened.catalog_of(snapshot)
-        return opened.view(self._access, snapshot.branch, catalog, action=action)
+        return opened.view(self._access, snapshot.branch, catalog)
 
     def _seen(
         self, reader: SnapshotReader, action: Action = Action.READ
@@ -495,7 +495,6 @@ class Handle:
         verb: str,
         branch: str | None,
         snapshot: str | None,
-        action: Action = Action.READ,
     ) -> ReadTarget:
         """The branch or commit that a verb reads, checked by the gate.
 
@@ -509,9 +508,9 @@ class Handle:
         if snapshot is None:
             target = self._branch_of(branch)
             if not self._reads_freely:
-                self._opened.gate.read(verb, self._access, target, action)
+                self._opened.gate.read(verb, self._access, target)
             return ReadTarget(target)
-        return ReadTarget(None, self._read_commit(verb, snapshot, None, action))
+        return ReadTarget(None, self._read_commit(verb, snapshot, None))
 
     def _read_commit(
         self, verb: str, revision: str, branch: str | None, action: Action = Action.READ

@@ -21,7 +21,6 @@ from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.loading.load import load_with_engine
 from omnigraph.loading.records.problems import Grammar
 from omnigraph.loading.request import LoadBranch, LoadSpec
-from omnigraph.model.embeddings import EmbedReceipt
 from omnigraph.model.ids import checked_key, checked_message
 from omnigraph.model.load_options import (
     CsvOptions,
@@ -37,6 +36,7 @@ from omnigraph.model.load_options import (
 from omnigraph.model.merging import ConflictPolicy
 from omnigraph.model.receipts import (
     AbsentMeaning,
+    EmbedReceipt,
     LoadMode,
     LoadReceipt,
     MutationReceipt,

@@ -21,6 +21,7 @@ from omnigraph.pipeline.spark.gateway import (
     is_loss,
     loss_named,
     lost_checkpoint,
+    run_group,
     spark_stopped,
 )
 
@@ -178,41 +179,21 @@ class TaskRunner:
 
         A failure of Spark is raised as `StorageError` with its cause; Ctrl-C cancels running jobs.
         """
-        from pyspark import inheritable_thread_target
-
-        context = self.spark.sparkContext
-        group = self._group(stage)
-        done: list[T] = []
-        failed: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                context.setJobGroup(group, _description(stage, label), interruptOnCancel=True)
-                done.append(action())
-            except BaseException as error:
-                failed.append(error)
-
-        started = perf_counter()
-        with loss_named(self._work):
-            target = inheritable_thread_target(self.spark)(work)
-        thread = threading.Thread(target=target, daemon=True)
-        thread.start()
+        group, started = self._group(stage), perf_counter()
         seen: dict[int, tuple[int, int]] = {}
-        try:
-            with interrupts_first(), loss_named(self._work):
-                while thread.is_alive():
-                    thread.join(POLL_SECONDS)
-                    if self._watch is not None:
-                        self._look(group, stage, started, seen)
-        except BaseException:
-            # The session stays usable; files that workers wrote stay uncommitted.
-            with suppress(Exception):
-                context.cancelJobGroup(group)
-            thread.join(10)
-            raise
-        if failed:
-            raise _translated(failed[0], self._work, stage)
-        return done[0]
+
+        def look() -> None:
+            if self._watch is not None:
+                self._look(group, stage, started, seen)
+
+        return run_group(
+            self.spark,
+            action,
+            group=(group, _description(stage, label)),
+            work=self._work,
+            check=look,
+            translated=lambda error: _translated(error, self._work, stage),
+        )
 
     @contextmanager
     def named(self, stage: str, label: str) -> Iterator[None]:

@@ -177,9 +177,9 @@ def _with_array(found: FoundFile) -> FoundFile:
     return found
 
 
-def find_files(source: FileSource, files: Files | None = None) -> list[FoundFile]:
+def find_files(source: FileSource) -> list[FoundFile]:
     """The files that a path, directory or pattern names, each once, sorted by name."""
-    files = files or Files.of_environment([source.path])
+    files = Files.of_environment([source.path])
     path = source.path
     if not path.startswith(S3):
         path = str(Path(path).expanduser())

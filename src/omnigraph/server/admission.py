@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 
+from omnigraph.effects.environment import positive_number
 from omnigraph.errors import InputError, LimitExceeded, TooManyRequests
 from omnigraph.model.governor import (
     Governor,
@@ -51,8 +52,8 @@ class Admission:
     def from_environment(cls, environment: Mapping[str, str]) -> Admission:
         """The limits from the environment; an invalid value is logged and ignored."""
         return cls(
-            _positive(environment, INFLIGHT_VARIABLE, INFLIGHT_MAX),
-            _positive(environment, BYTES_VARIABLE, BYTES_MAX),
+            positive_number(INFLIGHT_VARIABLE, INFLIGHT_MAX, environment),
+            positive_number(BYTES_VARIABLE, BYTES_MAX, environment),
         )
 
     @property
@@ -102,16 +103,6 @@ def refusal(reason: str) -> TooManyRequests:
     return TooManyRequests(
         f"{reason}, and no more are taken at a time", hint="wait until some of them are done"
     )
-
-
-def _positive(environment: Mapping[str, str], name: str, default: int) -> int:
-    text = environment.get(name, "").strip()
-    if not text:
-        return default
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    log.warning("`%s` is not a positive number; %d is used", name, default)
-    return default
 
 
 # --- queries --------------------------------------------------------------------------------------

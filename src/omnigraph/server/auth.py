@@ -5,7 +5,6 @@ Tokens are hashed as soon as they are read and never stored, logged or shown.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import os
@@ -17,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from omnigraph.access.identity import token_digest
 from omnigraph.errors import InputError, install_command
 from omnigraph.model.ids import check_declared_actor
 from omnigraph.policy import Action, Decision, Identity, Policy
@@ -52,7 +52,7 @@ class TokenTable:
             tokens = [given] if isinstance(given, str) else given
             if not tokens or not all(token.strip() for token in tokens):
                 raise InputError(f"the token of actor '{actor}' in {source} is blank")
-            entries += ((actor, _digest(token.strip())) for token in tokens)
+            entries += ((actor, token_digest(token.strip())) for token in tokens)
         if len({digest for _, digest in entries}) < len(entries):
             raise InputError(f"two tokens of {source} are the same", hint="give each actor its own")
         self._entries = tuple(entries)
@@ -62,7 +62,7 @@ class TokenTable:
 
     def actor_of(self, token: str) -> str | None:
         """The actor of a token, compared in constant time; None for an unknown token."""
-        digest = _digest(token.strip())
+        digest = token_digest(token.strip())
         found: str | None = None
         for actor, known in self._entries:
             if hmac.compare_digest(digest, known):
@@ -80,22 +80,22 @@ class OwnerSession:
     def __init__(self, actor: str | None) -> None:
         self.actor = actor
         self.code = secrets.token_urlsafe(24)
-        self._code: bytes | None = _digest(self.code)
+        self._code: bytes | None = token_digest(self.code)
         """None after the code was used."""
         self._token: bytes | None = None
 
     def exchange(self, code: str) -> str | None:
         """A token for the code; None if the code is wrong or was used."""
-        if self._code is None or not hmac.compare_digest(_digest(code), self._code):
+        if self._code is None or not hmac.compare_digest(token_digest(code), self._code):
             return None
         self._code = None
         token = secrets.token_urlsafe(32)
-        self._token = _digest(token)
+        self._token = token_digest(token)
         return token
 
     def has(self, token: str) -> bool:
         """Whether this is the session's token."""
-        return self._token is not None and hmac.compare_digest(_digest(token), self._token)
+        return self._token is not None and hmac.compare_digest(token_digest(token), self._token)
 
 
 def bearer_token(header: bytes) -> str | None:
@@ -132,10 +132,6 @@ def tokens_file(environment: Mapping[str, str]) -> Path | None:
         return None
     path = environment.get(TOKENS_FILE, "").strip()
     return Path(path) if path else None
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def _file_text(path: Path) -> bytes:

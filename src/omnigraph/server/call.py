@@ -219,9 +219,9 @@ class Call:
             raise InputError(f"`{name}` is true or false, not '{value}'")
         return value == "true"
 
-    def branch_parameter(self, name: str = "branch") -> str | None:
+    def branch_parameter(self) -> str | None:
         """A branch name from the query string."""
-        value = self.parameter(name)
+        value = self.parameter("branch")
         return None if value is None else branch_name(value)
 
     def read_parameters(self) -> None:

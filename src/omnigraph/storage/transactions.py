@@ -401,12 +401,10 @@ def transaction_file(directory: Path, transaction: Transaction) -> Path:
     return directory / "_transactions" / f"{transaction.read_version}-{transaction.uuid}.txn"
 
 
-def new_files(
-    directory: Path, transaction: Transaction, before: LanceDataset | None = None
-) -> Iterator[Path]:
+def new_files(directory: Path, transaction: Transaction) -> Iterator[Path]:
     """The new files of a commit on local disk, its transaction included, without its version."""
     yield transaction_file(directory, transaction)
-    yield from new_data(directory, transaction, before)
+    yield from new_data(directory, transaction)
 
 
 def new_data(

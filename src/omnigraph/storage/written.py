@@ -147,13 +147,12 @@ def read_written(
     columns: Sequence[str],
     *,
     storage_options: dict[str, str] | None = None,
-    batch_rows: int = 65_536,
 ) -> Iterable[pa.RecordBatch]:
     """Columns of uncommitted rows that `write_rows` wrote."""
     for address in data_files(place, [fragment]):
         with lance_errors(address, "scan"):
             reader = LanceFileReader(address, storage_options, columns=list(columns))
-            yield from reader.read_all(batch_size=batch_rows).to_batches()
+            yield from reader.read_all(batch_size=65_536).to_batches()
 
 
 def written_columns(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any, Literal
-from urllib.parse import quote
 
 from omnigraph.model.changes import CommitPage, FeedPage
 from omnigraph.model.diffs import DiffPage
@@ -124,14 +123,6 @@ class Operation:
     def has_body(self) -> bool:
         """Whether it has a body."""
         return self.body is not None or self.takes == NDJSON
-
-    def url_path(self, **values: str) -> str:
-        """The path with its parameters filled in, each as one encoded segment.
-
-        >>> DELETE_BRANCH.url_path(graph_id="team", branch="etl/run-1")
-        '/graphs/team/branches/etl%2Frun-1'
-        """
-        return self.path.format(**{name: quote(value, safe="") for name, value in values.items()})
 
 
 def _path(name: str, about: str) -> OperationParameter:

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import adjacency as adjacency_module
+from omnigraph.engines.local import edge_order as edge_order_module
 from omnigraph.engines.local import sorting as sorting_module
-from omnigraph.engines.local.adjacency import Adjacency, EdgeOrder, EditedAdjacency, _PackedEdges
+from omnigraph.engines.local.adjacency import Adjacency, EditedAdjacency
+from omnigraph.engines.local.edge_order import EdgeOrder, _PackedEdges
 from omnigraph.engines.local.edges import merged_ends
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.sorting import Counts, sorted_distinct, spread
@@ -30,7 +32,8 @@ from tests.engines.local.multigraphs import (
 def sorting(request: pytest.FixtureRequest) -> Iterator[None]:
     """Edges are sorted at once, or put into parts first, as very many are."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (adjacency_module, sorting_module):
+        patch.setattr(adjacency_module, "BLOCK_ROWS", request.param)
+        for module in (edge_order_module, sorting_module):
             patch.setattr(module, "CHUNK_ROWS", request.param)
             patch.setattr(module, "BLOCK_ROWS", request.param)
         yield

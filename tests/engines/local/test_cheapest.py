@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local.adjacency import Adjacency, EdgeOrder
+from omnigraph.engines.local.adjacency import Adjacency
 from omnigraph.engines.local.cheapest import StoredWeights, WeightedEdges, cheapest_paths
+from omnigraph.engines.local.edge_order import EdgeOrder
 from omnigraph.engines.local.edges import merged_ends
 from omnigraph.engines.local.ids import IdSpace, Slots
 from omnigraph.engines.local.sorting import Counts

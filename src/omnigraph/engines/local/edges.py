@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from omnigraph.engines.local.adjacency import (
     Adjacency,
-    EdgeOrder,
     EditedAdjacency,
     Ends,
     SortedEdges,
     base_of,
 )
+from omnigraph.engines.local.edge_order import EdgeOrder
 from omnigraph.engines.local.ids import AnySpace, Slots
 from omnigraph.engines.local.memory import Sized
 from omnigraph.engines.local.nodes import EDITS_MAX, FEW_SLOTS, CachedNodes, single

@@ -19,7 +19,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engines.local.adjacency import Adjacency, EdgeOrder
+from omnigraph.engines.local.adjacency import Adjacency
+from omnigraph.engines.local.edge_order import EdgeOrder
 from omnigraph.engines.local.edges import CHANGED_SHARE_MAX
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.memory import MemoryBudget, Sized

@@ -20,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engines.base import StepReport
-from omnigraph.engines.local.adjacency import Adjacency, EdgeOrder, SortedEdges
+from omnigraph.engines.local.adjacency import Adjacency, SortedEdges
 from omnigraph.engines.local.bindings import BindingTable, BindingValues
+from omnigraph.engines.local.edge_order import EdgeOrder
 from omnigraph.engines.local.edges import CachedEdges
 from omnigraph.engines.local.grouping import (
     GroupSizes,

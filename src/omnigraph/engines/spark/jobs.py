@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
 from omnigraph.engines.spark.workers import worker_error
@@ -16,20 +14,14 @@ from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.model.governor import Governor
 from omnigraph.pipeline.spark.gateway import (
     checkpoint_copies,
-    interrupts_first,
     is_loss,
-    loss_named,
     lost_checkpoint,
+    run_group,
     spark_stopped,
 )
 from omnigraph.pipeline.spark.java import reason_of
 
 T = TypeVar("T")
-
-_CHECK_SECONDS = 0.1
-"""How often a waiting query checks its limits."""
-
-_CANCEL_SECONDS = 10.0
 
 
 class Jobs:
@@ -49,35 +41,15 @@ class Jobs:
         Raises an error of this package that a worker raised, `StorageError` for other failures of
         Spark, and `QueryTimeout` or `QueryCancelled` as soon as the governor does.
         """
-        done: list[T] = []
-        failed: list[BaseException] = []
-        context = self.spark.sparkContext
-
-        def work() -> None:
-            try:
-                context.setJobGroup(self._group, self._label, interruptOnCancel=True)
-                done.append(action())
-            except BaseException as error:
-                failed.append(error)
-
-        with loss_named("query"):
-            target = inheritable_thread_target(self.spark)(work)
-        thread = threading.Thread(target=target, name="omnigraph-query", daemon=True)
         self._governor.check()
-        thread.start()
-        try:
-            with interrupts_first(), loss_named("query"):
-                while thread.is_alive():
-                    thread.join(_CHECK_SECONDS)
-                    self._governor.check()
-        except BaseException:
-            with suppress(Exception):
-                context.cancelJobGroup(self._group)
-            thread.join(_CANCEL_SECONDS)
-            raise
-        if failed:
-            raise _translated(failed[0])
-        return done[0]
+        return run_group(
+            self.spark,
+            action,
+            group=(self._group, self._label),
+            work="query",
+            check=self._governor.check,
+            translated=_translated,
+        )
 
     def kept_frame(self, frame: DataFrame) -> DataFrame:
         """The same rows, computed once and persisted."""

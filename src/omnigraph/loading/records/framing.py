@@ -116,13 +116,13 @@ class NotOnLines(Exception):
     """A compatible input does not have one value per line."""
 
 
-def read_line_chunks(source: RecordSource, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
+def read_line_chunks(source: RecordSource) -> Iterator[Chunk]:
     """The values of a part of a compatible input with one value per line.
 
     Raises `NotOnLines` otherwise; the caller then reads the whole input with `read_chunks`.
     """
     first = 1
-    for block in line_blocks(source, chunk_bytes):
+    for block in line_blocks(source, CHUNK_BYTES):
         decoded = _line_values(block)
         if decoded is None or any(isinstance(value, Refusal) for value in decoded):
             raise NotOnLines

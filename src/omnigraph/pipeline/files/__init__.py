@@ -7,7 +7,7 @@ public class. `loading` loads the rows, as those of any load.
 
 from __future__ import annotations
 
-from omnigraph.model.embeddings import EmbedResult
+from omnigraph.model.receipts import EmbedResult
 from omnigraph.pipeline.files.document import PipelineProblem
 from omnigraph.pipeline.files.pipeline import Pipeline, read_pipeline
 from omnigraph.pipeline.files.receipts import (

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from omnigraph.model.embeddings import EmbedResult
 from omnigraph.model.json_object import OPTIONAL, PLAIN, JsonObject
-from omnigraph.model.receipts import CommitInfo, LoadedType, MergeReceipt
+from omnigraph.model.receipts import CommitInfo, EmbedResult, LoadedType, MergeReceipt
 from omnigraph.model.records import dataclass
 
 PipelineOutcome = Literal["no_change", "loaded", "merged"]

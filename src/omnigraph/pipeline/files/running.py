@@ -32,8 +32,15 @@ from omnigraph.errors import ChecksFailed, Conflict, NotFound, ReadSetChanged
 from omnigraph.graph import ErrorOptions, Graph, LoadObserver, LoadOrigin, SparkOptions
 from omnigraph.graph.embedding import AS_OF, last_embedding
 from omnigraph.loading.inputs import EngineChoice
-from omnigraph.model.embeddings import EMBEDS, EmbedResult
-from omnigraph.model.receipts import CommitInfo, LoadedType, LoadMode, LoadReceipt, MergeReceipt
+from omnigraph.model.receipts import (
+    EMBEDS,
+    CommitInfo,
+    EmbedResult,
+    LoadedType,
+    LoadMode,
+    LoadReceipt,
+    MergeReceipt,
+)
 from omnigraph.pipeline.files.checking import catalog_of, frame_problems, graph_problems
 from omnigraph.pipeline.files.document import (
     EmbedKeys,

@@ -19,19 +19,27 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph.errors import StorageError
 from omnigraph.model.records import dataclass
 from omnigraph.pipeline.spark.java import Java, reason_of
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
 STOP_SECONDS_MAX = 20
 
 RECONNECT_TRIES = 10
 RECONNECT_SECONDS = 0.1
+
+CHECK_SECONDS = 0.1
+CANCEL_SECONDS = 10.0
 
 JVM_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -221,6 +229,57 @@ def loss_named(work: str) -> Iterator[None]:
             if not is_loss(error):
                 raise
             raise spark_stopped(work) from error
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+def run_group(
+    spark: SparkSession,
+    action: Callable[[], T],
+    *,
+    group: tuple[str, str],
+    work: str,
+    check: Callable[[], None],
+    translated: Callable[[BaseException], BaseException],
+) -> T:
+    """The result of ``action``, which may start any number of jobs.
+
+    They are one ``group``, an id with a description. ``check`` is called while they run. If it
+    raises, or on Ctrl-C, the group is cancelled; the session stays usable. A failure of the action
+    is raised as ``translated`` says, and the end of the JVM as `StorageError`, which calls the
+    action ``work``.
+    """
+    from pyspark import inheritable_thread_target
+
+    done: list[T] = []
+    failed: list[BaseException] = []
+    context = spark.sparkContext
+
+    def run() -> None:
+        try:
+            context.setJobGroup(*group, interruptOnCancel=True)
+            done.append(action())
+        except BaseException as error:
+            failed.append(error)
+
+    with loss_named(work):
+        target = inheritable_thread_target(spark)(run)
+    thread = threading.Thread(target=target, name=f"omnigraph-{work}", daemon=True)
+    thread.start()
+    try:
+        with interrupts_first(), loss_named(work):
+            while thread.is_alive():
+                thread.join(CHECK_SECONDS)
+                check()
+    except BaseException:
+        with contextlib.suppress(Exception):
+            context.cancelJobGroup(group[0])
+        thread.join(CANCEL_SECONDS)
+        raise
+    if failed:
+        raise translated(failed[0])
+    return done[0]
 
 
 # --- Ctrl-C ---------------------------------------------------------------------------------------

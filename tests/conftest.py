@@ -115,7 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _keep_to_one_core(number: int) -> None:
-    """Run a worker, and all it starts, on one core; two workers take turns on each.
+    """Run a worker, and all it starts, on one core; workers take turns on each.
 
     Lance hands a request from thread to thread, and waking one on another core costs more than the
     request: a tenth of the processor time of tests in process. The long run has every core, so that

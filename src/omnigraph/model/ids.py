@@ -252,7 +252,7 @@ def on_branch(revision: str, branch: str) -> str:
 
 
 def check_new_tag_name(name: str) -> None:
-    """Refuse a name that no tag may have: malformed, `main` and the like, or like an id."""
+    """Refuse a name that no tag may have: malformed, reserved, or like the id of a commit."""
     check_branch_name(name, what="tag")
     problem = None
     if name in (MAIN_BRANCH, SCHEMA_APPLY_LOCK, HEAD):

@@ -1,9 +1,10 @@
 """The algorithms, each defined once over a `Block`, for every engine.
 
-An algorithm works in rounds. In each, the values of a block's nodes go to the blocks that have them
-as ghosts (`sent`), and every block computes its nodes anew from what it received (`step`). Blocks
-report a few numbers per round; their sums say whether to go on, and are known to the next round.
-Connected components take few rounds by another way, which each engine has of its own.
+An algorithm runs in rounds. In each, the values of a block's nodes are sent to the blocks that have
+them as ghosts (`sent`), and every block recomputes its nodes from the received values (`step`).
+Blocks report a few numbers per round; their sums decide whether to continue, and are available in
+the next round. Connected components use another method with few rounds, which each engine
+implements itself.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from omnigraph.computing.blocks import Block, Counts, Floats, Keys, Places, owne
 from omnigraph.model.records import dataclass
 
 State: TypeAlias = Any
-"""What a block keeps of its nodes between rounds; each algorithm has its own."""
+"""A block's state between rounds; its type depends on the algorithm."""
 Payload: TypeAlias = Any
 Report: TypeAlias = Floats
 Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -33,39 +34,39 @@ ROW_PLACES = "place"
 """The column with the node of each row, where a node has no row or several."""
 
 WEDGES_AT_ONCE = 1 << 22
-"""Candidates for triangles that are tested at a time."""
+"""Candidate triangles tested at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a block made of a round."""
+    """The result of a block's round."""
 
     state: State
     report: Report
     mail: Mapping[int, Payload] = field(default_factory=dict)
-    """For other blocks, besides the values of nodes; they get it in the next round."""
+    """Messages to other blocks, besides the values of nodes, for their next round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What a block knows of the others in a round."""
+    """The input of a block's round from the other blocks."""
 
     values: Sequence[Payload]
-    """Of its ghosts, by the block that owns them."""
+    """The values of its ghosts, by owning block."""
     mail: Sequence[Payload]
     total: Report
     """The sums of the last reports."""
     nodes: int
-    """Of the whole graph."""
+    """The number of nodes of the whole graph."""
 
 
 class Described(Protocol):
-    """What is known of every algorithm before it runs."""
+    """The static properties of an algorithm."""
 
     name: ClassVar[str]
     edge_use: ClassVar[EdgeUse]
     is_weighted: ClassVar[bool]
-    """Whether it can use weights of edges."""
+    """Whether it can use edge weights."""
 
 
 class Algorithm(Described, Protocol):
@@ -73,23 +74,23 @@ class Algorithm(Described, Protocol):
 
     @property
     def iterations(self) -> int | None:
-        """Most rounds; None for as many as it takes."""
+        """The maximum number of rounds; None for no limit."""
         ...
 
     def first(self, block: Block, nodes: int) -> tuple[State, Report]:
-        """The state before the first round of a graph with so many nodes."""
+        """The state before the first round; ``nodes`` is the size of the whole graph."""
         ...
 
     def sent(self, block: Block, state: State, own: Places | slice) -> Payload:
-        """The values of some nodes, as another block gets them."""
+        """The values of the nodes at ``own``, in the form for other blocks."""
         ...
 
     def step(self, block: Block, state: State, received: Received) -> Round:
-        """One round."""
+        """Compute one round."""
         ...
 
     def is_done(self, total: Report, rounds: int) -> bool:
-        """Whether the state is final after so many rounds."""
+        """Whether the state is final after ``rounds`` rounds."""
         ...
 
     def columns(self, block: Block, state: State) -> Columns:
@@ -119,7 +120,7 @@ class PageRank:
     damping: float = 0.85
     iterations: int = 20
     tolerance: float = 1e-6
-    """It has converged when the changes of a round add up to less."""
+    """Converged when the changes of a round add up to less."""
 
     def first(self, block: Block, nodes: int) -> tuple[Floats, Report]:
         """Equal ranks."""
@@ -127,12 +128,12 @@ class PageRank:
         return ranks, np.array([np.inf, self._stuck(block, ranks)])
 
     def sent(self, block: Block, state: Floats, own: Places | slice) -> Floats:
-        """What flows along an edge of weight 1."""
+        """The rank that flows along an edge of weight 1."""
         flowing: Floats = state[own] * block.shares[own]
         return flowing
 
     def step(self, block: Block, state: Floats, received: Received) -> Round:
-        """The ranks after one more step of the walk."""
+        """The ranks after one step of the walk."""
         nodes = received.nodes
         ranks = block.sums(joined(received.values))
         ranks += received.total[1] / nodes
@@ -143,7 +144,7 @@ class PageRank:
         return Round(ranks, np.array([changed, self._stuck(block, ranks)]))
 
     def is_done(self, total: Report, rounds: int) -> bool:
-        """Whether ranks hardly changed."""
+        """Whether the ranks have converged."""
         return bool(total[0] < self.tolerance)
 
     def columns(self, block: Block, state: Floats) -> Columns:
@@ -152,13 +153,13 @@ class PageRank:
 
     @staticmethod
     def _stuck(block: Block, ranks: Floats) -> float:
-        """The rank of nodes without edges to follow."""
+        """The total rank of nodes without outgoing edges."""
         return float(ranks[block.ends].sum())
 
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """How many edges lead to each node, leave it, and both together."""
+    """The in-degree, out-degree and degree of each node."""
 
     name: ClassVar[str] = "degree"
     edge_use: ClassVar[EdgeUse] = "directed"
@@ -166,7 +167,7 @@ class Degrees:
     iterations: int | None = None
 
     def first(self, block: Block, nodes: int) -> tuple[None, Report]:
-        """Blocks know the degrees of their nodes."""
+        """No state: blocks know the degrees of their nodes."""
         return None, np.zeros(1)
 
     def sent(self, block: Block, state: None, own: Places | slice) -> None:
@@ -178,7 +179,7 @@ class Degrees:
         return Round(None, np.zeros(1))
 
     def is_done(self, total: Report, rounds: int) -> bool:
-        """Before the first round."""
+        """True: no round is needed."""
         return True
 
     def columns(self, block: Block, state: None) -> Columns:
@@ -192,7 +193,7 @@ class Degrees:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedComponents:
-    """Groups of nodes that are linked by edges of any direction, named after one member."""
+    """Groups of nodes linked by edges in either direction, named after one member."""
 
     name: ClassVar[str] = "connected_components"
     edge_use: ClassVar[EdgeUse] = "undirected"
@@ -202,11 +203,10 @@ class ConnectedComponents:
 
 @dataclass(frozen=True, slots=True)
 class LabelPropagation:
-    """Communities: each node takes the label most of its neighbours have, all at the same time.
+    """Communities: in each round, all nodes take the most frequent label of their neighbours.
 
-    Every edge is a vote, by its weight. Of labels with as many votes the one with the smallest key
-    wins, so that the result depends on the graph alone. A community is named after the node whose
-    label it is.
+    Edges count by their weight. Of equally frequent labels the one with the smallest key wins, so
+    that the result is deterministic. A community is named after the node whose label it has.
     """
 
     name: ClassVar[str] = "label_propagation"
@@ -215,7 +215,7 @@ class LabelPropagation:
     iterations: int = 10
 
     def first(self, block: Block, nodes: int) -> tuple[Keys, Report]:
-        """Every node has a label of its own."""
+        """Every node has its own label."""
         return block.keys, np.array([np.inf])
 
     def sent(self, block: Block, state: Keys, own: Places | slice) -> Keys:
@@ -223,7 +223,7 @@ class LabelPropagation:
         return state[own]
 
     def step(self, block: Block, state: Keys, received: Received) -> Round:
-        """The label with most votes for each node."""
+        """The most frequent label among each node's neighbours."""
         labels = joined(received.values)[block.sources]
         if not len(labels):
             return Round(state, np.zeros(1))
@@ -238,7 +238,7 @@ class LabelPropagation:
         begins = np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
         most = np.maximum.reduceat(votes, begins)
         best = np.flatnonzero(votes == np.repeat(most, np.diff(np.append(begins, len(votes)))))
-        # Labels of a node are ascending: the first of the best is the smallest.
+        # Labels of a node are ascending, so the first of the best is the smallest.
         best = best[np.append(True, owners[best][1:] != owners[best][:-1])]
         after = state.copy()
         after[owners[best]] = labels[best]
@@ -258,7 +258,7 @@ class LabelPropagation:
 
 @dataclass(frozen=True, slots=True)
 class LandmarkDistances:
-    """The distance of every node that can be reached from each landmark.
+    """The distance from each landmark to every reachable node.
 
     It is the number of edges, or the sum of their weights, which must not be negative.
     """
@@ -267,7 +267,7 @@ class LandmarkDistances:
     edge_use: ClassVar[EdgeUse] = "directed"
     is_weighted: ClassVar[bool] = True
     landmarks: tuple[int, ...] = ()
-    """The keys of the nodes to begin at."""
+    """The keys of the landmarks."""
     iterations: int | None = None
 
     def first(self, block: Block, nodes: int) -> tuple[Floats, Report]:
@@ -282,7 +282,7 @@ class LandmarkDistances:
         return state[own]
 
     def step(self, block: Block, state: Floats, received: Received) -> Round:
-        """Shorter ways over one more edge."""
+        """Relax paths by one more edge."""
         reached = joined(received.values)
         further = 1.0 if block.weights is None else block.weights
         after = np.empty_like(state)
@@ -292,11 +292,11 @@ class LandmarkDistances:
         return Round(after, np.array([float((after < state).sum())]))
 
     def is_done(self, total: Report, rounds: int) -> bool:
-        """Whether no way became shorter."""
+        """Whether no distance decreased."""
         return bool(total[0] == 0)
 
     def columns(self, block: Block, state: Floats) -> Columns:
-        """A column of distances for each landmark, by its number."""
+        """One column of distances per landmark, named by its number."""
         return {str(column): state[:, column] for column in range(len(self.landmarks))}
 
 
@@ -305,11 +305,10 @@ class LandmarkDistances:
 
 @dataclass(frozen=True, slots=True)
 class KCore:
-    """The largest k for each node such that it is in a part where every node has k neighbours.
+    """The core number: the largest k such that the node is in a subgraph with minimum degree k.
 
-    The core number of a node is the largest k of which it has k neighbours with at least that
-    number. Beginning with degrees, every round brings the numbers of nodes down to what their
-    neighbours allow, until nothing changes.
+    It is the largest k such that k neighbours have a core number of at least k. Starting with
+    degrees, every round lowers the numbers to what the neighbours allow, until nothing changes.
     """
 
     name: ClassVar[str] = "k_core"
@@ -322,11 +321,11 @@ class KCore:
         return block.in_degrees, np.array([np.inf])
 
     def sent(self, block: Block, state: Counts, own: Places | slice) -> Counts:
-        """The numbers so far."""
+        """The current upper bounds."""
         return state[own]
 
     def step(self, block: Block, state: Counts, received: Received) -> Round:
-        """Lower the numbers of nodes that have too few neighbours of at least that number."""
+        """Lower the bound of nodes with too few neighbours of at least that bound."""
         around = joined(received.values)[block.sources]
         enough = (around >= np.repeat(state, block.in_degrees)).astype(np.int64)
         low = np.flatnonzero(block.reduced(np.add, enough, 0) < state)
@@ -342,7 +341,7 @@ class KCore:
         return Round(after, np.array([float(len(low))]))
 
     def is_done(self, total: Report, rounds: int) -> bool:
-        """Whether no number went down."""
+        """Whether no bound decreased."""
         return bool(total[0] == 0)
 
     def columns(self, block: Block, state: Counts) -> Columns:
@@ -352,11 +351,10 @@ class KCore:
 
 @dataclass(frozen=True, slots=True)
 class Triangles:
-    """How many triangles each node is a corner of.
+    """The number of triangles that contain each node.
 
-    Every edge points to the end with more neighbours, so that a node has few edges that leave it
-    however many it has. A triangle is then found once: at its lowest corner, by an edge between two
-    of the nodes that this points to.
+    Every edge is directed to the end with the larger degree, which bounds the out-degrees. Each
+    triangle is then found once, at its lowest corner, by an edge between two of its targets.
     """
 
     name: ClassVar[str] = "triangles"
@@ -365,11 +363,11 @@ class Triangles:
     iterations: int | None = None
 
     def first(self, block: Block, nodes: int) -> tuple[State, Report]:
-        """Degrees go out in the first round."""
+        """The degrees, which are sent in the first round."""
         return block.in_degrees, np.array([1.0])
 
     def sent(self, block: Block, state: State, own: Places | slice) -> Payload:
-        """Degrees in the first round, in the second the nodes that each node points to."""
+        """In the first round degrees, in the second the targets of each node's directed edges."""
         if isinstance(state, np.ndarray):
             return state[own]
         if isinstance(state, _Upward):
@@ -377,7 +375,7 @@ class Triangles:
         return None
 
     def step(self, block: Block, state: State, received: Received) -> Round:
-        """First point every edge upwards, then close triangles, then add up what others found."""
+        """Rounds: direct the edges, find triangles, add the counts that other blocks found."""
         if isinstance(state, np.ndarray):
             return Round(_Upward.build(block, state, joined(received.values)), np.array([1.0]))
         if isinstance(state, _Upward):
@@ -390,7 +388,7 @@ class Triangles:
         return Round(_Found(count), np.zeros(1))
 
     def is_done(self, total: Report, rounds: int) -> bool:
-        """After the third round."""
+        """Whether the third round is over."""
         return bool(total[0] == 0)
 
     def columns(self, block: Block, state: State) -> Columns:
@@ -406,7 +404,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Upward:
-    """For each node of a block, the neighbours with a larger degree, by key if it is the same."""
+    """For each node of a block, the neighbours with a larger degree; ties are broken by key."""
 
     pointers: Counts
     ghosts: Places
@@ -414,7 +412,7 @@ class _Upward:
 
     @classmethod
     def build(cls, block: Block, degrees: Counts, of_ghosts: Counts) -> _Upward:
-        """The edges that point upwards."""
+        """Direct the edges of a block by degree."""
         owners = block.targets()
         theirs, ours = of_ghosts[block.sources], degrees[owners]
         keys = block.ghosts[block.sources]
@@ -424,7 +422,7 @@ class _Upward:
         return cls(pointers, block.sources[upward], keys[upward])
 
     def of(self, own: Places | slice) -> tuple[Counts, Keys]:
-        """How many neighbours some nodes point to, and which."""
+        """The number of targets of each node at ``own``, and the targets."""
         begin = self.pointers[:-1][own]
         counts = self.pointers[1:][own] - begin
         return counts, self.keys[ranges(begin, counts)]
@@ -432,7 +430,7 @@ class _Upward:
     def triangles(
         self, block: Block, received: Sequence[tuple[Counts, Keys]]
     ) -> tuple[Counts, dict[int, tuple[Keys, Counts]]]:
-        """The triangles at each node as the lowest corner, and what other corners get, by block."""
+        """The triangle counts of nodes as lowest corners, and those for other corners, by block."""
         counts = joined([each for each, _ in received])
         reached = joined([each for _, each in received])
         begins = np.cumsum(counts) - counts

@@ -1,9 +1,8 @@
-"""Nodes and the edges that lead to them, as arrays that the rounds of an algorithm work on.
+"""Blocks: nodes and their incoming edges, as arrays.
 
-A graph is cut into blocks by node. A block owns its nodes and every edge that ends at one of them.
-The nodes at the other ends are its *ghosts*: before each round the blocks that own them send their
-values, and the round reads those by the place of the ghost. A graph in one process is one block
-whose ghosts are its own nodes.
+A graph is partitioned by node. A block owns its nodes and their incoming edges. The sources of
+these edges are its *ghosts*: before each round the blocks that own them send their values, which
+are indexed by ghost. A graph in one process is a single block whose ghosts are its own nodes.
 """
 
 from __future__ import annotations
@@ -28,53 +27,53 @@ Counts: TypeAlias = npt.NDArray[np.int64]
 Value = TypeVar("Value", bound=np.generic)
 
 SPARSE_EDGES_MIN = 1 << 17
-"""Fewer edges are added up sooner than SciPy is imported."""
+"""With fewer edges, NumPy finishes before SciPy is imported."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """The nodes of one block, in a fixed order, and the edges that lead to them."""
+    """The nodes of one block, in a fixed order, with their incoming edges."""
 
     number: int
     blocks: int
     keys: Keys
-    """A number for each node, distinct in the graph; ascending if there are several blocks."""
+    """A unique number for each node; ascending if there are several blocks."""
     pointers: Counts
-    """Where the edges to each node begin in ``sources``; one entry more than nodes."""
+    """The index in ``sources`` of the first edge to each node, and the number of edges (CSR)."""
     sources: Places
-    """The ghost that each edge comes from."""
+    """The ghost that is the source of each edge."""
     weights: Floats | None
-    """Of each edge; None if all weigh 1."""
+    """The weight of each edge; None if all weigh 1."""
     out_weights: Floats
-    """The weights of the edges that leave each node, added up."""
+    """The total weight of each node's outgoing edges."""
     ghosts: Keys
-    """The keys of the ghosts, by block and ascending within it."""
+    """The keys of the ghosts, by owning block, ascending within each."""
     sends: tuple[Places, ...]
-    """For each block, the nodes of this one that are its ghosts, in the order it keeps them."""
+    """For each block, the nodes of this block that are its ghosts, in its order."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether this block is the whole graph: a ghost then has the place of its node."""
+        """Whether this block is the whole graph, so that ghosts and nodes have the same indexes."""
         return self.blocks == 1
 
     @property
     def nodes(self) -> int:
-        """How many nodes the block owns."""
+        """The number of nodes that the block owns."""
         return len(self.pointers) - 1
 
     @property
     def in_degrees(self) -> Counts:
-        """How many edges lead to each node."""
+        """The in-degree of each node."""
         return np.diff(self.pointers)
 
     def targets(self) -> Places:
-        """The node that each edge leads to."""
+        """The target node of each edge."""
         return np.repeat(np.arange(self.nodes, dtype=np.int32), self.in_degrees)
 
     def reduced(
         self, ufunc: np.ufunc, values: npt.NDArray[Value], empty: Any
     ) -> npt.NDArray[Value]:
-        """A value for each node from those of the edges to it; ``empty`` where there are none."""
+        """Reduce the values of each node's incoming edges; ``empty`` for nodes without edges."""
         result = np.full(self.nodes, empty, values.dtype)
         starts = self.pointers[:-1]
         some = self.pointers[1:] > starts
@@ -83,7 +82,7 @@ class Block:
         return result
 
     def sums(self, values: Floats) -> Floats:
-        """For each node the values of the ghosts of its edges, by their weights, added up."""
+        """The weighted sum, for each node, of the ghosts' values over its incoming edges."""
         if self._matrix is not None:
             added: Floats = self._matrix @ values
             return added
@@ -94,9 +93,9 @@ class Block:
 
     @cached_property
     def _matrix(self) -> Any:
-        """The weights by node and ghost as a sparse matrix of SciPy, which adds faster than NumPy.
+        """The weights by node and ghost as a SciPy sparse matrix, which is faster than NumPy.
 
-        None for few edges, which are added up before it is imported, and if it is not installed.
+        None for few edges, and if SciPy is not installed.
         """
         if not self.is_whole or not SPARSE_EDGES_MIN <= len(self.sources) < 1 << 31:
             return None
@@ -110,21 +109,21 @@ class Block:
 
     @cached_property
     def shares(self) -> Floats:
-        """One by the weights that leave each node; zero where no edge does."""
+        """One divided by the total weight of outgoing edges; zero for nodes without any."""
         out = self.out_weights
         return np.divide(1.0, out, out=np.zeros(len(out)), where=out > 0)
 
     @cached_property
     def ends(self) -> Counts:
-        """The nodes that no edge leaves."""
+        """The nodes without outgoing edges."""
         return np.flatnonzero(self.out_weights <= 0)
 
     def places_of(self, keys: Keys) -> Counts:
-        """The places of some nodes that this block owns."""
+        """The indexes of nodes that this block owns."""
         return keys.astype(np.int64) if self.is_whole else np.searchsorted(self.keys, keys)
 
     def ghost_places(self, keys: Keys) -> tuple[Counts, npt.NDArray[np.bool_]]:
-        """The places of some ghosts, and which of the keys are ghosts of this block."""
+        """The indexes of ghosts, and a mask of the keys that are ghosts of this block."""
         if self.is_whole:
             return keys.astype(np.int64), np.ones(len(keys), np.bool_)
         order = np.argsort(self.ghosts)
@@ -140,16 +139,16 @@ def owner_of(keys: Keys, blocks: int) -> Counts:
 
 
 def ranges(begin: Counts, counts: Counts) -> Counts:
-    """The indexes of several ranges, one range after the other."""
+    """The concatenated indexes of several ranges."""
     before = np.cumsum(counts) - counts
     return np.repeat(begin - before, counts) + np.arange(int(counts.sum()))
 
 
-# --- values of nodes as rows that a user reads ----------------------------------------------------
+# --- results as rows ------------------------------------------------------------------------------
 
 
 def group_names(rows: pa.Table, with_type: bool) -> pa.Array:
-    """Names of groups after nodes: their ids, ``with_type`` as `Type:id`."""
+    """Names of groups: the ids of their naming nodes, ``with_type`` as `Type:id`."""
     ids = rows["id"].combine_chunks()
     if not with_type:
         return ids
@@ -159,7 +158,7 @@ def group_names(rows: pa.Table, with_type: bool) -> pa.Array:
 def distance_rows(
     rows: pa.Table, landmarks: Sequence[tuple[str, str]], *, are_counts: bool
 ) -> pa.Table:
-    """One row for each node and landmark it can be reached from, from a column for each landmark.
+    """One row per node and landmark that reaches it, from one column per landmark.
 
     ``are_counts`` gives numbers of edges as integers.
     """

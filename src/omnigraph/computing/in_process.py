@@ -1,4 +1,4 @@
-"""Computations in this process, on the ids and adjacency that the embedded engine keeps."""
+"""Computations in this process, on the ids and adjacency cached by the embedded engine."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from omnigraph.model.records import dataclass
 from omnigraph.storage.reader import SnapshotReader
 
 OnRound = Callable[[int, float], None]
-"""Called after each round with its number and what blocks reported first: mostly what changed."""
+"""Called after each round with its number and the first reported sum, mostly the change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The values of all nodes, by the place of the node."""
+    """The values of all nodes, by node index."""
 
     columns: dict[str, npt.NDArray[np.generic]]
     edges: int
     rounds: int
     converged: bool
     places: Counts | None = None
-    """The node of each row, where a node has no row or several; None if each has one."""
+    """The node of each row, if nodes may have no row or several; None for one row each."""
 
 
 class Topology:
-    """The nodes and edges of a selection at one snapshot, as numbers in the engine's memory."""
+    """The nodes and edges of a selection at one snapshot, as integer arrays."""
 
     def __init__(self, engine: LocalEngine, reader: SnapshotReader, selection: Selection) -> None:
         self.selection = selection
         self._tables = tables_of(reader)(engine.memory, reader, engine.settings, {}, {})
         self._nodes: dict[str, CachedNodes] = {}
         self._first: dict[str, int] = {}
-        """The place of the first node of each type."""
+        """The index of the first node of each type."""
         count = 0
         for name in selection.nodes:
             nodes = self._tables.nodes(name, whole=True)
@@ -77,7 +77,7 @@ class Topology:
 
     @cached_property
     def keys(self) -> Keys:
-        """The key of each node, distinct in the graph."""
+        """The unique key of each node."""
         attempt = 0
         while True:
             parts = [
@@ -90,7 +90,7 @@ class Topology:
             attempt += 1
 
     def place_of(self, type_name: str, node_id: str) -> int | None:
-        """The place of one node; None if there is none."""
+        """The index of a node; None if there is no such node."""
         nodes = self._nodes[type_name]
         slot = nodes.space.find_one(node_id)
         every = nodes.every()
@@ -99,7 +99,7 @@ class Topology:
         return self._first[type_name] + at if found else None
 
     def ends(self) -> tuple[Places, Places, Floats | None]:
-        """The source, the target and the weight of every edge, in the direction asked for."""
+        """The source, target and weight of every edge, in the selected direction."""
         sources, targets, weights = [], [], []
         for edge in self.selection.edges:
             table = self._tables.cached_edges(edge.type_name, edge.source, edge.target)
@@ -118,7 +118,7 @@ class Topology:
         return begin, end, of_edges
 
     def block(self, *, with_keys: bool) -> Block:
-        """The whole graph as one block; without keys, nodes are known by their places."""
+        """The whole graph as one block; without keys, node indexes serve as keys."""
         use = self.selection.use
         if use == "directed" and self.selection.direction != "both" and not self.selection.weight:
             kept = self._kept()
@@ -131,7 +131,7 @@ class Topology:
         if use == "simple":
             whole = Adjacency.undirected(begin[apart], end[apart], self.nodes)
             return self._made(whole.pointers, whole.neighbours, None, with_keys)
-        # A loop is one edge from either side, and no neighbour of its node.
+        # A loop is added once, although edges are used in both directions, and is no neighbour.
         first = slice(None) if use == "directed" else apart
         both = (
             np.concatenate([begin[first], end[apart]]),
@@ -141,10 +141,10 @@ class Topology:
         return self._block(*both, twice, with_keys)
 
     def _kept(self) -> tuple[Counts, Places] | None:
-        """Where the edges to each node begin and where they come from, as the engine sorts them.
+        """The pointers and sources of incoming edges, from the engine's cached adjacency.
 
-        It keeps them for this and later questions. None if several edge types lead to one node
-        type: their edges have to be sorted together.
+        None if several edge types lead to one node type, because their edges must be sorted
+        together.
         """
         is_out = self.selection.direction == "out"
         into = {edge.target if is_out else edge.source: edge for edge in self.selection.edges}
@@ -159,17 +159,17 @@ class Topology:
             edge = into[name]
             table = self._tables.cached_edges(edge.type_name, edge.source, edge.target)
             adjacency = table.adjacency("in" if is_out else "out")
-            # Nodes that are gone have no edges; those that are newer than it come behind its last.
+            # Deleted nodes have no edges; nodes newer than the adjacency are clipped to its end.
             pointers.append(adjacency.pointers.take(every, mode="clip") + count)
             sources.append(self._placed(edge.source if is_out else edge.target, adjacency))
             count += len(adjacency.neighbours)
         return np.append(np.concatenate(pointers), count), _joined(sources)
 
     def _placed(self, type_name: str, adjacency: Adjacency) -> Places:
-        """The places of all neighbours, which are nodes of a type."""
+        """The node indexes of all neighbours, which are of one type."""
         nodes = self._nodes[type_name]
         if self._first[type_name] == 0 and len(nodes.every()) == len(nodes.space):
-            return adjacency.neighbours  # each slot is a place
+            return adjacency.neighbours  # each slot is the node's index
         return self._places(type_name).take(adjacency.neighbours)
 
     def _block(self, begin: Places, end: Places, weights: Floats | None, with_keys: bool) -> Block:
@@ -189,7 +189,7 @@ class Topology:
         return Block(0, 1, keys, pointers, sources, weights, out, keys, (everything,))
 
     def _places(self, type_name: str) -> Places:
-        """The place of the node of each slot."""
+        """The node index of each slot."""
         nodes = self._nodes[type_name]
         every = nodes.every()
         places = np.full(len(nodes.space) + 1, -1, np.int32)
@@ -232,10 +232,10 @@ def compute(
 
 
 def component_roots(begin: Places, end: Places, nodes: int) -> tuple[Places, int]:
-    """One node of its component for each node, and in how many rounds.
+    """One representative of each node's component, and the number of rounds.
 
-    Trees of nodes are hooked onto trees with a smaller root along edges, then flattened. Edges
-    inside a tree are dropped, so every round has fewer.
+    Trees are attached along edges to trees with smaller roots, then flattened (hook and compress).
+    Edges inside a tree are dropped in each round.
     """
     parents = np.arange(nodes, dtype=np.int32)
     rounds = 0
@@ -255,7 +255,7 @@ def component_roots(begin: Places, end: Places, nodes: int) -> tuple[Places, int
 
 
 def named_after(roots: Places, keys: Keys) -> npt.NDArray[np.int64]:
-    """For each node the member of its group with the smallest key; ``roots`` number the groups."""
+    """For each node, the member of its group with the smallest key; ``roots`` number the groups."""
     order = np.argsort(keys)
     _, firsts = np.unique(roots[order], return_index=True)
     chosen = np.zeros(len(roots), np.int64)

@@ -1,4 +1,4 @@
-"""The part of a graph that a computation covers: node types, edge types, direction and weight."""
+"""The selection of a computation: node types, edge types, direction and weight."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from omnigraph.schema.catalog import Catalog, EdgeType
 from omnigraph.syntax.suggest import did_you_mean
 
 ComputeDirection = Literal["out", "in", "both"]
-"""Edges as they are stored, turned round, or both ways."""
+"""Edges in their direction, reversed, or in both directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class SelectedEdges:
     source: str
     target: str
     weight_type: ValueType | None = None
-    """The type of the property that its edges are weighed by."""
+    """The type of the weight property."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a computation covers. Every end of an edge is a node of it."""
+    """The selected part of a graph. Every end of a selected edge is a selected node."""
 
     nodes: tuple[str, ...]
     edges: tuple[SelectedEdges, ...]
@@ -56,8 +56,8 @@ class Selection:
     ) -> Selection:
         """The selection for an algorithm.
 
-        Without ``nodes`` it has the ends of the edges, without ``edges`` all edges between the
-        nodes, without both the whole graph. Raises `InputError` for names that do not fit.
+        Without ``nodes``, the ends of the edges; without ``edges``, all edges between the nodes;
+        without both, the whole graph. Raises `InputError` for invalid combinations.
         """
         if direction not in get_args(ComputeDirection):
             raise InputError(f"there is no direction '{direction}'", hint="it is out, in or both")
@@ -95,7 +95,7 @@ class Selection:
 
     @property
     def labels_have_types(self) -> bool:
-        """Whether the name of a group has the type of its node: ids repeat between types."""
+        """Whether names of groups contain the type, because ids may repeat between types."""
         return len(self.nodes) > 1
 
 
@@ -137,7 +137,7 @@ def _weight_type(edge: EdgeType, weight: str | None) -> ValueType | None:
 
 
 def checked_weights(edge_type: str, weight: str, values: pa.Array) -> Floats:
-    """Weights of edges as floats; raises `InputError` for null, negative and endless ones."""
+    """Edge weights as floats; raises `InputError` for null, negative and non-finite weights."""
     numbers: Floats = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     bad = int((~(np.isfinite(numbers) & (numbers >= 0))).sum())
     if bad:
@@ -150,10 +150,9 @@ def checked_weights(edge_type: str, weight: str, values: pa.Array) -> Floats:
 
 
 def node_keys(type_name: str, ids: pa.Array, attempt: int) -> Keys:
-    """A number for each node, the same in every process; another one for another ``attempt``.
+    """A hash of each node, equal in all processes; it depends on ``attempt``.
 
-    Two nodes hardly ever get the same number; a caller that finds such a pair makes another
-    attempt.
+    On a collision, which is very unlikely, the caller retries with another ``attempt``.
     """
     seed = hashlib.sha256(f"{attempt}:{type_name}".encode()).digest()
     return StringHash(int.from_bytes(seed[:8], "little") | 1).many(ids)

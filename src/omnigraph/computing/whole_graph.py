@@ -33,12 +33,12 @@ PATH_CELLS = 1 << 15
 """Pairs of a node and a start whose paths are counted at a time: they stay in a processor's cache,
 unless a graph has more nodes."""
 WEDGES_AT_ONCE = 1 << 24
-"""Ways over a common neighbour that `similarity` holds at a time."""
+"""Paths over a common neighbour that `similarity` holds at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StronglyConnected:
-    """The largest groups of nodes in which each can be reached from each along the edges."""
+    """The maximal groups of nodes that reach each other along the edges."""
 
     name: ClassVar[str] = "strongly_connected"
     edge_use: ClassVar[EdgeUse] = "directed"
@@ -57,7 +57,7 @@ class StronglyConnected:
 
 @dataclass(frozen=True, slots=True)
 class Louvain:
-    """Groups with more edges inside than chance would put there: modularity, greedily."""
+    """Communities by greedy maximisation of modularity."""
 
     name: ClassVar[str] = "louvain"
     edge_use: ClassVar[EdgeUse] = "undirected"
@@ -66,7 +66,7 @@ class Louvain:
     seed: int = 1
 
     def run(self, topology: Topology) -> Computed:
-        """`community`: the place of one member. One thread, so that a seed gives one answer."""
+        """`community`: the index of one member. One thread, so that seeds fix the result."""
         networkit = _library("networkit")
         begin, end, weights = topology.ends()
         ends = (begin.astype(np.uint64), end.astype(np.uint64))
@@ -88,7 +88,7 @@ class Betweenness:
     edge_use: ClassVar[EdgeUse] = "pairs"
     is_weighted: ClassVar[bool] = False
     samples: int = 256
-    """Paths begin at so many nodes, chosen at random; at all if there are no more."""
+    """The number of start nodes, chosen at random; all nodes if there are no more."""
     seed: int = 1
 
     def run(self, topology: Topology) -> Computed:
@@ -107,17 +107,17 @@ class Betweenness:
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """How near each node is to those that reach it: their share by their mean distance."""
+    """Closeness centrality: the share of nodes that reach a node, over their mean distance."""
 
     name: ClassVar[str] = "closeness"
     edge_use: ClassVar[EdgeUse] = "pairs"
     is_weighted: ClassVar[bool] = False
     samples: int = 256
-    """Distances from so many nodes, chosen at random; from all if there are no more."""
+    """The number of start nodes, chosen at random; all nodes if there are no more."""
     seed: int = 1
 
     def run(self, topology: Topology) -> Computed:
-        """`closeness`, from 0 to 1; of all nodes, it is that of Wasserman and Faust."""
+        """`closeness`, from 0 to 1; with all start nodes, that of Wasserman and Faust."""
         begin, end = _pairs(topology)
         nodes = topology.nodes
         out = Adjacency.build(begin, end, nodes)
@@ -132,18 +132,18 @@ class Closeness:
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """The nodes that have most neighbours in common with each node."""
+    """The nodes with the most similar neighbours for each node."""
 
     name: ClassVar[str] = "similarity"
     edge_use: ClassVar[EdgeUse] = "pairs"
     is_weighted: ClassVar[bool] = False
     per_node: int = 10
-    """Most rows of each node."""
+    """The maximum number of rows per node."""
     at_least: float = 0.0
     measure: Measure = "jaccard"
 
     def run(self, topology: Topology) -> Computed:
-        """A row for each node and similar node: `other` is its place, and `similarity`."""
+        """A row per node and similar node: the index `other`, and `similarity`."""
         sparse = _library("scipy.sparse")
         begin, end = _pairs(topology)
         nodes = topology.nodes
@@ -151,7 +151,7 @@ class Similarity:
         matrix = sparse.csr_array(links, shape=(nodes, nodes))
         backwards = matrix.T.tocsr()
         sizes = np.diff(matrix.indptr)
-        # How many ways over a neighbour lead away from each node: the size of its rows below.
+        # The number of two-step paths from each node: the cost of its rows below.
         ways = matrix @ np.diff(backwards.indptr)
         bounds = np.append(0, np.cumsum(ways, dtype=np.int64))
         found: list[tuple[Counts, Counts, Floats]] = []
@@ -215,9 +215,9 @@ def _starts(topology: Topology, samples: int, seed: int) -> Counts:
 
 
 def _distances(out: Adjacency, starts: Counts, sums: Floats, reached: Floats) -> int:
-    """Add the distances from up to 64 nodes to each node, and how many of them reach it.
+    """For each node, add the distances from up to 64 start nodes, and the number that reach it.
 
-    A bit of a number is one search. Returns how many steps the longest took.
+    Each bit of an integer is one search. Returns the number of steps of the longest.
     """
     nodes = len(sums)
     front = np.zeros(nodes, np.uint64)

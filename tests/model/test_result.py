@@ -57,6 +57,19 @@ def test_a_result_is_a_sequence_of_dicts() -> None:
     assert list(result) == result.to_pylist() == expected
 
 
+def test_rows_have_places_and_slices() -> None:
+    rows = people(5)
+    every = rows.to_pylist()
+    assert (rows[0], rows[-1], rows[True]) == (every[0], every[-1], every[1])
+    for cut in (slice(2), slice(-2, None), slice(None, None, -1), slice(1, 9, 2), slice(7, 9)):
+        assert rows[cut] == every[cut], cut
+    assert list(reversed(rows)) == every[::-1]
+    with pytest.raises(IndexError, match="row 5 of 5"):
+        rows[5]
+    with pytest.raises(TypeError, match=r"`to_arrow\(\)\['age'\]` is the column"):
+        rows["age"]  # type: ignore[call-overload]
+
+
 def test_rows_become_python_values_in_blocks_that_a_governor_stops() -> None:
     result = people(5_000)
     looks = 0

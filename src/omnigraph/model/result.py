@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, overload
 
 import orjson
 import pyarrow as pa
@@ -186,8 +186,9 @@ class LazyRows(Protocol):
 class Result:
     """The rows of a read query.
 
-    A sequence of rows: `len` counts them and iterating yields one dict per row, with Python's own
-    values. `to_arrow` returns all of them without a copy. In a notebook it is shown as a table.
+    A sequence of rows: `len` counts them, `rows[0]` is the first, `rows[-3:]` is a list of the last
+    three, and iterating yields one dict per row, with Python's own values. `to_arrow` returns all
+    of them without a copy. In a notebook it is shown as a table.
     """
 
     def __init__(
@@ -233,6 +234,31 @@ class Result:
 
     def __len__(self) -> int:
         return self.row_count
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, at: int | slice | str) -> dict[str, Any] | list[dict[str, Any]]:
+        """A row, or the rows of a slice; raises `IndexError` and, for a column, `TypeError`."""
+        places = range(self.row_count)
+        if isinstance(at, str):
+            raise TypeError(
+                f"rows are counted, not named: `to_arrow()[{at!r}]` is the column, "
+                f"and `[0][{at!r}]` its first value"
+            )
+        if not isinstance(at, slice):
+            try:
+                place = places[at]
+            except IndexError:
+                raise IndexError(f"row {at} of {self.row_count}") from None
+            return _python_rows(self._columns.slice(place, 1))[0]
+        wanted = places[at]
+        if wanted.step == 1:
+            return _python_rows(self._columns.slice(wanted.start, len(wanted)))
+        return [self[place] for place in wanted]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for batch in self._table.to_batches(max_chunksize=_ROWS_AT_ONCE):

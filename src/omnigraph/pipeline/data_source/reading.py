@@ -253,14 +253,14 @@ def _require_types(known: pa.Schema, asked: StructType) -> None:
 def visible_frame(whole: Callable[[str], DataFrame], view: View, key: str) -> DataFrame:
     """The rows and columns of a type that a view shows; ``whole`` returns all rows of a type key.
 
-    Tasks that read the rows evaluate the conditions; edges are joined with the visible nodes.
+    Edges are joined with the visible nodes; then tasks evaluate the conditions. Spark moves a
+    caller's condition on the frame below a join, but not below such tasks: one that fails on a
+    hidden row would tell that the row exists.
     """
     type, grants, frame = view.types[key].type, view.conditions(key), whole(key)
     shown = ShownEnds.of(type).schema(table_schema(type)).names
-    if grants is not None:
-        columns = columns_tested(grants, ShownEnds({}))
-        frame = frame.mapInArrow(_Granted(grants, columns), frame.schema)
-    for end in hiding_ends(view, key):
+    hiding = hiding_ends(view, key)
+    for end in hiding:
         on = [end, END_TYPES[end]] if END_TYPES[end] in shown else [end]
         nodes = [
             visible_frame(whole, view, node.table_key)
@@ -272,7 +272,16 @@ def visible_frame(whole: Callable[[str], DataFrame], view: View, key: str) -> Da
         for more in nodes[1:]:
             every = every.union(more)
         frame = frame.join(every, on, "left_semi")
+    if grants is not None:
+        columns = columns_tested(grants, ShownEnds({}))
+        frame = frame.mapInArrow(_Granted(grants, columns), frame.schema)
+    elif hiding:
+        frame = frame.mapInArrow(_unchanged, frame.schema)
     return frame.select(*shown)
+
+
+def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
 
 
 @dataclass(frozen=True)

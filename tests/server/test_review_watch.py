@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ QUERIES = """
 query without_age { match { $p: Person  $p.age is null } return { $p.name } order { $p.name } }
 query everybody { match { $p: Person } return { $p.name } }
 """
+
+ENDS_SECONDS_MAX = PATIENCE_SECONDS / 2
+"""A watch that does not stop in this time never does."""
 
 CHECKS = """\
 checks:
@@ -118,3 +122,15 @@ def test_c_rev_012_a_reopened_server_runs_what_is_missing_and_nothing_twice(
             "anybody",
         }
     assert len(events(checked, id)) == 3
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_server_that_stops_right_after_a_request_has_changed_ends(checked: Live, steps: int):
+    async def change_and_stop() -> None:
+        checked.server.services.reviews_touched.set()
+        for _ in range(steps):  # of the event loop: the watch is waking up
+            await asyncio.sleep(0)
+        async with asyncio.timeout(ENDS_SECONDS_MAX):
+            await checked.server.watch.stop()
+
+    checked.call(change_and_stop)

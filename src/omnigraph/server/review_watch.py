@@ -93,7 +93,8 @@ class ReviewWatch:
         """Poll once, so that no later event is missed, then continue until `stop`."""
         self._webhooks.start()
         with suppress(TimeoutError):  # unresponsive storage must not block the start
-            await asyncio.wait_for(self._poll(), LOOK_SECONDS)
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._poll()
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._check_due())]
 
     async def stop(self) -> None:
@@ -109,8 +110,10 @@ class ReviewWatch:
     async def _follow(self) -> None:
         touched = self._services.reviews_touched
         while True:
+            # Not `wait_for`: in Python 3.11 it loses a cancellation that meets the event.
             with suppress(TimeoutError):
-                await asyncio.wait_for(touched.wait(), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await touched.wait()
             touched.clear()
             await self._poll()
 

@@ -53,7 +53,7 @@ def solved_pagerank(graph: nx.DiGraph) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("weight", [None, "weight"])
-@pytest.mark.parametrize("direction", ["out", "in"])
+@pytest.mark.parametrize("direction", ["out", "in", "both"])
 def test_c_pip_025_pagerank_equals_the_reference(
     graph: Graph, weight: str | None, direction: ComputeDirection
 ) -> None:
@@ -61,7 +61,12 @@ def test_c_pip_025_pagerank_equals_the_reference(
         nodes="Person", edges="Knows", weight=weight, direction=direction, iterations=200,
         tolerance=1e-12,
     )  # fmt: skip
-    reference = directed(PEOPLE, EDGES, WEIGHTS if weight else None)
+    edges, weights = EDGES, WEIGHTS
+    if direction == "both":
+        back = [place for place, (begin, end) in enumerate(EDGES) if begin != end]
+        edges = [*EDGES, *(EDGES[place][::-1] for place in back)]
+        weights = [*WEIGHTS, *(WEIGHTS[place] for place in back)]
+    reference = directed(PEOPLE, edges, weights if weight else None)
     if direction == "in":
         reference = reference.reverse()
     expected = solved_pagerank(reference)
@@ -69,7 +74,7 @@ def test_c_pip_025_pagerank_equals_the_reference(
     assert sum(values(found, "rank").values()) == pytest.approx(1.0)
     assert found.converged
     assert found.summary.nodes == PEOPLE
-    assert found.summary.edges == len(EDGES)
+    assert found.summary.edges == len(edges)
 
 
 @pytest.mark.parametrize("weight", [None, "weight"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from omnigraph.computing.algorithms import (
     Received,
 )
 from omnigraph.computing.blocks import Block, Counts, Floats, Keys, Places
-from omnigraph.computing.selection import Selection, checked_weights, node_keys
+from omnigraph.computing.selection import SelectedEdges, Selection, checked_weights, node_keys
 from omnigraph.engines.local.adjacency import Adjacency
 from omnigraph.engines.local.engine import LocalEngine
 from omnigraph.engines.local.nodes import CachedNodes
@@ -118,52 +119,55 @@ class Topology:
         return begin, end, of_edges
 
     def block(self, *, with_keys: bool) -> Block:
-        """The whole graph as one block; without keys, node indexes serve as keys."""
-        use = self.selection.use
-        if use == "directed" and self.selection.direction != "both" and not self.selection.weight:
-            kept = self._kept()
-            if kept is not None:
-                return self._made(*kept, None, with_keys)
-        begin, end, weights = self.ends()
-        if use == "directed" and self.selection.direction != "both":
-            return self._block(begin, end, weights, with_keys)
-        apart = begin != end
+        """The whole graph as one block; without keys, node indexes serve as keys.
+
+        Edges come from the engine's cached adjacency, which later computations use again.
+        """
+        use, direction = self.selection.use, self.selection.direction
         if use == "simple":
+            begin, end, _ = self.ends()
+            apart = begin != end
             whole = Adjacency.undirected(begin[apart], end[apart], self.nodes)
             return self._made(whole.pointers, whole.neighbours, None, with_keys)
-        # A loop is added once, although edges are used in both directions, and is no neighbour.
-        first = slice(None) if use == "directed" else apart
-        both = (
-            np.concatenate([begin[first], end[apart]]),
-            np.concatenate([end[first], begin[apart]]),
-        )
-        twice = None if weights is None else np.concatenate([weights[first], weights[apart]])
-        return self._block(*both, twice, with_keys)
-
-    def _kept(self) -> tuple[Counts, Places] | None:
-        """The pointers and sources of incoming edges, from the engine's cached adjacency.
-
-        None if several edge types lead to one node type, because their edges must be sorted
-        together.
-        """
-        is_out = self.selection.direction == "out"
-        into = {edge.target if is_out else edge.source: edge for edge in self.selection.edges}
-        if len(into) < len(self.selection.edges):
-            return None
-        pointers, sources, count = [np.zeros(0, np.int64)], [], 0
-        for name, nodes in self._nodes.items():
-            every = nodes.every()
-            if name not in into:
-                pointers.append(np.full(len(every), count))
+        parts = []
+        for edge in self.selection.edges:
+            if use == "directed" and direction != "both":
+                parts.append(self._sorted(edge, "in" if direction == "out" else "out"))
                 continue
-            edge = into[name]
-            table = self._tables.cached_edges(edge.type_name, edge.source, edge.target)
-            adjacency = table.adjacency("in" if is_out else "out")
-            # Deleted nodes have no edges; nodes newer than the adjacency are clipped to its end.
-            pointers.append(adjacency.pointers.take(every, mode="clip") + count)
-            sources.append(self._placed(edge.source if is_out else edge.target, adjacency))
-            count += len(adjacency.neighbours)
-        return np.append(np.concatenate(pointers), count), _joined(sources)
+            # A loop is added once, although edges are used in both directions, and is no neighbour.
+            parts.append(self._sorted(edge, "in", with_loops=use == "directed"))
+            parts.append(self._sorted(edge, "out", with_loops=False))
+        return self._made(*_merged(parts, self.nodes), with_keys)
+
+    def _sorted(
+        self, edge: SelectedEdges, way: Literal["out", "in"], *, with_loops: bool = True
+    ) -> _SortedEdges:
+        """The pointers, sources and weights of the edges of a type, by the node they lead to."""
+        near, far = (edge.target, edge.source) if way == "in" else (edge.source, edge.target)
+        table = self._tables.cached_edges(edge.type_name, edge.source, edge.target)
+        weights = None
+        if self.selection.weight is not None and edge.weight_type is not None:
+            name, order = self.selection.weight, table.order(way)
+            assert isinstance(order.adjacency, Adjacency)
+            adjacency = order.adjacency
+            values = table.ordered_values(way, order, name, arrow_type(edge.weight_type)).values
+            weights = checked_weights(edge.type_name, name, values)
+        else:
+            adjacency = table.adjacency(way)
+        every, first = self._nodes[near].every(), self._first[near]
+        # Deleted nodes have no edges; nodes newer than the adjacency are clipped to its end.
+        count = len(adjacency.neighbours)
+        pointers = np.full(self.nodes + 1, count)
+        pointers[:first] = 0
+        pointers[first : first + len(every)] = adjacency.pointers.take(every, mode="clip")
+        sources = self._placed(far, adjacency)
+        if not with_loops and adjacency.has_loops:
+            targets = np.repeat(np.arange(self.nodes, dtype=np.int32), np.diff(pointers))
+            apart = sources != targets
+            pointers = np.append(0, np.cumsum(apart))[pointers]
+            sources = sources[apart]
+            weights = None if weights is None else weights[apart]
+        return pointers, sources, weights
 
     def _placed(self, type_name: str, adjacency: Adjacency) -> Places:
         """The node indexes of all neighbours, which are of one type."""
@@ -171,14 +175,6 @@ class Topology:
         if self._first[type_name] == 0 and len(nodes.every()) == len(nodes.space):
             return adjacency.neighbours  # each slot is the node's index
         return self._places(type_name).take(adjacency.neighbours)
-
-    def _block(self, begin: Places, end: Places, weights: Floats | None, with_keys: bool) -> Block:
-        if weights is None:
-            into = Adjacency.build(end, begin, self.nodes)
-            return self._made(into.pointers, into.neighbours, None, with_keys)
-        order = np.argsort(end, kind="stable")
-        pointers = np.append(0, np.cumsum(np.bincount(end, minlength=self.nodes)))
-        return self._made(pointers, begin[order], weights[order], with_keys)
 
     def _made(
         self, pointers: Counts, sources: Places, weights: Floats | None, with_keys: bool
@@ -195,6 +191,29 @@ class Topology:
         places = np.full(len(nodes.space) + 1, -1, np.int32)
         places[every] = self._first[type_name] + np.arange(len(every), dtype=np.int32)
         return places
+
+
+_SortedEdges: TypeAlias = tuple[Counts, Places, Floats | None]
+"""Pointers by target node, and the source and weight of each edge."""
+
+
+def _merged(parts: Sequence[_SortedEdges], nodes: int) -> _SortedEdges:
+    """The edges of all parts by the node they lead to, without a sort."""
+    if len(parts) == 1:
+        return parts[0]
+    pointers = np.sum([np.zeros(nodes + 1, np.int64), *(part[0] for part in parts)], axis=0)
+    sources = np.empty(pointers[-1], np.int32)
+    are_weighed = any(weights is not None for *_, weights in parts)
+    weights = np.empty(len(sources)) if are_weighed else None
+    begins = pointers[:-1].copy()
+    for begin, found, weighed in parts:
+        counts = np.diff(begin)
+        at = np.arange(len(found)) + np.repeat(begins - begin[:-1], counts)
+        sources[at] = found
+        if weights is not None:
+            weights[at] = weighed
+        begins += counts
+    return pointers, sources, weights
 
 
 def _joined(parts: Sequence[Places]) -> Places:

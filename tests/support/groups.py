@@ -50,9 +50,9 @@ def in_group(graph: Graph, writes: Sequence[Callable[[], Any]], branch: str = "m
     assert group.try_lead()
     try:
         for thread in threads:
-            before = group.waiting
+            before = len(group._waiting)
             thread.start()
-            while thread.is_alive() and group.waiting == before:
+            while thread.is_alive() and len(group._waiting) == before:
                 time.sleep(0.001)
     finally:
         is_released.set()

@@ -230,12 +230,6 @@ class WriterGroup(Generic[T]):
                 self._waiting.popleft().failure = failure
             self._changed.notify_all()
 
-    @property
-    def waiting(self) -> int:
-        """The number of waiting writers."""
-        with self._changed:
-            return len(self._waiting)
-
 
 class Lease:
     """A lease that this process holds until it is released; as a context manager, for a block."""

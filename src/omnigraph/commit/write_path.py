@@ -65,9 +65,6 @@ GOES_ON_SECONDS = 0.1
 MET_SECONDS = 0.5
 """How long a process that has met another one goes on to write as a member of groups."""
 
-MEMBERS_OF_ALL = 7
-"""So many writers of this process share a publish with its leader even if no others are left."""
-
 T = TypeVar("T")
 
 
@@ -469,10 +466,6 @@ class WritePath:
         """Commit some members with those that wait in this process and in others."""
         handed = [] if machine is None else machine.take(MEMBERS_MAX - len(first))
         room = MEMBERS_MAX - len(first) - len(handed)
-        if not self._kernel.is_remote:
-            # The others commit while these prepare what they write next: that is work for two
-            # processors, and on an object store it would be waiting twice.
-            room = min(room, max(MEMBERS_OF_ALL, group.waiting // 2))
         members = [*first, *group.take(room), *handed]
 
         def tell() -> None:

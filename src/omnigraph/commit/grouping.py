@@ -55,11 +55,11 @@ from omnigraph.storage.transactions import (
 
 MEMBER_ROWS_MAX = 10_000
 MEMBER_BYTES_MAX = 8 << 20
-"""What a member may bring: its leader validates the rows of all."""
+"""Limits per member, since the leader validates the rows of all members."""
 
 
 def may_join(changes: ChangeSet) -> bool:
-    """Whether a change set, which means the same on any state without its ids, is a small one."""
+    """Whether a change set that only adds rows is small enough for a group."""
     return all(
         change.kind in ("append", "upsert") and change.written is None
         for change in changes.tables.values()
@@ -83,7 +83,7 @@ class MemberTable:
 
 @dataclass(frozen=True, slots=True)
 class MemberWrite:
-    """A staged write of this or another process, as its leader needs it."""
+    """A staged write of this or another process, with what the leader needs to commit it."""
 
     attempt_id: str
     commit_id: str
@@ -91,12 +91,12 @@ class MemberWrite:
     ref: str | None
     schema_hash: str
     prepared_on: str
-    """The head that it was validated on."""
+    """The id of the head commit that the write was validated on."""
     tables: tuple[MemberTable, ...]
 
     @classmethod
     def of(cls, attempt: WriteAttempt, commit_id: str) -> MemberWrite | None:
-        """An attempt that was staged as rows to add; None if it does anything else."""
+        """The member of an attempt that only adds rows; None for any other attempt."""
         tables = []
         for table in attempt.tables:
             staged = table.staged[0] if table.staged else None
@@ -121,7 +121,7 @@ class MemberWrite:
 
     @property
     def has_edges(self) -> bool:
-        """Whether it adds edges, which are right only beside the nodes at their ends."""
+        """Whether it adds edges, whose end nodes have to exist."""
         return any(table.table_key.kind == "edge" for table in self.tables)
 
     @property
@@ -146,11 +146,11 @@ class GroupTable:
 
     @property
     def staged(self) -> list[StagedTransaction]:
-        """What the members have written."""
+        """The staged transactions of the members."""
         return [each.staged for each in self.members]
 
     def transaction(self, at: int, handle: Handle) -> StagedTransaction:
-        """The rows of the member number ``at``, on top of those before."""
+        """The transaction of member ``at``, restaged on the version with the members before it."""
         if at:
             hit(Failpoint.GROUP_BETWEEN_MEMBERS)
         member = self.members[at]
@@ -161,24 +161,24 @@ class GroupTable:
 
 @dataclass
 class GroupCommit:
-    """What the owner of a branch does with the members that have waited for it."""
+    """Commits waiting members with one publish, as the owner of their branch."""
 
     kernel: Kernel
     capture: Capture
-    """The head, as the owner has read it."""
+    """The head that the owner has read."""
     catalog: Catalog
     lease: Lease
     is_confirmed: bool = True
-    """Whether what the head rests on was read under the lease; otherwise that is done first."""
+    """Whether the head was read under the lease; otherwise `_confirm` does so first."""
     upkeep_failed: bool = False
     has_published: bool = False
     _handles: dict[TableKey, Handle | None] = field(default_factory=dict)
-    """By table, the version that is published; None if it is not the newest."""
+    """By table, the published version; None if Lance has a newer one."""
     _looked_up: dict[TableKey, tuple[pa.Array, bool]] = field(default_factory=dict)
-    """By table, ids that were looked up, and whether it has one of them."""
+    """By table, ids that were looked up, and whether the table has any of them."""
 
     def run(self, members: Sequence[Member], tell: Callable[[], None]) -> None:
-        """Commit those that fit, with one publish, and set the outcome of each.
+        """Commit the members that can be combined, with one publish, and set every outcome.
 
         ``tell`` is called once, as soon as all outcomes are set.
         """
@@ -196,12 +196,12 @@ class GroupCommit:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the owner of the branch may go on with another group: nothing is left to settle,
-        and what it knows of the branch is what it has published itself."""
+        """Whether the owner may commit another group without reading the branch again: it has
+        published, still holds the lease, and left nothing to recover."""
         return self.has_published and not self.upkeep_failed and self.lease.is_valid
 
     def _commit(self, members: Sequence[Member]) -> Sequence[GroupTable]:
-        """Publish those that fit; the tables they have written to."""
+        """Publish the admitted members; returns the tables that they write."""
         if not self.is_confirmed and not self._confirm(members):
             return ()
         admitted = self._admitted(members)
@@ -224,7 +224,7 @@ class GroupCommit:
         for table in tables:
             assert table.handle is not None
             for each in table.members:
-                # The next group looks its ids up among these.
+                # The next group looks its own ids up among these.
                 know_ids(table.handle, each.staged, each.rows[ID].combine_chunks())
         commits = self.capture.branch.state.commits
         for member, planned in zip(admitted, plan.commits, strict=True):
@@ -232,10 +232,10 @@ class GroupCommit:
         return tables
 
     def _confirm(self, members: Sequence[Member]) -> bool:
-        """Read under the lease, all at once, what the head of the branch and admission rest on.
+        """Read the head, pending operations, table versions and ids under the lease, all at once.
 
-        False if another operation has begun, was interrupted or has published since: the members go
-        alone, and meet it.
+        False if another operation has begun, was interrupted or has published since the head was
+        read: each member is then written by itself, with the usual conflict handling.
         """
         kernel, branch = self.kernel, self.capture.branch
         ids: dict[TableKey, list[pa.Array]] = {}
@@ -267,10 +267,10 @@ class GroupCommit:
         )
         return is_confirmed
 
-    # --- who fits ---------------------------------------------------------------------------------
+    # --- admission --------------------------------------------------------------------------------
 
     def _admitted(self, members: Sequence[Member]) -> list[Member]:
-        """The members whose commits are right on top of each other, in order."""
+        """The members that are valid when committed in this order, each on top of the others."""
         fitting: list[Member] = []
         keys, ids = set(self.capture.branch.state.operations), dict[TableKey, pa.Array]()
         for member in members:
@@ -282,8 +282,8 @@ class GroupCommit:
                     fitting.append(member)
                     keys |= set() if key is None else {key}
         fitting = self._with_new_ids(fitting, ids)
-        # Rows without edges need nothing that others bring: if they are right among more rows, they
-        # are right without those.
+        # Nodes do not depend on rows of other members: if they are valid among more rows, they are
+        # valid without those. Edges may depend on nodes of a member that is refused.
         fitting = [
             member
             for member in fitting
@@ -302,17 +302,17 @@ class GroupCommit:
         return admitted
 
     def _is_proved(self, member: Member) -> bool:
-        """Whether its own process has validated a member on this head."""
+        """Whether the process of a member has validated it on this head."""
         return member.write.prepared_on == self.capture.snapshot.commit_id
 
     def _has_same_ground(self, write: MemberWrite) -> bool:
-        """Whether a member was prepared with the schema, branch and tables that there are."""
+        """Whether a member was prepared with the current schema, branch and tables."""
         return self._is_on_ground(write) and all(
             self._handle(table.table_key) is not None for table in write.tables
         )
 
     def _is_on_ground(self, write: MemberWrite) -> bool:
-        """The same, as far as the manifest tells it."""
+        """`_has_same_ground` without opening tables: compares with the manifest only."""
         ref, state = self.capture.branch.where.ref, self.capture.branch.state
         if (write.schema_hash, write.ref) != (self.capture.schema_hash, ref):
             return False
@@ -329,7 +329,7 @@ class GroupCommit:
         return True
 
     def _handle(self, key: TableKey) -> Handle | None:
-        """A table at its published version; None if something was committed beyond it."""
+        """A table at its published version; None if Lance has a newer version."""
         if key not in self._handles:
             handle = self.capture.reader.handle(key)
             is_newest = latest_version(handle) == self.capture.snapshot.table(key).version
@@ -339,7 +339,7 @@ class GroupCommit:
     def _with_ids(
         self, known: Mapping[TableKey, pa.Array], write: MemberWrite
     ) -> dict[TableKey, pa.Array] | None:
-        """All ids by table with those of one more member; None if it repeats one."""
+        """``known`` with the ids of one more member; None if the member repeats an id."""
         together = dict(known)
         for table in write.tables:
             key, own = table.table_key, table.rows[ID].combine_chunks()
@@ -353,7 +353,7 @@ class GroupCommit:
     def _with_new_ids(
         self, members: list[Member], ids: Mapping[TableKey, pa.Array]
     ) -> list[Member]:
-        """Those whose ids the branch does not have."""
+        """The members none of whose ids is in the branch."""
         taken = {key for key, each in ids.items() if self._has_any(key, each)}
         return [
             member
@@ -420,7 +420,7 @@ class GroupCommit:
 
 
 def _together(members: Iterable[Member]) -> ChangeSet:
-    """The rows of some members, none of which the branch has, as one change set."""
+    """The rows of some members as one change set of appends."""
     rows: dict[TableKey, list[pa.Table]] = {}
     for member in members:
         for table in member.write.tables:

@@ -1,13 +1,13 @@
 """Staged writes that processes of one machine hand over to the owner of a branch.
 
-A writer that finds its branch owned by another process leaves its write as a file, locked while it
-waits, below the leases of the graph. The owner claims it by renaming it, commits it as a member of
-its group, and leaves the answer beside it. A writer that gets the lock of the branch first has
-no owner to wait for: it takes its write back.
+A writer that finds its branch owned by another process puts its staged write into a file below the
+leases of the graph, and holds a lock on the file while it waits. The owner claims the file by
+renaming it, commits the write as a member of its group, and puts the answer beside it. If the
+branch becomes free before the file is claimed, the writer withdraws it and commits itself.
 
-An answer is a hint where to look. A writer reports success only once `__manifest` itself names its
-commit, whose id it has chosen. Files are believed only if they belong to this user and are of the
-shape that is written here.
+An answer is only a hint. A writer reports success once `__manifest` contains its commit, whose id
+the writer has chosen. Files are read only if they belong to this user and have the format of
+`_encode`.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ TAKEN, DONE = ".taken", ".done"
 FILE_BYTES_MAX = 4 * MEMBER_BYTES_MAX
 PAUSE_SECONDS = 0.002
 LOOKS_PER_CHECK = 4
-"""How often a writer looks for its answer, which costs one system call, before it looks whether the
-branch still has an owner, which costs several. Those that wait must not slow the owner down."""
+"""Polls for the answer (one system call each) per check whether the branch still has an owner
+(several system calls)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an owner says about a write that it took."""
+    """The outcome of a claimed write, as its owner reports it."""
 
     commit: CommitRow | None = None
-    """Its commit; None if it was not published, or not for certain."""
+    """The published commit; None if the write was not published, or that is not known."""
 
 
 class HandOver:
@@ -63,10 +63,10 @@ class HandOver:
         self._folder = handed_over(locks, branch)
 
     def leave(self, write: MemberWrite) -> LeftWrite:
-        """Leave a write for the owner of the branch."""
+        """Write the file of a staged write for the owner of the branch."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         staged = self._folder / write.attempt_id
-        # Locked before it can be seen: one that is not belongs to a process that is gone.
+        # Locked before it gets its visible name: an unlocked file belongs to a dead process.
         lock = OsLock(staged)
         lock.acquire(0)
         try:
@@ -79,7 +79,7 @@ class HandOver:
         return LeftWrite(staged, lock)
 
     def take(self, count: int) -> list[WaitingWriter[MemberWrite]]:
-        """Claim writes that wait, oldest first."""
+        """Claim at most ``count`` waiting writes, oldest first."""
         taken = []
         with suppress(FileNotFoundError):
             for file in sorted(self._folder.glob(f"*{READY}"))[:count]:
@@ -89,7 +89,7 @@ class HandOver:
         return taken
 
     def tell(self, member: WaitingWriter[MemberWrite]) -> None:
-        """Leave the answer for a writer; one that cannot be left is found in the manifest."""
+        """Write the answer for a member; if that fails, its writer reads the manifest instead."""
         file = self._folder / f"{member.write.attempt_id}{DONE}"
         told = {"commit": None if member.commit is None else asdict(member.commit)}
         try:
@@ -100,7 +100,7 @@ class HandOver:
             log.warning("the answer %s could not be left", file, exc_info=True)
 
     def _claimed(self, file: Path) -> MemberWrite | None:
-        """A write that its process still waits for, claimed; None for any other."""
+        """Claim a write whose process is alive; None if it is dead or has withdrawn the file."""
         try:
             if is_locked(file) is False:
                 file.unlink()
@@ -112,12 +112,12 @@ class HandOver:
             hit(Failpoint.GROUP_PRE_CLAIM)
             file.rename(file.with_suffix(TAKEN))
         except (OSError, OmnigraphError):
-            return None  # it was taken back
+            return None  # withdrawn
         return write
 
 
 class LeftWrite:
-    """A write that was left, for the writer that waits for what becomes of it."""
+    """A write that was handed over, as its writer sees it."""
 
     def __init__(self, staged: Path, lock: OsLock) -> None:
         self._staged = staged
@@ -126,7 +126,7 @@ class LeftWrite:
 
     @property
     def answer(self) -> Answer | None:
-        """What the owner said, if it did."""
+        """The answer of the owner; None before there is one."""
         if not os.access(self._done, os.F_OK):
             return None
         content = _own_content(self._done)
@@ -140,7 +140,7 @@ class LeftWrite:
             return Answer()
 
     def _take_back(self) -> bool:
-        """Take the write back; False if an owner has claimed it."""
+        """Withdraw the write; False if an owner has claimed it."""
         try:
             self._staged.with_suffix(READY).unlink()
         except FileNotFoundError:
@@ -148,14 +148,14 @@ class LeftWrite:
         return True
 
     def wait(self, is_free: Callable[[], bool], turn: OsLock, wait_ms: int) -> Answer | None:
-        """Wait for an answer; None if the write was taken back and is its writer's own again.
+        """Wait for an answer; None if the write was withdrawn, so that its writer has to commit it.
 
-        ``is_free`` looks whether the branch has an owner. The claimant of a write owns the
-        branch and answers before it gives the branch back: if the branch is free after a claim was
-        seen, and there is no answer, the owner has died, and recovery decides what it did.
+        ``is_free`` tells whether the branch has no owner. The owner that claims a write answers
+        before it releases the branch. So if the write is claimed, the branch is free and there is
+        no answer, the owner has died, and recovery decides whether the write landed.
 
-        Of several that wait for a free branch one takes its ``turn`` to own it, and has it when
-        this returns; the others wait for that one.
+        Of the writers that wait for a free branch, one acquires ``turn`` and returns holding it;
+        the others keep waiting for that one.
         """
         deadline, free_since = time.monotonic() + wait_ms / 1000, None
         for look in count():
@@ -182,14 +182,14 @@ class LeftWrite:
         return answer
 
     def end(self) -> None:
-        """Remove what was left."""
+        """Remove the files of this write."""
         for suffix in (READY, TAKEN, DONE):
             self._staged.with_suffix(suffix).unlink(missing_ok=True)
         self._lock.release()
 
 
 def may_be_handed_over(write: MemberWrite) -> bool:
-    """Whether all rows of a write can be given to another process as they are."""
+    """Whether the rows of a write can be serialized for another process: no blobs or extensions."""
     types = (field.type for table in write.tables for field in table.rows.schema)
     return not any(isinstance(each, pa.ExtensionType) or each == BLOB_STORAGE for each in types)
 
@@ -245,7 +245,7 @@ def _with_bytes(write: MemberWrite) -> Iterator[tuple[MemberTable, bytes]]:
 
 
 def _decode(attempt_id: str, content: bytes) -> MemberWrite | None:
-    """A write; None if it is not of the shape that is written here."""
+    """The write in a file; None if it does not have the format of `_encode`."""
     head, _, rows = content.partition(b"\n")
     try:
         told: dict[str, Any] = orjson.loads(head)

@@ -1,11 +1,11 @@
-"""From a prepared change to a published commit: barrier, capture, prepare, attempt, and again.
+"""From a prepared change to a published commit: barrier, capture, prepare, attempt, retry.
 
-A write is prepared and staged beside other writers. If the branch moved meanwhile, the write is
-prepared again, as a whole, while owning the branch, so that it cannot lose a second time however
-many writers there are. Of the first attempt only data files may be used again, where they still are
-what has to be written.
+The first attempt of a write is prepared and staged without owning the branch. If the branch moved
+meanwhile, the second attempt prepares everything again as the owner of the branch, so it cannot
+lose a second time, however many writers there are. It may reuse data files of the first attempt if
+their content is still right.
 
-Mutations of one machine queue while they prepare. A load does not: it may take long.
+Mutations of one machine queue while they prepare. Loads do not, since they may prepare for long.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from omnigraph.storage.publisher import require_head, was_published
 log = logging.getLogger(__name__)
 
 MOVED = (ExpectedVersionMismatch, ReadSetChanged, EffectFreeConflict)
-"""Another writer was first, and nothing of this attempt is left."""
+"""Another writer was first, and this attempt has left no effects."""
 
 GOES_ON_SECONDS = 0.1
-"""How long the owner of a branch goes on for the writes of other processes: its caller waits."""
+"""How long an owner goes on to commit the writes of other processes, while its caller waits."""
 
 MET_SECONDS = 0.5
-"""How long a process that has met another one goes on to write as a member of groups."""
+"""How long a process writes through groups after another process has answered a write of it."""
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class Prepared(Generic[T]):
     result: T
     intent: Intent
     is_additive: bool = False
-    """Whether change set and result are the same on every state that has none of its ids."""
+    """Whether change set and result are the same on every state that contains none of its ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class WriteOutcome(Generic[T]):
     result: T
     commit: CommitRow | None
     upkeep_failed: bool = False
-    """Whether the upkeep that followed it was interrupted."""
+    """Whether the upkeep that followed the commit was interrupted."""
 
 
 Prepare = Callable[[Capture, Catalog], Prepared[T]]
@@ -94,7 +94,7 @@ Prepare = Callable[[Capture, Catalog], Prepared[T]]
 
 @dataclass(frozen=True, slots=True)
 class _WriteRequest:
-    """What stays the same over the attempts of one write."""
+    """The arguments of one write, the same for all of its attempts."""
 
     branch: str
     kind: CommitKind
@@ -107,16 +107,16 @@ class _WriteRequest:
     read_again: Callable[[], AcceptedSchema] | None = None
 
     def schema_now(self) -> AcceptedSchema:
-        """The schema in force; it may be newer or older than what the branch shows."""
+        """The accepted schema; it may be newer or older than that of the branch's head."""
         return self.accepted if self.read_again is None else self.read_again()
 
     def with_schema(self, accepted: AcceptedSchema) -> _WriteRequest:
-        """The same, after the schema was read."""
+        """A copy with the schema that was read."""
         return replace(self, accepted=accepted, read_again=None)
 
     @property
     def may_share(self) -> bool:
-        """Whether it may share a publish with others, as far as that is known by now."""
+        """Whether it may join a group, as far as that is known before it is prepared."""
         return (
             self.kind in ("mutation", "load")
             and self.may_prepare_again
@@ -125,7 +125,7 @@ class _WriteRequest:
 
 
 class WritePath:
-    """Runs writes of one graph."""
+    """Runs the writes of one graph."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -134,7 +134,7 @@ class WritePath:
         self._handed: dict[str, HandOver] = {}
         """By branch, on local disk."""
         self._met: dict[str, float] = {}
-        """By branch, when another process last took a write of this one."""
+        """By branch, when another process last answered a write of this one."""
 
     def group(self, branch: str) -> WriterGroup[MemberWrite]:
         """The writers of a branch in this process that may share a publish."""
@@ -158,9 +158,9 @@ class WritePath:
         ``accepted`` is the schema as the caller has just read it; it is read again only if the
         branch shows another one. If it was read before, ``read_again`` reads it.
 
-        ``may_prepare_again`` is for writes that mean the same on a newer head: inserts, append and
-        merge loads. Others get the conflict, unless only maintenance happened in between. A
-        conditional write is never prepared again. Raises `AlreadyWritten` if the branch has a
+        ``may_prepare_again`` is for writes that are as valid on a newer head: inserts, append and
+        merge loads. Others get the conflict, unless there were only maintenance commits in between.
+        A conditional write is never prepared again. Raises `AlreadyWritten` if the branch has a
         commit of ``operation_id`` by the same actor.
         """
         retries = 0 if expected_head is not None else self._kernel.settings.retries
@@ -182,14 +182,14 @@ class WritePath:
                     return self._recovered(self._first(request, prepare, captured))
                 return self._recovered(self._as_owner(request, prepare, captured))
             except MOVED as moved:
-                # Without effects an attempt may be repeated whatever the other writer did.
+                # An attempt without effects may be repeated, whatever the other writer has changed.
                 effect_free = isinstance(moved, EffectFreeConflict)
                 if attempt == retries or not (effect_free or self._may_repeat(request, captured)):
                     raise
             except StorageError as error:
                 # The branch may have been deleted concurrently; this raises `NotFound` then.
                 self._kernel.manifest.branch(branch)
-                # Or it moved on, and `cleanup` removed the version this attempt began with.
+                # Or it has moved, and `cleanup` has removed the version that this attempt read.
                 conflict = self._moved_on(captured)
                 if conflict is None:
                     raise
@@ -200,7 +200,7 @@ class WritePath:
     def _first(
         self, request: _WriteRequest, prepare: Prepare[T], captured: list[Capture]
     ) -> WriteOutcome[T]:
-        """The first attempt: in a group if others write to the branch, or may soon."""
+        """The first attempt: through a group if other writers are active on the branch."""
         if not request.may_share:
             return self._beside_others(request, prepare, captured)
         group = self.group(request.branch)
@@ -218,8 +218,8 @@ class WritePath:
         leases = self._kernel.leases
         if leases.is_crowded(branch):
             return True
-        # Waiting writers are worth leading, which a write on its own way does not. Those that have
-        # just been answered are about to come back.
+        # A writer outside a group does not commit waiting writes. Writers that were answered a
+        # moment ago are likely to write again.
         met = self._met.get(branch, float("-inf"))
         return time.monotonic() - met < MET_SECONDS or leases.has_handed_over(branch)
 
@@ -235,7 +235,7 @@ class WritePath:
         prepare: Prepare[T],
         captured: list[Capture],
     ) -> WriteOutcome[T]:
-        """Hand the write over to the process that owns the branch, or lead once it is free."""
+        """Hand the write over to the owner of the branch; lead a group if it becomes free."""
         leases = self._kernel.leases
         joined = self._prepared_member(request, prepare)
         if joined is None or leases.locks is None or not may_be_handed_over(joined[1].write):
@@ -269,10 +269,10 @@ class WritePath:
     def _handed_over(
         self, request: _WriteRequest, write: MemberWrite, answer: Answer
     ) -> CommitRow | None:
-        """The commit of a write that another process took; None if nothing will land of it.
+        """The commit of a write that another process has claimed; None if it did not land.
 
-        The manifest proves it. An owner that died has left a sidecar, which is settled first:
-        `RecoveryRequired` if that has to wait.
+        The manifest is the proof. A dead owner has left a sidecar, which is recovered first;
+        raises `RecoveryRequired` if that is not possible yet.
         """
         manifest = self._kernel.manifest.known(request.branch)
         told = answer.commit
@@ -300,7 +300,7 @@ class WritePath:
         prepare: Prepare[T],
         captured: list[Capture],
     ) -> WriteOutcome[T]:
-        """Prepare on what this process knows of the branch, and let a leader commit it."""
+        """Prepare on the cached state of the branch, and let the leader of a group commit it."""
         joined = self._prepared_member(request, prepare)
         if joined is not None:
             prepared, member = joined
@@ -319,10 +319,10 @@ class WritePath:
     def _prepared_member(
         self, request: _WriteRequest, prepare: Prepare[T]
     ) -> tuple[Prepared[T], Member] | None:
-        """A staged member of a group; None if the write has to go alone.
+        """A staged member of a group; None if the write has to be committed by itself.
 
-        What is known of the branch may be old. So nothing is refused because of it, and what is
-        accepted is proved by the leader.
+        The cached state of the branch may be outdated. So errors found here are not raised, and
+        the leader checks again whatever was accepted.
         """
         kernel = self._kernel
         if kernel.manifest.known_state(request.branch) is None:
@@ -352,9 +352,9 @@ class WritePath:
         member: Member,
         queue: WriterQueue = NO_QUEUE,
     ) -> bool:
-        """Own the branch and commit the members that wait; whether upkeep was interrupted.
+        """Own the branch and commit the waiting members; returns whether upkeep was interrupted.
 
-        ``queue`` is the one that its writer has waited in.
+        ``queue`` is the queue that the writer holds its place in.
         """
         kernel = self._kernel
         if kernel.leases.was_ours(request.branch):
@@ -385,7 +385,7 @@ class WritePath:
         *,
         is_settled: bool = False,
     ) -> bool | None:
-        """The same, once the barrier ``is_settled``; before, None if it has something to do."""
+        """`_lead` after the barrier, or without it (not ``is_settled``): None if it is needed."""
         kernel = self._kernel
         pending: list[str] = []
         newest = manifest
@@ -406,7 +406,7 @@ class WritePath:
     def _lead_again(
         self, group: WriterGroup[MemberWrite], request: _WriteRequest, member: Member
     ) -> bool | None:
-        """The same for the process that has owned the branch last; see `_as_last_owner`."""
+        """`_lead` for the process that owned the branch last; see `_as_last_owner`."""
         kernel, branch = self._kernel, request.branch
         with kernel.own_again(branch, request.schema_now) as owned:
             if owned is None or not self._is_clear(owned.manifest, owned.pending):
@@ -423,10 +423,10 @@ class WritePath:
         *,
         is_confirmed: bool,
     ) -> bool:
-        """Commit a member and those that wait; whether upkeep was interrupted.
+        """Commit a member and the waiting ones; returns whether upkeep was interrupted.
 
-        The owner goes on for those that other processes hand over meanwhile: what it knows of the
-        branch is the newest, while the next owner has to read it.
+        The owner goes on with writes that other processes hand over meanwhile: its state of the
+        branch is current, while the next owner would have to read it.
         """
         machine = self._machine(request.branch)
         commit = self._group_commit(request, lease, is_confirmed=is_confirmed)
@@ -441,7 +441,7 @@ class WritePath:
                 commit = self._group_commit(request, lease, is_confirmed=True)
                 self._run_group(commit, group, machine)
             except Exception:
-                # The write of this owner is published, and those that it took have their answers.
+                # The write of this owner is published, and the claimed ones have their answers.
                 log.warning("a group of %s was interrupted", request.branch, exc_info=True)
                 return True
         return commit.upkeep_failed
@@ -463,7 +463,7 @@ class WritePath:
         machine: HandOver | None,
         first: Sequence[Member] = (),
     ) -> None:
-        """Commit some members with those that wait in this process and in others."""
+        """Commit some members together with those that wait in this and in other processes."""
         handed = [] if machine is None else machine.take(MEMBERS_MAX - len(first))
         room = MEMBERS_MAX - len(first) - len(handed)
         members = [*first, *group.take(room), *handed]
@@ -477,7 +477,7 @@ class WritePath:
         commit.run(members, tell)
 
     def _begun(self, request: _WriteRequest) -> tuple[_WriteRequest, ManifestBranch]:
-        """The barrier, while the schema is read."""
+        """Run the barrier, and read the schema at the same time."""
         manifest, accepted = concurrently(
             partial(self._recoverer.barrier, request.branch, request.kind),
             request.schema_now,
@@ -497,11 +497,11 @@ class WritePath:
     def _as_last_owner(
         self, request: _WriteRequest, prepare: Prepare[T], captured: list[Capture]
     ) -> WriteOutcome[T] | None:
-        """Own the branch again, on an object store, and prepare; None if that is not to be had.
+        """Own the branch again, on an object store, and prepare; None if it cannot be owned so.
 
-        This process has owned it last, so probably no other writes to it, and its lease is taken by
-        one request, beside all that is read. What the write rests on is read under the lease while
-        it is staged.
+        This process owned it last, so probably no other writes to it. One request takes the lease,
+        at the same time as the reads. The state that the write assumes is read under the lease
+        while the write is staged.
         """
         kernel, branch = self._kernel, request.branch
         with kernel.own_again(branch, request.schema_now) as owned:
@@ -519,7 +519,7 @@ class WritePath:
                 kernel, capture, prepared.changes, prepared.intent, expects_new=expects_new
             )
             if not attempt.stage_as_owner():
-                return None  # a graph-wide operation has begun, and waits for the branch
+                return None  # a graph-wide operation waits for the branch
             try:
                 commit = attempt.commit(lease)
                 return WriteOutcome(prepared.result, commit, attempt.upkeep_failed)
@@ -529,14 +529,14 @@ class WritePath:
                 return self._owned(lease, request, prepare, captured, attempt)
 
     def _is_clear(self, manifest: ManifestBranch, pending: list[str]) -> bool:
-        """Whether nothing has to be settled before a write."""
+        """Whether no operation is pending and no schema change locks the branch."""
         is_locked = SCHEMA_APPLY_LOCK in manifest.state.branches
         return not pending and not (manifest.branch == MAIN and is_locked)
 
     def _beside_others(
         self, request: _WriteRequest, prepare: Prepare[T], captured: list[Capture]
     ) -> WriteOutcome[T]:
-        """Prepare without owning anything: most writes meet no other."""
+        """Prepare without owning the branch, since most writes meet no other writer."""
         if self._kernel.leases.was_ours(request.branch):
             written = self._as_last_owner(request, prepare, captured)
             if written is not None:
@@ -547,7 +547,7 @@ class WritePath:
                 queue = until_owned.enter_context(self._kernel.leases.queued(request.branch))
             request, manifest = self._begun(request)
             if queue.is_crowded and not request.may_prepare_again:
-                # Prepared beside others it would be refused: another writer is about to publish.
+                # Another writer is about to publish, and this write could not be prepared again.
                 attempt_id = self._kernel.ids.ulid()
                 with self._kernel.own_branch(manifest, attempt_id, queue=queue) as lease:
                     return self._owned(lease, request, prepare, captured)
@@ -566,7 +566,7 @@ class WritePath:
                 except (ExpectedVersionMismatch, ReadSetChanged):
                     if not lease.is_valid or not self._may_repeat(request, captured):
                         raise
-                    # The branch is ours now: the second attempt does not give it back before.
+                    # The second attempt runs under the same lease.
                     return self._owned(lease, request, prepare, captured, attempt)
 
     def _owned(
@@ -577,7 +577,7 @@ class WritePath:
         captured: list[Capture],
         earlier: WriteAttempt | None = None,
     ) -> WriteOutcome[T]:
-        """Prepare as the owner of the branch, so that nothing can move any more."""
+        """Prepare and commit as the owner of the branch, which cannot move meanwhile."""
         manifest = self._kernel.manifest.refreshed(request.branch)
         capture, prepared = self._prepare(manifest, request, prepare, captured)
         if prepared.changes.is_empty:
@@ -589,7 +589,7 @@ class WritePath:
         return WriteOutcome(prepared.result, commit, attempt.upkeep_failed)
 
     def _recovered(self, written: WriteOutcome[T]) -> WriteOutcome[T]:
-        """Recover upkeep that was interrupted: the next write would be refused otherwise."""
+        """Recover interrupted upkeep, which would make the next write recover it first."""
         if written.upkeep_failed:
             try:
                 self._recoverer.run("full")
@@ -604,9 +604,9 @@ class WritePath:
         prepare: Prepare[T],
         captured: list[Capture],
     ) -> tuple[Capture, Prepared[T]]:
-        """Build the change on the snapshot and schema that were just read from storage."""
+        """Capture the head and build the change set on it."""
         state = manifest.state
-        # Before the condition: a repeated conditional write has moved the head itself.
+        # Before ``expected_head`` is checked: a repeated conditional write has moved the head.
         refuse_repetition(state, request.operation_id, request.actor_id, request.kind)
         if request.expected_head is not None:
             require_head(state, request.expected_head)
@@ -617,7 +617,7 @@ class WritePath:
         return capture, prepare(capture, accepted.catalog)
 
     def _acknowledge_nothing(self, capture: Capture, expected_head: str | None) -> None:
-        """A conditional write that changes nothing is still checked as if it did."""
+        """Check the expected head of a write that changes nothing."""
         hit(Failpoint.MUTATION_POST_NO_EFFECT_PRE_GATE)
         if expected_head is None:
             return
@@ -633,9 +633,9 @@ class WritePath:
         return None if head == before else ReadSetChanged("graph_head", before, head)
 
     def _may_repeat(self, request: _WriteRequest, captured: list[Capture]) -> bool:
-        """Whether a write whose branch moved means the same on the newer head.
+        """Whether a write whose branch moved may be prepared on the newer head.
 
-        It does if it only inserts, or if everything since promises unchanged content.
+        It may if it only inserts, or if all newer commits are maintenance, which keeps content.
         """
         if request.may_prepare_again or not request.retries or not captured:
             return request.may_prepare_again and request.retries > 0
@@ -647,7 +647,7 @@ class WritePath:
 
 
 class AlreadyWritten(Exception):
-    """The operation of this key has been committed before; its commit has the receipt."""
+    """The operation with this idempotency key is already committed; the commit has its receipt."""
 
     def __init__(self, commit: CommitRow) -> None:
         super().__init__(commit.commit_id)
@@ -659,7 +659,7 @@ def refuse_repetition(
 ) -> None:
     """Raise `AlreadyWritten` if this branch has a commit of the operation.
 
-    A key belongs to the actor who used it: another gets no receipt of it, and cannot use it up.
+    Keys are separate per actor: another actor neither sees the receipt nor uses the key up.
     """
     row = earlier_commit(state, operation_id, actor_id, kind)
     if row is not None:
@@ -673,7 +673,7 @@ def earlier_commit(
     kind: CommitKind,
     request: Mapping[str, Any] | None = None,
 ) -> CommitRow | None:
-    """The commit of this branch that an actor's operation made; None if it has not been made.
+    """The commit of an actor's operation on this branch; None if there is none.
 
     Raises `Conflict` if the commit is of another kind, or its receipt has other values for
     ``request``.

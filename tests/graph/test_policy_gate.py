@@ -192,7 +192,7 @@ READS = {
     ),
     *("plan_cherry_pick", "plan_merge", "plan_revert", "plan_schema", "poll_changes", "query"),
     *("schema_source", "show_commit", "snapshot", "stats", "table", "uri"),
-    *("to_igraph", "to_networkx"),
+    *("to_igraph", "to_networkx", "to_pyg"),
 }
 """Not gated here: who may read is decided where a request comes in."""
 

@@ -43,6 +43,7 @@ NOT_SERVED: Mapping[str, str] = {
     "frame": "Spark reads the storage itself",
     "to_networkx": "build it of `table`, or open the storage",
     "to_igraph": "build it of `table`, or open the storage",
+    "to_pyg": "build it of `table`, or open the storage",
     "list_recoveries": _UPKEEP,
     "optimize": _UPKEEP,
     "recover": _UPKEEP,

@@ -197,6 +197,7 @@ class Graph(Handle):
     frame = tables.frame
     to_networkx = tables.to_networkx
     to_igraph = tables.to_igraph
+    to_pyg = tables.to_pyg
 
     @property
     def compute(self) -> Algorithms:

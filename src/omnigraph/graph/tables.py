@@ -237,6 +237,32 @@ def to_igraph(
     )
 
 
+def to_pyg(
+    self: Handle,
+    *,
+    nodes: Sequence[str] | str | None = None,
+    edges: Sequence[str] | str | None = None,
+    features: Mapping[str, Sequence[str] | str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    branch: str | None = None,
+    snapshot: str | None = None,
+) -> Any:
+    """The nodes and edges of one commit as a `torch_geometric.data.HeteroData`.
+
+    It takes types as `Graph.to_networkx` does. ``features`` names numeric properties and vectors by
+    type, which become `x` of nodes and `edge_attr` of edges, as float32; ``labels`` names one
+    property by node type, which becomes `y`: integers, or the places of texts in `label_names`.
+    `ids` of a node type has the ids of its nodes in their order. Raises `InputError` for a property
+    that is null somewhere or is no number, and if torch or torch_geometric is not installed.
+    """
+    from omnigraph.computing.hetero import hetero_arrays, hetero_data
+
+    found = _Entities.of(self, nodes, edges, branch, snapshot)
+    return hetero_data(
+        hetero_arrays(found.nodes, found.edges, found.end_types, features or {}, labels or {})
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Entities:
     """The rows of some types at one commit."""

@@ -205,6 +205,15 @@ def _takes_long(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) for name in ("spark", "slow"))
 
 
+@pytest.fixture
+def patient_mcp_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the MCP client wait for the end of the program that it has started.
+
+    After two seconds it kills the program, and later abandons it: a busy machine takes longer.
+    """
+    monkeypatch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", 60)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One Spark session for all tests of a process, small and quick to start."""

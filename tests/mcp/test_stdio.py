@@ -18,6 +18,8 @@ from omnigraph.graph import Graph
 from omnigraph.server.config import GraphSpec
 from tests.server.live import POLICY, QUERIES, TOKENS, Live, new_graph, serving, with_tokens
 
+pytestmark = pytest.mark.usefixtures("patient_mcp_client")
+
 READING = {
     "graph_branches",
     "graph_commit_changes",

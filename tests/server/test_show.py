@@ -22,7 +22,7 @@ from omnigraph.server.config import GraphSpec
 from tests.server.live import PATIENCE_SECONDS, POLICY, TOKENS
 from tests.server.test_process import environment, started
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_mcp_client")]
 
 NAMES = ["ada", "bo"]
 

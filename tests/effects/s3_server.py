@@ -127,6 +127,12 @@ def main() -> None:
     server.stop()
 
 
+class _Listening(ThreadingHTTPServer):
+    request_queue_size = 128
+    """Connections that may wait. The default of 5 is too few for clients that open many at once:
+    the kernel drops the others, and they are tried again after a second or more."""
+
+
 class Server:
     """Keeps connections open and writes no log of its own: half the work of Werkzeug's server.
 
@@ -146,7 +152,7 @@ class Server:
     def start(self, port: int) -> int:
         """Listen, and give the port."""
         handler = type("Handler", (Handler,), {"server_of_all": self})
-        self._listening = ThreadingHTTPServer(("127.0.0.1", port), handler)
+        self._listening = _Listening(("127.0.0.1", port), handler)
         threading.Thread(target=self._listening.serve_forever, args=(0.05,), daemon=True).start()
         self.port = self._listening.server_port
         return self.port

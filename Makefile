@@ -21,9 +21,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Extra arguments for pytest: make test ARGS="-k branch -x"
 ARGS ?=
 
-# How many processes run tests: make test WORKERS=2. Four more than there are cores, since many tests
+# How many processes run tests: make test WORKERS=2. Two more than there are cores, since many tests
 # wait for a process they started, for a lease or for storage.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 4)
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long test-costs check crash crash-load crash-stream simulate hostile jepsen attack lint types audit studio pictures dist format bench bench-queries bench-aggregates bench-ldbc bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-reviews bench-spark docs clean
